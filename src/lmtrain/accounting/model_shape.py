@@ -1,0 +1,27 @@
+"""What a model is to arithmetic: how many parameters of which kind, and the shape of each layer's attention."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The attention of one layer; `window_tokens` None means that it sees the whole context."""
+
+    num_heads: int
+    head_width: int
+    window_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """Parameter counts, and one AttentionShape per layer.
+
+    `num_matmul_parameters` are those that multiply every token: the head counts, tied or not, a lookup does not.
+    `num_active_parameters` are those that one token meets: all of them, unless the model is a mixture of experts.
+    """
+
+    num_parameters: int
+    num_embedding_parameters: int
+    num_matmul_parameters: int
+    num_active_parameters: int
+    attention: tuple[AttentionShape, ...]

@@ -1,0 +1,121 @@
+"""Read and write quantities the way people type them: 20M, 1.5B, 4K, 2h30min, 80GiB, $500."""
+
+import math
+import re
+from typing import Final, Literal
+
+from lmtrain.errors import ConfigurationError
+
+Unit = Literal["count", "seconds", "minutes", "hours", "days", "bytes", "gib", "usd"]
+
+_POWERS: Final[dict[str, float]] = {"": 1, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
+_BINARY_POWERS: Final[dict[str, float]] = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40, "pi": 2**50}
+_SECONDS: Final[dict[str, float]] = {
+    "ms": 1e-3, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800,
+}  # fmt: skip
+_SIZE_OF_UNIT: Final[dict[Unit, float]] = {
+    "count": 1, "seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "bytes": 1, "gib": 2**30, "usd": 1,
+}  # fmt: skip
+_NOUN: Final[dict[str, str]] = {"count": "a count", "time": "a time", "bytes": "an amount of memory", "usd": "a price"}
+_EXAMPLES: Final[dict[str, str]] = {
+    "count": "20M, 1.5B, 4K, 1_000 or 1e9",
+    "time": "2h, 90min, 1h30min or a plain number",
+    "bytes": "80GiB, 80GB or a plain number",
+    "usd": "$500, 500 or 1.2K",
+}
+_TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
+
+
+def unit_of(key: str) -> Unit:
+    """Return the unit that the last word of a configuration key names; a rate has the unit of its numerator."""
+    word = key.rpartition(".")[2].partition("_per_")[0].rpartition("_")[2]
+    return word if word in _SIZE_OF_UNIT else "count"
+
+
+def parse_quantity(value: str | float, key: str = "value") -> int | float:
+    """Return the quantity in the unit that `key` ends with, an int when it is whole; a plain number is in that unit.
+
+    Raises: ConfigurationError for anything that is not one finite quantity.
+    """
+    unit = unit_of(key)
+    if isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
+        raise _not_a_quantity(value, unit, key)
+    if not isinstance(value, str):
+        return value
+    terms = _terms(value.strip().removeprefix("$") if unit == "usd" else value.strip())
+    kind = _kind(unit)
+    if not terms or (len(terms) > 1 and (kind != "time" or not all(suffix for _, suffix in terms))):
+        raise _not_a_quantity(value, unit, key)
+    sizes = [_size(suffix, unit) for _, suffix in terms]
+    total = sum(number * (size or math.nan) for (number, _), size in zip(terms, sizes, strict=True))
+    if not math.isfinite(total):
+        raise _not_a_quantity(value, unit, key)
+    return _whole(total)
+
+
+def format_quantity(number: float, unit: Unit = "count") -> str:
+    """Write a quantity for people: 20.0M, 2h30min, 80.0GiB, $500.00."""
+    if unit in ("bytes", "gib"):
+        return _format_power(number * _SIZE_OF_UNIT[unit], 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    if unit == "usd":
+        return f"${number:,.2f}"
+    if unit == "count":
+        return _format_power(number, 1000, ("", "K", "M", "B", "T", "P", "E"))
+    return _format_seconds(number * _SIZE_OF_UNIT[unit])
+
+
+def _terms(text: str) -> list[tuple[float, str]]:
+    """Split "1h30min" into [(1, "h"), (30, "min")]; empty when any character is left over."""
+    if _TERM.sub("", text).strip():
+        return []
+    return [(float(number), suffix.lower()) for number, suffix in _TERM.findall(text)]
+
+
+def _size(suffix: str, unit: Unit) -> float | None:
+    """Return what one of `suffix` is in `unit`, or None where it says nothing about that unit."""
+    if suffix == "":
+        return 1
+    kind = _kind(unit)
+    if kind == "time":
+        table = _SECONDS
+    elif kind == "bytes":
+        table = {f"{power}b": size for power, size in (_POWERS | _BINARY_POWERS).items() if power != "b"}
+    else:
+        table = _POWERS | _BINARY_POWERS if kind == "count" else _POWERS | {"usd": 1}
+    return table[suffix] / _SIZE_OF_UNIT[unit] if suffix in table else None
+
+
+def _kind(unit: Unit) -> str:
+    if unit in ("seconds", "minutes", "hours", "days"):
+        return "time"
+    return "bytes" if unit == "gib" else unit
+
+
+def _whole(number: float) -> int | float:
+    return int(number) if float(number).is_integer() else number
+
+
+def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:
+    kind = _kind(unit)
+    return ConfigurationError(f"{key}={value} is not {_NOUN[kind]}; write it as {_EXAMPLES[kind]}.")
+
+
+def _format_power(number: float, base: int, suffixes: tuple[str, ...]) -> str:
+    if abs(number) < base:
+        return f"{number:g}{suffixes[0]}"
+    power = 0
+    while abs(number) >= base * (1 - 0.5e-3) and power < len(suffixes) - 1:
+        number /= base
+        power += 1
+    return f"{number:.1f}{suffixes[power]}"
+
+
+def _format_seconds(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.2g}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02d}h"
+    return f"{hours}h{minutes:02d}min" if hours else f"{minutes}min{rest:02d}s"

@@ -1,0 +1,31 @@
+"""Time, utilization and price of FLOPs: t = FLOPs / (devices x dense peak x utilization), and its inverses."""
+
+from lmtrain.errors import ConfigurationError
+
+
+def training_seconds(flops: float, *, peak_flops: float, num_devices: int, utilization: float) -> float:
+    """Return how long `flops` take on `num_devices` of `peak_flops` each at a utilization between 0 and 1."""
+    if not 0 < utilization <= 1:
+        raise ConfigurationError(f"utilization={utilization} is not above 0 and at most 1; 0.4 is 40%.")
+    return flops / (peak_flops * num_devices * utilization)
+
+
+def model_flops_utilization(
+    flops_per_token: float, *, tokens_per_second: float, peak_flops: float, num_devices: int
+) -> float:
+    """Return the share of the dense peak that `tokens_per_second` of the whole run amounts to.
+
+    Raises: ConfigurationError above 1, where the peak or the count of devices must be wrong.
+    """
+    utilization = flops_per_token * tokens_per_second / (peak_flops * num_devices)
+    if utilization > 1:
+        raise ConfigurationError(
+            f"cluster.peak_flops={peak_flops:.4g} on {num_devices} devices gives {utilization:.1%} utilization, and "
+            "over 100% is an error in the numbers; set it to the dense peak of the dtype that the matmuls run in."
+        )
+    return utilization
+
+
+def usd(seconds: float, *, num_devices: int, usd_per_gpu_hour: float) -> float:
+    """Return the price of holding `num_devices` for `seconds`."""
+    return seconds / 3600 * num_devices * usd_per_gpu_hour

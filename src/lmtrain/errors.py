@@ -1,0 +1,41 @@
+"""The three ways a run can be refused, each with the exit code that scripts rely on."""
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_DONE = 0
+EXIT_NO = 1
+EXIT_CONFIGURATION = 2
+EXIT_ENVIRONMENT = 3
+EXIT_DATA = 4
+EXIT_REQUEUE = 85
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+class ConfigurationError(ValueError):
+    """Something a person typed cannot be: key, value, rule and nearest fix in one message."""
+
+    exit_code = EXIT_CONFIGURATION
+
+
+class EnvironmentProblem(RuntimeError):
+    """The machine cannot do what was asked: a full disk, a missing package, an unfit device."""
+
+    exit_code = EXIT_ENVIRONMENT
+
+
+class DataError(ValueError):
+    """The data is missing, damaged, or does not belong to this run."""
+
+    exit_code = EXIT_DATA
+
+
+LmtrainError = ConfigurationError | EnvironmentProblem | DataError
+LMTRAIN_ERRORS = (ConfigurationError, EnvironmentProblem, DataError)
+
+
+def suggest(word: str, candidates: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the nearest candidate, or an empty string when none is near."""
+    nearest = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
+    return f" Did you mean '{nearest[0]}'?" if nearest else ""

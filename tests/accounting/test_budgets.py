@@ -1,0 +1,69 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.errors import ConfigurationError
+
+
+def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600):
+    return horizon(
+        budget, tokens_per_step=tokens_per_step, num_parameters=num_parameters, flops_per_token=flops_per_token
+    )
+
+
+def test_five_thousand_steps_of_a_million_tokens():
+    assert of(Budget(steps=5000), tokens_per_step=2**20).tokens == 5_242_880_000
+
+
+def test_llama_3_horizon():
+    assert of(Budget(tokens=15_600_000_000_000), tokens_per_step=16_000_000).steps == 975_000
+
+
+def test_depth_24_nano_at_eight_tokens_per_parameter():
+    run = of(
+        Budget(tokens_per_parameter=8),
+        tokens_per_step=2**20,
+        num_parameters=729_810_624,
+        flops_per_token=4_775_225_472,
+    )
+    assert (run.steps, run.tokens) == (5_568, 5_838_471_168)
+    assert run.flops == pytest.approx(2.788e19, rel=1e-4)
+
+
+@pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (999, 1), (1000, 1), (1001, 2), (20_000, 20)])
+def test_budget_stops_at_first_step_at_or_past_it(tokens, steps):
+    assert of(Budget(tokens=tokens)).steps == steps
+
+
+def test_flops_budget_stops_at_first_step_at_or_past_it():
+    assert of(Budget(flops=600_000)).steps == 1
+    assert of(Budget(flops=600_001)).steps == 2
+    assert of(Budget(flops=1e18)).flops >= 1e18
+
+
+@pytest.mark.parametrize(("ratio", "steps"), [(20, 2), (20.1, 3), (0.001, 1)])
+def test_ratio_counts_tokens_per_parameter(ratio, steps):
+    assert of(Budget(tokens_per_parameter=ratio)).steps == steps
+
+
+def test_of_several_budgets_the_first_reached_ends_the_run():
+    run = of(Budget(steps=10, tokens=5_000, tokens_per_parameter=20, flops=1e12))
+    assert (run.steps, run.limited_by) == (2, "tokens_per_parameter")
+
+
+def test_no_budget_is_refused():
+    with pytest.raises(ConfigurationError, match=r"set one of budget\.tokens"):
+        of(Budget())
+
+
+@pytest.mark.parametrize(("name", "value"), [("steps", 0), ("tokens", -5), ("flops", float("nan"))])
+def test_budget_that_is_not_above_zero_is_refused_by_key(name, value):
+    with pytest.raises(ConfigurationError, match=rf"budget\.{name}={value}"):
+        of(Budget(**{name: value}))
+
+
+@given(st.integers(1, 10**16), st.integers(1, 10**8))
+def test_token_budget_is_met_and_one_step_less_would_not_be(tokens, tokens_per_step):
+    run = of(Budget(tokens=tokens), tokens_per_step=tokens_per_step)
+    assert run.tokens >= tokens > run.tokens - tokens_per_step

@@ -1,0 +1,117 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtrain.accounting.quantities import format_quantity, parse_quantity, unit_of
+from lmtrain.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "expected"),
+    [
+        ("20M", "budget.tokens", 20_000_000),
+        ("1.5B", "budget.tokens", 1_500_000_000),
+        ("4K", "batch.tokens_per_step", 4_000),
+        ("4Ki", "batch.tokens_per_step", 4_096),
+        ("1_000", "budget.steps", 1_000),
+        ("1e20", "budget.flops", 10**20),
+        ("15.6T", "budget.tokens", 15_600_000_000_000),
+        ("3e-4", "optimizer.lr", 3e-4),
+        ("20.5", "budget.tokens_per_parameter", 20.5),
+        ("2h", "timeout_seconds", 7_200),
+        ("90min", "timeout_seconds", 5_400),
+        ("1h30min", "timeout_seconds", 5_400),
+        ("1h 30m", "timeout_seconds", 5_400),
+        ("250ms", "interval_seconds", 0.25),
+        ("90min", "budget.hours", 1.5),
+        ("2", "budget.hours", 2),
+        ("80GiB", "limit_bytes", 85_899_345_920),
+        ("80GB", "limit_bytes", 80_000_000_000),
+        ("512 kB", "limit_bytes", 512_000),
+        ("1TiB", "memory_gib", 1_024),
+        ("$500", "budget.usd", 500),
+        ("$2.99", "cluster.usd_per_gpu_hour", 2.99),
+        ("500 USD", "budget.usd", 500),
+    ],
+)
+def test_quantity_is_read_in_the_unit_its_key_ends_with(text, key, expected):
+    assert parse_quantity(text, key) == pytest.approx(expected, rel=1e-12)
+
+
+def test_whole_quantity_is_an_int():
+    assert isinstance(parse_quantity("1.5K", "budget.steps"), int)
+    assert isinstance(parse_quantity("1.0001K", "budget.steps"), float)
+
+
+@pytest.mark.parametrize("number", [0, 7, -3, 2.5])
+def test_plain_number_is_left_alone(number):
+    assert parse_quantity(number, "budget.hours") is number
+
+
+@pytest.mark.parametrize(
+    ("nonsense", "key"),
+    [
+        ("20X", "budget.tokens"),
+        ("", "budget.tokens"),
+        ("lots", "budget.tokens"),
+        ("M", "budget.tokens"),
+        ("4K4", "budget.tokens"),
+        ("5 5", "budget.tokens"),
+        ("1__0", "budget.tokens"),
+        ("-20M", "budget.tokens"),
+        ("$5", "budget.tokens"),
+        ("2h", "budget.tokens"),
+        ("1e999", "budget.tokens"),
+        ("nan", "budget.tokens"),
+        ("20M", "timeout_bytes"),
+        ("5GB", "timeout_seconds"),
+        ("1h30", "timeout_seconds"),
+        ("80GiB", "budget.usd"),
+        (True, "budget.tokens"),
+        (float("nan"), "budget.tokens"),
+        (float("inf"), "budget.tokens"),
+    ],
+)
+def test_nonsense_is_refused_with_its_key_and_value(nonsense, key):
+    with pytest.raises(ConfigurationError) as refusal:
+        parse_quantity(nonsense, key)
+    assert str(refusal.value).startswith(f"{key}={nonsense} is not ")
+    assert "write it as" in str(refusal.value)
+
+
+@given(st.text(alphabet="0123456789.eE+-_ kKMGiBhmins$", max_size=30))
+def test_any_text_is_a_finite_number_or_a_configuration_error(text):
+    for key in ("tokens", "wait_seconds", "limit_bytes", "usd"):
+        try:
+            assert 0 <= parse_quantity(text, key) < float("inf")
+        except ConfigurationError:
+            pass
+
+
+def test_a_rate_has_the_unit_of_its_numerator():
+    assert unit_of("cluster.usd_per_gpu_hour") == "usd"
+    assert unit_of("batch.tokens_per_step") == "count"
+    assert unit_of("budget.hours") == "hours"
+
+
+@pytest.mark.parametrize(
+    ("number", "unit", "text"),
+    [
+        (20_000_000, "count", "20.0M"),
+        (999, "count", "999"),
+        (999_999, "count", "1.0M"),
+        (1_235_814_400, "count", "1.2B"),
+        (2_415_919_104, "bytes", "2.2GiB"),
+        (500, "usd", "$500.00"),
+        (9_000, "seconds", "2h30min"),
+        (75, "seconds", "1min15s"),
+        (143.9, "days", "143d21h"),
+    ],
+)
+def test_quantities_are_written_for_people(number, unit, text):
+    assert format_quantity(number, unit) == text
+
+
+@given(st.integers(min_value=1, max_value=10**15))
+def test_what_is_written_reads_back_to_its_last_digit(number):
+    assert parse_quantity(format_quantity(number)) == pytest.approx(number, rel=0.06)
