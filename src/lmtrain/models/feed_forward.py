@@ -1,0 +1,70 @@
+"""The position-wise layers of a block: SwiGLU, squared ReLU and GELU.
+
+D width, F feed-forward width.
+"""
+
+from typing import Literal, final
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmtrain.errors import ConfigurationError, suggest
+
+Activation = Literal["swiglu", "relu_squared"]
+ACTIVATIONS: tuple[Activation, ...] = ("swiglu", "relu_squared")
+
+
+@final
+class SwiGLU(nn.Module):
+    """Gate an up-projection by the SiLU of another, then project down (arXiv 2002.05202)."""
+
+    def __init__(self, width: int, feed_forward_width: int) -> None:
+        super().__init__()
+        self.gate_up = nn.Linear(width, 2 * feed_forward_width, bias=False)
+        self.down = nn.Linear(feed_forward_width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: [B, T, D] -> [B, T, D]."""
+        gate, up = self.gate_up(x).chunk(2, dim=-1)  # [B, T, F] each
+        return self.down(F.silu(gate) * up)
+
+
+@final
+class SquaredReLU(nn.Module):
+    """Project up, square what is positive, project down (arXiv 2109.08668)."""
+
+    def __init__(self, width: int, feed_forward_width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, feed_forward_width, bias=False)
+        self.down = nn.Linear(feed_forward_width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: [B, T, D] -> [B, T, D]."""
+        return self.down(F.relu(self.up(x)).square())
+
+
+@final
+class GELU(nn.Module):
+    """Project up, apply the tanh form of GELU (arXiv 1606.08415), project down, with biases as GPT-2 has."""
+
+    def __init__(self, width: int, feed_forward_width: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, feed_forward_width)
+        self.down = nn.Linear(feed_forward_width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: [B, T, D] -> [B, T, D]."""
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
+def build_feed_forward(activation: str, width: int, feed_forward_width: int) -> SwiGLU | SquaredReLU:
+    """Build the feed-forward layer that model.activation names.
+
+    Raises: ConfigurationError for any other name.
+    """
+    if activation == "swiglu":
+        return SwiGLU(width, feed_forward_width)
+    if activation == "relu_squared":
+        return SquaredReLU(width, feed_forward_width)
+    known = " or ".join(ACTIVATIONS)
+    raise ConfigurationError(f"model.activation={activation} is not {known}.{suggest(activation, ACTIVATIONS)}")

@@ -1,0 +1,133 @@
+"""GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), without dropout.
+
+Learned positions, LayerNorm before each sublayer, biases, tanh GELU, and a head tied to the token embedding.
+B batch, T tokens, D width, H heads, K head width, V vocabulary.
+"""
+
+import math
+from typing import cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmtrain.accounting.model_shape import AttentionShape, ModelShape
+from lmtrain.models.attention import Attention, sdpa
+from lmtrain.models.base import LanguageModel, shape_of
+from lmtrain.models.dimensions import check_context, check_multiple, check_positive
+from lmtrain.models.feed_forward import GELU
+from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
+
+
+@final
+class GPT2Block(nn.Module):
+    """Add what attention and the feed-forward make of the residual stream to it."""
+
+    def __init__(
+        self, *, width: int, num_heads: int, feed_forward_width: int, attention: Attention, norm_eps: float
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(width, eps=norm_eps)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+        self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps)
+        self.feed_forward = GELU(width, feed_forward_width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform the residual stream: [B, T, D] -> [B, T, D]."""
+        x = x + self._attend(self.attention_norm(x))
+        return x + self.feed_forward(self.feed_forward_norm(x))
+
+    def _attend(self, x: Tensor) -> Tensor:
+        num_batch, num_tokens, width = x.shape
+        heads = self.qkv(x).view(num_batch, num_tokens, 3, self.num_heads, width // self.num_heads)
+        q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # [B, H, T, K] each
+        mixed = self.attention(q, k, v)  # [B, H, T, K]
+        return self.output(mixed.transpose(1, 2).reshape(num_batch, num_tokens, width))
+
+
+@final
+class GPT2(LanguageModel):
+    """A decoder of GPT-2's shape; `feed_forward_width` None is four times the width.
+
+    Raises: ConfigurationError for dimensions that do not divide.
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        num_layers: int,
+        num_heads: int,
+        vocab_size: int,
+        max_context_tokens: int,
+        feed_forward_width: int | None = None,
+        attention: Attention = sdpa,
+        norm_eps: float = 1e-5,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        feed_forward_width = 4 * width if feed_forward_width is None else feed_forward_width
+        check_positive(width=width, num_layers=num_layers, num_heads=num_heads, feed_forward_width=feed_forward_width)
+        check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
+        check_multiple("width", width, "num_heads", num_heads)
+        self.vocab_size, self.max_context_tokens = vocab_size, max_context_tokens
+        self.init_std = init_std
+        self.attention_shape = AttentionShape(num_heads=num_heads, head_width=width // num_heads)
+        self.token_embedding = nn.Embedding(vocab_size, width)
+        self.position_embedding = nn.Embedding(max_context_tokens, width)
+        self.layers = nn.ModuleList(
+            GPT2Block(
+                width=width,
+                num_heads=num_heads,
+                feed_forward_width=feed_forward_width,
+                attention=attention,
+                norm_eps=norm_eps,
+            )
+            for _ in range(num_layers)
+        )
+        self.final_norm = nn.LayerNorm(width, eps=norm_eps)
+
+    @property
+    def blocks(self) -> nn.ModuleList:
+        """Return the layers."""
+        return self.layers
+
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        """Run the layers and the last norm: [B, T] -> [B, T, D]."""
+        num_tokens = tokens.shape[1]
+        check_context(num_tokens, self.max_context_tokens)
+        x = self.token_embedding(tokens) + self.position_embedding.weight[:num_tokens]
+        for block in self.layers:
+            x = block(x)
+        return self.final_norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Score the next token by the token embedding: [B, T, D] -> [B, T, V]."""
+        return F.linear(hidden, self.token_embedding.weight)
+
+    def initialize_weights(self, generator: torch.Generator) -> None:
+        """Fill every parameter in place; what adds to the residual stream starts smaller by sqrt(2 layers)."""
+        residual_std = self.init_std / math.sqrt(2 * len(self.layers))
+        for table in (self.token_embedding, self.position_embedding):
+            fill_normal(table.weight, std=self.init_std, generator=generator)
+        for layer in self.layers:
+            block = cast(GPT2Block, layer)
+            for linear in (block.qkv, block.feed_forward.up):
+                fill_linear(linear, std=self.init_std, generator=generator)
+            for linear in (block.output, block.feed_forward.down):
+                fill_linear(linear, std=residual_std, generator=generator)
+        for module in self.modules():
+            if isinstance(module, nn.LayerNorm):
+                fill_constant(module.weight, 1.0)
+                fill_constant(module.bias, 0.0)
+
+    def shape(self) -> ModelShape:
+        """Count parameters by kind; the tied head is a matmul too."""
+        return shape_of(
+            self,
+            num_tied_head_parameters=self.token_embedding.weight.numel(),
+            attention=(self.attention_shape,) * len(self.layers),
+        )

@@ -1,0 +1,80 @@
+"""Rotary position embedding (arXiv 2104.09864), in the half-split layout, with Llama 3's stretch to long contexts.
+
+T tokens, K head width.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeScaling:
+    """Slow rotations down for contexts beyond the one first trained on; the defaults are those of Llama 3.2.
+
+    Wavelengths above original_context_tokens / low_frequency_factor are stretched by `factor`, those below
+    original_context_tokens / high_frequency_factor are kept, those between are blended.
+    """
+
+    factor: float = 32.0
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+    original_context_tokens: int = 8192
+
+
+def rope_frequencies(
+    head_width: int, *, base: float, scaling: RopeScaling | None = None, device: torch.device | None = None
+) -> Tensor:
+    """Return radians per token, fp32 [K / 2], on `device` (None: torch's default)."""
+    exponent = torch.arange(0, head_width, 2, dtype=torch.int64, device=device).float() / head_width
+    frequencies = 1.0 / base**exponent
+    return frequencies if scaling is None else _scaled(frequencies, scaling)
+
+
+@final
+class RotaryEmbedding(nn.Module):
+    """Tables of rotations, by token and pair of head dimensions."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(
+        self, max_context_tokens: int, head_width: int, *, base: float, scaling: RopeScaling | None = None
+    ) -> None:
+        super().__init__()
+        self.dimensions = (max_context_tokens, head_width)
+        self.base, self.scaling = base, scaling
+        cos, sin = self._tables(device=None)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    def forward(self, num_tokens: int) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of the first tokens, fp32 [T, K / 2] each."""
+        return self.cos[:num_tokens], self.sin[:num_tokens]
+
+    def initialize_weights(self) -> None:
+        """Fill the tables in place, the same on every device."""
+        for buffer, table in zip((self.cos, self.sin), self._tables(device=torch.device("cpu")), strict=True):
+            buffer.copy_(table)
+
+    def _tables(self, *, device: torch.device | None) -> tuple[Tensor, Tensor]:
+        max_context_tokens, head_width = self.dimensions
+        frequencies = rope_frequencies(head_width, base=self.base, scaling=self.scaling, device=device)
+        angles = torch.outer(torch.arange(max_context_tokens, dtype=torch.float32, device=device), frequencies)
+        return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate each pair (i, i + K/2) by its angle, in fp32: [B, H, T, K], [T, K / 2] twice -> [B, H, T, K]."""
+    first, second = x.float().chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
+
+
+def _scaled(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+    turns = scaling.original_context_tokens * frequencies / (2 * math.pi)
+    kept = (turns - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor)
+    kept = kept.clamp(0, 1)
+    return frequencies * (kept + (1 - kept) / scaling.factor)

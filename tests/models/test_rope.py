@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from lmtrain.models.rope import RopeScaling, rope_frequencies, rope_tables, rotate
+
+
+def test_rotation_keeps_lengths():
+    x = torch.randn(2, 3, 16, 8)
+    rotated = rotate(x, *rope_tables(16, 8, base=10_000.0))
+    torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
+
+
+def test_scores_depend_on_distance_only():
+    cos, sin = rope_tables(64, 16, base=10_000.0)
+    q, k = torch.randn(16), torch.randn(16)
+    queries = rotate(q.expand(1, 1, 64, 16), cos, sin)[0, 0]
+    keys = rotate(k.expand(1, 1, 64, 16), cos, sin)[0, 0]
+    scores = queries @ keys.T
+    # fp32 angles up to 64 radians.
+    torch.testing.assert_close(scores[10, 3], scores[60, 53], atol=1e-4, rtol=1e-4)
+
+
+def test_first_token_is_not_rotated():
+    x = torch.randn(1, 1, 1, 8)
+    assert torch.equal(rotate(x, *rope_tables(1, 8, base=10_000.0)), x)
+
+
+@pytest.mark.parametrize("head_width", [32, 64, 128])
+def test_scaled_frequencies_equal_those_of_transformers(head_width):
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    config = LlamaConfig(
+        hidden_size=head_width * 4,
+        num_attention_heads=4,
+        max_position_embeddings=131_072,
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 500_000.0,
+            "factor": 32.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+        },
+    )
+    expected, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    frequencies = rope_frequencies(head_width, base=500_000.0, scaling=RopeScaling())
+    torch.testing.assert_close(frequencies, expected, rtol=1e-6, atol=0)
+
+
+def test_scaling_leaves_fast_rotations_alone_and_stretches_slow_ones():
+    plain = rope_frequencies(64, base=500_000.0)
+    scaled = rope_frequencies(64, base=500_000.0, scaling=RopeScaling())
+    assert torch.equal(scaled[:8], plain[:8])
+    torch.testing.assert_close(scaled[-4:], plain[-4:] / 32)
