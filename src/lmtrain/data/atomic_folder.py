@@ -1,0 +1,99 @@
+"""Data set folders are whole or absent: built once, aside, under a lock, then renamed."""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lmtrain.errors import EnvironmentProblem
+
+_FIXES = {
+    errno.ENOSPC: "the disk is full: free some space, or set data.folder.root to another disk",
+    errno.EDQUOT: "the quota is used up: free some space, or set data.folder.root to another disk",
+    errno.EROFS: "it is mounted read-only: set data.folder.root to a folder that can be written",
+    errno.EACCES: "permission denied: set data.folder.root to a folder that you may write",
+    errno.EPERM: "permission denied: set data.folder.root to a folder that you may write",
+    errno.ENOTDIR: "a file is in the way: set data.folder.root to a folder",
+    errno.EEXIST: "a file is in the way: set data.folder.root to a folder",
+}
+
+
+def build_folder(final: Path, build: Callable[[Path], object], *, tell: Callable[[str], object]) -> bool:
+    """Let `build` fill a folder that then appears as `final`, once, however many processes ask; False: it was there.
+
+    Whatever ends the build, no half folder stays under the final name; what a killed build left aside is cleared by
+    the next one. `tell` hears when another process has to be waited for.
+
+    Raises:
+        EnvironmentProblem: The folder cannot be written; nothing is left behind.
+    """
+    aside = final.with_name(f".{final.name}.building")
+    with _storage_problems(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(final.with_name(f".{final.name}.lock"), tell=lambda: tell(f"{final}: waiting for another process")):
+            if final.is_dir():
+                return False
+            shutil.rmtree(aside, ignore_errors=True)
+            try:
+                aside.mkdir()
+                build(aside)
+                _sync(aside)
+                aside.rename(final)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+            _sync_entry(final.parent)
+            return True
+
+
+@contextmanager
+def _storage_problems(final: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FIXES:
+            raise
+        raise EnvironmentProblem(f"{final} cannot be written: {_FIXES[error.errno]}. Nothing was lost.") from error
+
+
+@contextmanager
+def _lock(path: Path, *, tell: Callable[[], object]) -> Generator[None, None, None]:
+    descriptor = _locked_descriptor(path, tell=tell)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _locked_descriptor(path: Path, *, tell: Callable[[], object]) -> int:
+    told = False
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                tell()
+                told = True
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # The holder before us removed the file: what we locked may no longer be what the next one will open.
+        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+        os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        _sync_entry(path)
+
+
+def _sync_entry(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,77 @@
+"""What every tokenizer can do: text to ids and back through bytes, and how many bytes each id stands for."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+END_OF_TEXT = "<|end_of_text|>"
+TOKENIZER_FILE = "tokenizer.json"
+META_FILE = "tokenizer.meta.json"
+
+
+class Tokenizer(ABC):
+    """Text to ids and back. Special tokens have ids, but no text that a person types ever becomes one."""
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Return how many entries there are, special tokens included; every id is below it."""
+
+    @property
+    @abstractmethod
+    def end_of_text_id(self) -> int:
+        """Return the id that ends a document."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return the sha256 of everything that decides the ids, in hexadecimal."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text; no special token is added or recognised."""
+
+    @abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, on as many threads as the tokenizer has."""
+
+    @abstractmethod
+    def bytes_of_ids(self) -> tuple[bytes, ...]:
+        """Return the bytes that each id stands for; special tokens stand for none."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json`, which other tools read, and `tokenizer.meta.json` into a folder."""
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Return the bytes of the ids; special tokens vanish."""
+        table = self.bytes_of_ids()
+        return b"".join([table[token] for token in ids])
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of the ids; bytes that are no UTF-8 (half a character) become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def token_bytes(self) -> NDArray[np.uint16]:
+        """Return how many bytes each id stands for, 0 for special tokens: [V]."""
+        return np.array([len(piece) for piece in self.bytes_of_ids()], dtype=np.uint16)
+
+
+def canonical_json(content: Mapping[str, object]) -> str:
+    """Return the one JSON text of a content: sorted keys, no spaces."""
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def sha256_of(content: Mapping[str, object]) -> str:
+    """Return the sha256 of a content's canonical JSON, in hexadecimal."""
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def unused_tokens(num_tokens: int) -> tuple[str, ...]:
+    """Return names for special tokens that only fill a vocabulary up to its size."""
+    return tuple(f"<|unused_{index}|>" for index in range(num_tokens))

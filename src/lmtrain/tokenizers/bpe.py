@@ -1,0 +1,150 @@
+"""Byte-level byte-pair encoding through the `tokenizers` library, trained here or read from a `tokenizer.json`.
+
+Texts are cut by the split expression of GPT-4 (https://github.com/openai/tiktoken, cl100k_base), but with numbers in
+groups of at most two digits: in a small vocabulary entries for three digits are seldom worth their place.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of, unused_tokens
+from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE, bytes_of
+
+SPLIT_EXPRESSION = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+MIN_PAIR_COUNT = 2
+
+
+@final
+class BytePairTokenizer(Tokenizer):
+    """Byte pairs merged by frequency; special tokens have ids that no text encodes to."""
+
+    def __init__(self, tokenizer_json: str, *, end_of_text: str = END_OF_TEXT) -> None:
+        """Read a `tokenizer.json` text whose special token `end_of_text` ends a document.
+
+        Raises:
+            DataError: Not a byte-level tokenizer, or no such special token.
+        """
+        self._content: dict[str, Any] = json.loads(tokenizer_json)
+        self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._tokenizer.encode_special_tokens = True  # the typed text of a special token stays text
+        self._end_of_text = end_of_text
+        self._end_of_text_id = self._special_token_id(end_of_text)
+        self._require_byte_level()
+
+    @property
+    def vocab_size(self) -> int:
+        """Return one more than the largest id."""
+        return len(self.bytes_of_ids())
+
+    @property
+    def end_of_text_id(self) -> int:
+        """Return the id that ends a document."""
+        return self._end_of_text_id
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the sha256 of the canonical `tokenizer.json`."""
+        return self._fingerprint
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text, on all cores."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def bytes_of_ids(self) -> tuple[bytes, ...]:
+        """Return the bytes of each id; special tokens and gaps in the vocabulary stand for none."""
+        return self._bytes_of_ids
+
+    def save(self, folder: Path) -> None:
+        """Write both files."""
+        folder.mkdir(parents=True, exist_ok=True)
+        meta = {"kind": "bpe", "vocab_size": self.vocab_size, "end_of_text": self._end_of_text}
+        (folder / META_FILE).write_text(json.dumps(meta, indent=1) + "\n")
+        (folder / TOKENIZER_FILE).write_text(json.dumps(self._content, indent=1, ensure_ascii=False) + "\n")
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return sha256_of(self._content)
+
+    @cached_property
+    def _bytes_of_ids(self) -> tuple[bytes, ...]:
+        added = {token["id"]: b"" if token["special"] else token["content"].encode() for token in self._added_tokens()}
+        vocabulary = {id_: token for token, id_ in self._tokenizer.get_vocab().items()}
+        learned = {id_: bytes_of(token) for id_, token in vocabulary.items() if id_ not in added}
+        pieces = learned | added
+        return tuple(pieces.get(id_, b"") for id_ in range(max(pieces) + 1))
+
+    def _added_tokens(self) -> list[dict[str, Any]]:
+        return self._content.get("added_tokens") or []
+
+    def _special_token_id(self, content: str) -> int:
+        specials = {token["content"]: int(token["id"]) for token in self._added_tokens() if token["special"]}
+        if content not in specials:
+            known = ", ".join(sorted(specials)) or "none"
+            msg = f"tokenizer.end_of_text='{content}' is not a special token of this tokenizer; it has: {known}."
+            raise DataError(msg)
+        return specials[content]
+
+    def _require_byte_level(self) -> None:
+        try:
+            self.bytes_of_ids()
+        except KeyError as character:
+            msg = (
+                f"tokenizer.json is not byte-level: its vocabulary has {character}, which stands for no byte. "
+                "Use a byte-level tokenizer (GPT-2, Llama 3, Qwen), or train one: tokenizer=bpe."
+            )
+            raise DataError(msg) from None
+
+
+def train_byte_pairs(
+    documents: Iterable[str], *, vocab_size: int, special_tokens: Sequence[str] = (END_OF_TEXT,)
+) -> BytePairTokenizer:
+    """Train on texts a tokenizer of exactly `vocab_size` entries: special tokens, 256 bytes, merges.
+
+    The first special token ends a document. Where the texts have too few repeated pairs, unused special tokens fill
+    the vocabulary.
+
+    Raises:
+        ConfigurationError: The vocabulary cannot hold the bytes and the special tokens.
+    """
+    smallest = len(CHARACTER_OF_BYTE) + len(special_tokens)
+    if vocab_size < smallest:
+        msg = (
+            f"tokenizer.vocab_size={vocab_size} cannot hold 256 bytes and {len(special_tokens)} special tokens; "
+            f"nearest valid: {smallest}."
+        )
+        raise ConfigurationError(msg)
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = _pre_tokenizer()
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=MIN_PAIR_COUNT,
+        special_tokens=list(special_tokens),
+        initial_alphabet=list(CHARACTER_OF_BYTE),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(documents, trainer)
+    tokenizer.add_special_tokens(list(unused_tokens(vocab_size - tokenizer.get_vocab_size())))
+    return BytePairTokenizer(tokenizer.to_str(), end_of_text=special_tokens[0])
+
+
+def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    split = pre_tokenizers.Split(tokenizers.Regex(SPLIT_EXPRESSION), "isolated")
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return pre_tokenizers.Sequence([split, as_bytes])

@@ -1,0 +1,78 @@
+"""One id per byte, then the special tokens: nothing to train, nothing unknown."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of, unused_tokens
+from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
+
+NUM_BYTES = 256
+
+
+@final
+class ByteLevelTokenizer(Tokenizer):
+    """Ids 0 to 255 are the bytes, 256 ends a text, entries beyond are unused."""
+
+    def __init__(self, *, vocab_size: int = NUM_BYTES + 1) -> None:
+        """Hold 256 bytes, end-of-text, and unused entries up to `vocab_size`.
+
+        Raises:
+            ConfigurationError: Fewer than 257 entries.
+        """
+        if vocab_size <= NUM_BYTES:
+            msg = f"tokenizer.vocab_size={vocab_size} cannot hold 256 bytes and end-of-text; nearest valid: 257."
+            raise ConfigurationError(msg)
+        self._special_tokens = (END_OF_TEXT, *unused_tokens(vocab_size - NUM_BYTES - 1))
+        self._bytes = tuple(bytes([byte]) for byte in range(NUM_BYTES)) + (b"",) * len(self._special_tokens)
+
+    @property
+    def vocab_size(self) -> int:
+        """Return 256 and the number of special tokens."""
+        return len(self._bytes)
+
+    @property
+    def end_of_text_id(self) -> int:
+        """Return the first id after the bytes."""
+        return NUM_BYTES
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the sha256 of the special tokens and the kind."""
+        return sha256_of(self._meta())
+
+    def encode(self, text: str) -> list[int]:
+        """Return the UTF-8 bytes of a text."""
+        return list(text.encode())
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the UTF-8 bytes of each text."""
+        return [self.encode(text) for text in texts]
+
+    def bytes_of_ids(self) -> tuple[bytes, ...]:
+        """Return each byte for itself, and nothing for special tokens."""
+        return self._bytes
+
+    def save(self, folder: Path) -> None:
+        """Write the meta file, and a `tokenizer.json` that says the same as a BPE without merges."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / META_FILE).write_text(json.dumps(self._meta(), indent=1) + "\n")
+        (folder / TOKENIZER_FILE).write_text(json.dumps(self._without_merges(), indent=1) + "\n")
+
+    def _meta(self) -> dict[str, object]:
+        return {"kind": "byte_level", "vocab_size": self.vocab_size, "end_of_text": END_OF_TEXT}
+
+    def _without_merges(self) -> dict[str, Any]:
+        specials = dict(zip(self._special_tokens, range(NUM_BYTES, self.vocab_size), strict=True))
+        bytes_to_characters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        vocabulary = {character: byte for byte, character in enumerate(CHARACTER_OF_BYTE)} | specials
+        return {
+            "version": "1.0",
+            "added_tokens": [{"id": id_, "content": content, **flags} for content, id_ in specials.items()],
+            "pre_tokenizer": bytes_to_characters,
+            "decoder": bytes_to_characters,
+            "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+        }
