@@ -1,0 +1,49 @@
+"""torch.compile for a model, in place, so that parameter names stay as they are.
+
+Shapes are static: every batch of a run, held-out ones included, has the same. Compiling block by block compiles one
+block for all layers that share its code; compiling the whole model also fuses the head with the loss.
+"""
+
+import shutil
+import sys
+import warnings
+
+import torch
+
+from lmtrain.models.base import LanguageModel
+
+
+def none(model: LanguageModel) -> LanguageModel:
+    """Run eagerly."""
+    return model
+
+
+def blocks(model: LanguageModel) -> LanguageModel:
+    """Compile each block by itself."""
+    for block in model.blocks:
+        block.compile(fullgraph=True, dynamic=False)
+    return model
+
+
+def whole_model(model: LanguageModel) -> LanguageModel:
+    """Compile forward and loss as one graph."""
+    model.compile(dynamic=False)
+    return model
+
+
+def auto(model: LanguageModel) -> LanguageModel:
+    """Compile the whole model where a compiler is at hand, else run eagerly and say so."""
+    missing = missing_compiler()
+    if missing:
+        warnings.warn(f"compile=auto runs eagerly: {missing}. compile=none silences this.", stacklevel=2)
+        return model
+    return whole_model(model)
+
+
+def missing_compiler() -> str | None:
+    """Say what torch.compile lacks on this machine, or None."""
+    if torch.cuda.is_available():
+        return None
+    if sys.platform != "linux" or not any(map(shutil.which, ("g++", "c++", "clang++"))):
+        return "no C++ compiler (g++ or clang++) is on PATH"
+    return None

@@ -1,0 +1,112 @@
+"""Fully sharded data parallelism (FSDP2): each rank keeps a slice of every tensor and gathers one block at a time.
+
+Built on Lightning's ModelParallelStrategy with three of its behaviours replaced: it reduces gradients on every
+micro-batch, counts nodes for `data_parallel_size="auto"`, and writes sharded checkpoints straight into their final
+folder (2.6.6).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.strategy import Parallelism
+from lmtrain.storage.hashed_folder import aside_of, commit, require_whole, start_aside
+
+SHARDED = "sharded"
+
+
+def fsdp(
+    *,
+    num_ranks: int,
+    compute_dtype: torch.dtype,
+    reshard_after_forward: bool = True,
+    timeout_seconds: float = 600.0,
+) -> Parallelism:
+    """Shard weights, gradients and optimizer state over all ranks.
+
+    `reshard_after_forward` frees a block's gathered weights until its backward pass: less memory, one more gather.
+    """
+    return Parallelism(
+        name="fsdp",
+        strategy=FullyShardedStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds),
+        parallelize=partial(shard_blocks, compute_dtype=compute_dtype, reshard_after_forward=reshard_after_forward),
+        casts_parameters=True,
+    )
+
+
+def shard_blocks(
+    model: LanguageModel, mesh: DeviceMesh | None, *, compute_dtype: torch.dtype, reshard_after_forward: bool
+) -> LanguageModel:
+    """Shard each block, then what is left, over the mesh's data axis; reduce gradients in fp32."""
+    assert mesh is not None
+    options: dict[str, Any] = {
+        "mesh": mesh["data_parallel"],
+        "mp_policy": MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32),
+    }
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
+    fully_shard(model, **options)
+    return model
+
+
+class FullyShardedStrategy(ModelParallelStrategy):
+    """ModelParallelStrategy with one gradient reduction a step and atomic, verified checkpoints."""
+
+    writes_own_checkpoints = True
+
+    def __init__(self, *, num_ranks: int, timeout_seconds: float) -> None:
+        """Shard over `num_ranks`; a rank silent for the timeout ends the run."""
+        super().__init__(
+            data_parallel_size=num_ranks,
+            tensor_parallel_size=1,
+            timeout=timedelta(seconds=timeout_seconds),
+        )
+
+    @contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Accumulate gradients locally until the last micro-batch of a step."""
+        sharded = list(self._sharded_roots())
+        for module in sharded:
+            module.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            for module in sharded:
+                module.set_requires_gradient_sync(True)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """Write every rank's shards aside, then commit them under the final name from rank 0."""
+        del storage_options
+        final = Path(self.broadcast(str(filepath)))
+        aside = aside_of(final)
+        facts = checkpoint.get("lmtrain", {})
+        if self.is_global_zero:
+            start_aside(aside)
+        self.barrier()
+        super().save_checkpoint(checkpoint, aside / SHARDED)
+        self.barrier()
+        if self.is_global_zero:
+            commit(aside, final, facts=facts)
+        self.barrier()
+
+    def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read the shards of a checkpoint that matches its manifest."""
+        del weights_only
+        path = Path(self.broadcast(str(checkpoint_path)))
+        if self.is_global_zero:
+            require_whole(path)
+        self.barrier()
+        return super().load_checkpoint(path / SHARDED, weights_only=True)
+
+    def _sharded_roots(self) -> Iterator[FSDPModule]:
+        assert self.lightning_module is not None
+        return (module for module in self.lightning_module.children() if isinstance(module, FSDPModule))

@@ -1,0 +1,36 @@
+"""Every rank holds the whole model: one device, or DistributedDataParallel."""
+
+from datetime import timedelta
+
+from lightning.pytorch.strategies import DDPStrategy
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.parallel.strategy import Parallelism, whole
+
+
+def single(*, num_ranks: int) -> Parallelism:
+    """Train on one device.
+
+    Raises:
+        ConfigurationError: More than one rank was asked for.
+    """
+    if num_ranks != 1:
+        msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp or strategy=fsdp."
+        raise ConfigurationError(msg)
+    return Parallelism(name="single", strategy="auto", parallelize=whole)
+
+
+def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
+    """Replicate the model and average gradients over ranks; a rank that is silent for the timeout ends the run."""
+    del num_ranks
+    strategy = DDPStrategy(
+        gradient_as_bucket_view=True,
+        broadcast_buffers=False,
+        timeout=timedelta(seconds=timeout_seconds),
+    )
+    return Parallelism(name="ddp", strategy=strategy, parallelize=whole)
+
+
+def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
+    """Choose `single` for one rank and `ddp` for several."""
+    return single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)

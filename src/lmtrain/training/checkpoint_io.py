@@ -1,0 +1,40 @@
+"""Single-file checkpoints for Lightning: whole or absent when written, verified when read.
+
+A checkpoint is a folder `step_00000200/` with `manifest.json` beside `state.pt` (here) or `sharded/` (FSDP).
+Lightning's own writer swallows a permission error, so that a fit "succeeds" without a checkpoint (2.6.6).
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
+
+from lmtrain.storage.hashed_folder import require_whole, write_atomically
+
+STATE = "state.pt"
+FACTS = "lmtrain"
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Save and load one file a checkpoint; `path` is always the checkpoint's folder."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write a checkpoint atomically; its `lmtrain` entry becomes the manifest's facts."""
+        del storage_options
+        write_atomically(
+            Path(path),
+            facts=checkpoint.get(FACTS, {}),
+            write=lambda folder: torch.save(checkpoint, folder / STATE),
+        )
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read a checkpoint whose bytes match its manifest; nothing in it can run code."""
+        del weights_only
+        require_whole(Path(path))
+        return torch.load(Path(path) / STATE, map_location=map_location or "cpu", weights_only=True)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Delete a checkpoint folder."""
+        shutil.rmtree(path)

@@ -1,0 +1,40 @@
+"""The FLOP/s that utilization divides by: a table's figure for a known GPU, a measured matrix product for a CPU."""
+
+import time
+
+import torch
+
+from lmtrain.accounting.hardware import Cluster, MatmulDtype, Peak
+
+SIDE = 1536
+MEASURED_SECONDS = 0.6
+
+
+def device_peak(cluster: Cluster, *, compute_dtype: torch.dtype, accelerator: str) -> Peak | None:
+    """Return the peak of one device (one process, on CPU), or None where the device is unknown."""
+    uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
+    if uses_gpu or cluster.peak_flops is not None or cluster.device is not None:
+        detected = torch.cuda.get_device_name() if uses_gpu else None
+        return cluster.peak(matmul_dtype(compute_dtype, uses_gpu=uses_gpu), detected_device=detected)
+    flops = measure_matmul(compute_dtype)
+    threads = torch.get_num_threads()
+    name = str(compute_dtype).removeprefix("torch.")
+    return Peak(flops, f"measured here: {name} product of two {SIDE} x {SIDE} matrices on {threads} threads")
+
+
+def matmul_dtype(compute_dtype: torch.dtype, *, uses_gpu: bool) -> MatmulDtype:
+    """Return the hardware table's word for a compute dtype; fp32 products run as TF32 on a GPU."""
+    words: dict[torch.dtype, MatmulDtype] = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+    return words.get(compute_dtype, "tf32" if uses_gpu else "fp32")
+
+
+def measure_matmul(dtype: torch.dtype) -> float:
+    """Return the best FLOP/s of a square matrix product over a fraction of a second on this process's CPU threads."""
+    left, right = torch.randn(2, SIDE, SIDE).to(dtype)
+    best = float("inf")
+    deadline = time.perf_counter() + MEASURED_SECONDS
+    while time.perf_counter() < deadline:
+        start = time.perf_counter()
+        torch.mm(left, right)
+        best = min(best, time.perf_counter() - start)
+    return 2 * SIDE**3 / best

@@ -1,0 +1,57 @@
+"""Losses and gradient norms of finished optimizer steps, kept on the device until someone asks.
+
+Reading a value from an accelerator stalls it, so nothing here does, except `drain`, once a log interval.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed
+
+from lmtrain.losses.cross_entropy import LossTotal
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One optimizer step: mean loss in nats per token over all micro-batches and ranks, and the gradient's norm."""
+
+    step: int
+    loss: float
+    gradient_norm: float
+    lr: float
+
+
+class StepMetrics:
+    """Sum micro-batches into steps and hold the steps of one log interval."""
+
+    def __init__(self) -> None:
+        self._micro_totals: list[Tensor] = []  # each [2]: nats, valid tokens
+        self._finished: list[tuple[int, float, Tensor]] = []  # step, lr, [2]: loss, gradient norm
+
+    def add_micro_step(self, total: LossTotal) -> None:
+        """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
+        self._micro_totals.append(torch.stack([total.nats.detach().double(), total.num_tokens.double()]))
+
+    def reduce_totals(self) -> Tensor:
+        """Return [nats, valid tokens] of the open step, summed over its micro-batches and all ranks, as float64 [2]."""
+        totals = torch.stack(self._micro_totals).sum(0)
+        self._micro_totals.clear()
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(totals)
+        return totals
+
+    def finish_step(self, step: int, *, totals: Tensor, gradient_norm: Tensor, lr: float) -> None:
+        """Close a step, counted from 1, with its totals [2] and gradient norm []."""
+        loss = totals[0] / totals[1]
+        self._finished.append((step, lr, torch.stack([loss, gradient_norm.detach().double()])))
+
+    def drain(self) -> list[StepRecord]:
+        """Fetch every finished step since the last call: the one host sync of a log interval."""
+        if not self._finished:
+            return []
+        finished, self._finished = self._finished, []
+        values = torch.stack([value for _, _, value in finished]).tolist()
+        return [
+            StepRecord(step=step, lr=lr, loss=loss, gradient_norm=norm)
+            for (step, lr, _), (loss, norm) in zip(finished, values, strict=True)
+        ]

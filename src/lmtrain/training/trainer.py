@@ -1,0 +1,61 @@
+"""A Lightning Trainer with the behaviours that lose data, time or exactness switched off.
+
+Each is named in docs/decisions/0005; what they guard is counted or killed by the tests.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.strategies import Strategy
+
+from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+
+
+def make_trainer(
+    *,
+    strategy: Strategy | str,
+    precision: str,
+    devices: int = 1,
+    num_nodes: int = 1,
+    accelerator: str = "auto",
+    accumulation_micro_steps: int = 1,
+    folder: Path,
+    callbacks: Sequence[pl.Callback] = (),
+    detect_anomaly: bool = False,
+    deterministic: bool = False,
+    cpu_threads: int | None = None,
+) -> pl.Trainer:
+    """Build the Trainer of a run; it stops only when a callback says so.
+
+    `cpu_threads` None leaves torch's own choice: all cores for one process, a share of them under a launcher.
+    """
+    if cpu_threads is not None:
+        torch.set_num_threads(cpu_threads)
+    torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; no effect on CPU
+    options: dict[str, Any] = {
+        "use_distributed_sampler": False,  # swaps in a shuffled sampler at world size > 1
+        "num_sanity_val_steps": 0,
+        "inference_mode": False,  # inference tensors make torch.compile compile again
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "max_epochs": -1,
+    }
+    return pl.Trainer(
+        strategy=strategy,
+        precision=precision,  # pyright: ignore[reportArgumentType]  # a Literal of many spellings there
+        devices=devices,
+        num_nodes=num_nodes,
+        accelerator=accelerator,
+        accumulate_grad_batches=accumulation_micro_steps,
+        default_root_dir=folder,
+        callbacks=list(callbacks),
+        plugins=[AtomicCheckpointIO()] if not getattr(strategy, "writes_own_checkpoints", False) else [],
+        detect_anomaly=detect_anomaly,
+        deterministic=deterministic,
+        **options,
+    )

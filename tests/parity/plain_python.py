@@ -1,0 +1,114 @@
+"""Train a tiny model from plain Python, without Hydra, and print one JSON line of losses: run by test_strategies.py.
+
+Arguments: strategy (single, ddp, fsdp), micro-batch sequences, steps, precision (fp32, bf16_mixed).
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.data.synthetic import synthetic
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import join
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.attention import auto
+from lmtrain.models.llama import Llama
+from lmtrain.optim.adamw import adamw
+from lmtrain.optim.schedules import constant
+from lmtrain.parallel.fsdp import fsdp
+from lmtrain.parallel.replicate import ddp, single
+from lmtrain.parallel.strategy import Parallelism
+from lmtrain.precision import policy
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.trainer import make_trainer
+
+CONTEXT_TOKENS = 32
+TOKENS_PER_STEP = 256
+CLIP = 0.3  # below the norm of the first steps, so that clipping acts
+
+
+class StopAfter(pl.Callback):
+    """End the fit after a number of optimizer steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        trainer.should_stop = trainer.global_step >= self.steps
+
+
+def build_model() -> Llama:
+    """Build the model that every strategy trains."""
+    return Llama(
+        width=32,
+        num_layers=2,
+        num_heads=2,
+        feed_forward_width=64,
+        vocab_size=512,
+        max_context_tokens=CONTEXT_TOKENS,
+        attention=auto,
+    )
+
+
+def train(strategy: str, micro_batch_sequences: int, steps: int, precision_name: str, folder: Path) -> list[float]:
+    """Return the loss of every step, as seen by all ranks together."""
+    outer = outer_launcher(os.environ)
+    join(outer)
+    num_ranks = outer.world_size if outer else 1
+    batch = plan_batches(
+        Batch(
+            context_tokens=CONTEXT_TOKENS,
+            tokens_per_step=TOKENS_PER_STEP,
+            micro_batch_sequences=micro_batch_sequences,
+        ),
+        num_ranks=num_ranks,
+    )
+    precision = {"fp32": policy.fp32, "bf16_mixed": policy.bf16_mixed}[precision_name]()
+    strategies: dict[str, Callable[[], Parallelism]] = {
+        "single": lambda: single(num_ranks=num_ranks),
+        "ddp": lambda: ddp(num_ranks=num_ranks),
+        "fsdp": lambda: fsdp(num_ranks=num_ranks, compute_dtype=precision.compute_dtype),
+    }
+    parallelism = strategies[strategy]()
+    with torch.device("meta"):
+        model = build_model()
+    module = CausalLMModule(
+        model,
+        loss=CrossEntropy(),
+        optimizer=partial(adamw, lr=1e-2),
+        schedule=constant,
+        batch=batch,
+        total_steps=steps,
+        seed=7,
+        gradient_clip_norm=CLIP,
+        transforms=ModelTransforms(parallelize=parallelism.parallelize),
+    )
+    trainer = make_trainer(
+        strategy=parallelism.strategy,
+        precision="32-true" if parallelism.casts_parameters else precision.trainer_word,
+        devices=num_ranks,
+        accelerator="cpu",
+        accumulation_micro_steps=batch.accumulation_micro_steps,
+        folder=folder,
+        callbacks=[StopAfter(steps)],
+    )
+    data = synthetic(root=str(folder), vocab_size=512, num_tokens=20_000)
+    trainer.fit(module, datamodule=TokenDataModule(folder=data, batch=batch, seed=7))
+    return [record.loss for record in module.step_metrics.drain()]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as temporary:
+        losses = train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(temporary))
+    print(json.dumps(losses), flush=True)
