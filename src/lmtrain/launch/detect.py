@@ -1,0 +1,98 @@
+"""Notice that something outside already started one process a rank, so that lmtrain never spawns over it.
+
+Order as Lightning's own detection: torchrun (Kubernetes training operators use it too), then SLURM, then MPI.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from lmtrain.errors import ConfigurationError
+
+Kind = Literal["torchrun", "slurm", "mpi"]
+
+# What a launcher leaves in the environment of its ranks, and what must not reach the ranks of another job.
+RANK_VARIABLES = frozenset(
+    {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
+    | {"GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED", "PL_SEED_WORKERS"}
+)
+INTERACTIVE_SLURM_JOBS = frozenset({"bash", "zsh", "sh", "interactive"})
+
+
+@dataclass(frozen=True)
+class OuterLauncher:
+    """Who started this process, and which of how many ranks it is."""
+
+    kind: Kind
+    rank: int
+    local_rank: int
+    world_size: int
+    local_world_size: int
+
+
+def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
+    """Return the launcher that started this process as one of its ranks, None when this is an ordinary process.
+
+    Raises: ConfigurationError when a rank variable is not a number.
+    """
+    if "TORCHELASTIC_RUN_ID" in environment or {"RANK", "WORLD_SIZE"} <= environment.keys():
+        return _torchrun(environment)
+    if "SLURM_PROCID" in environment and environment.get("SLURM_JOB_NAME") not in INTERACTIVE_SLURM_JOBS:
+        return _slurm(environment)
+    if {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"} <= environment.keys():
+        return _mpi(environment)
+    return None
+
+
+def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of an environment that carries no trace of an outer job's ranks."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in RANK_VARIABLES and not name.startswith("TORCHELASTIC_")
+    }
+
+
+def _torchrun(environment: Mapping[str, str]) -> OuterLauncher:
+    world_size = _number(environment, "WORLD_SIZE", 1)
+    return OuterLauncher(
+        kind="torchrun",
+        rank=_number(environment, "RANK", 0),
+        local_rank=_number(environment, "LOCAL_RANK", 0),
+        world_size=world_size,
+        local_world_size=_number(environment, "LOCAL_WORLD_SIZE", world_size),
+    )
+
+
+def _slurm(environment: Mapping[str, str]) -> OuterLauncher | None:
+    world_size = _number(environment, "SLURM_NTASKS", 1)
+    num_nodes = _number(environment, "SLURM_NNODES", 1)
+    # A batch script that runs python without srun is one process, however many tasks its job may start.
+    if world_size == 1 or "SLURM_STEP_ID" not in environment:
+        return None
+    return OuterLauncher(
+        kind="slurm",
+        rank=_number(environment, "SLURM_PROCID", 0),
+        local_rank=_number(environment, "SLURM_LOCALID", 0),
+        world_size=world_size,
+        local_world_size=_number(environment, "SLURM_NTASKS_PER_NODE", max(1, world_size // num_nodes)),
+    )
+
+
+def _mpi(environment: Mapping[str, str]) -> OuterLauncher:
+    world_size = _number(environment, "OMPI_COMM_WORLD_SIZE", 1)
+    return OuterLauncher(
+        kind="mpi",
+        rank=_number(environment, "OMPI_COMM_WORLD_RANK", 0),
+        local_rank=_number(environment, "OMPI_COMM_WORLD_LOCAL_RANK", 0),
+        world_size=world_size,
+        local_world_size=_number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE", world_size),
+    )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigurationError(f"environment variable {name}={text!r} must be a whole number; unset it.") from None

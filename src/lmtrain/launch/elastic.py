@@ -1,0 +1,159 @@
+"""The ranks of one job under torch.distributed's elastic agent: it hosts the rendezvous and restarts a failed job.
+
+Four of its habits are changed here (torch 2.11 to 2.13). A signal reaches the ranks only, not the data loader workers
+in their process groups. A job that was refused or told to stop is not started again. When a rank fails, the others
+have one second, not thirty. And the exit code is that of the rank that failed first, not 1.
+"""
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
+from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
+
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
+from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
+from lmtrain.launch.job import Job, StopRequest
+
+MONITOR_SECONDS = 0.1
+FAILURE_GRACE_SECONDS = 1
+FINAL_CODES = REFUSALS | {EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_REQUEUE}
+TAIL_LINES = 20
+
+
+def run_job(job: Job, stop: StopRequest) -> int:
+    """Start the ranks, wait for all of them, and return the job's exit code."""
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is told once, by us
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGHUP,SIGQUIT"
+    for rank in range(job.num_ranks):
+        job.log_path(rank).unlink(missing_ok=True)
+    agent = _Agent(job, stop)
+    result = cast("RunResult", agent.run())
+    if not result.is_failed():
+        return 0
+    first = root_cause(agent.first_failures)
+    if first.rank != 0 or (first.exit_code < 0 and stop.number is None):
+        tail = "" if first.rank == 0 or first.exit_code in REFUSALS else _tail(job.log_path(first.rank))
+        sys.stderr.write(describe(first, job.num_ranks, tail, job.log_path(first.rank)) + "\n")
+    return plain_exit_code(first.exit_code)
+
+
+# torch's timing decorator hides the signatures of the methods that are overridden here.
+# pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
+class _Agent(LocalElasticAgent):
+    def __init__(self, job: Job, stop: StopRequest) -> None:
+        super().__init__(_worker_spec(job), _Logs(job), shutdown_timeout=FAILURE_GRACE_SECONDS)
+        self._job = job
+        self._stop = stop
+        self._ends: dict[int, RankEnd] = {}
+        self.first_failures: list[RankEnd] = []
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
+        self._ends = {}
+        processes = cast("dict[int, int]", super()._start_workers(worker_group))
+        context = self._pcontext
+        assert context is not None
+        close = context.close
+        context.close = lambda death_sig=None, timeout=FAILURE_GRACE_SECONDS: close(death_sig, timeout)
+        self._stop.processes[:] = processes.values()
+        return processes
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        self._note_ends()
+        running = len(self._ends) < self._job.num_ranks
+        failures = [end for end in self._ends.values() if end.exit_code != 0]
+        if running and (self._stop.number is not None or not failures):
+            self._kill_after_grace()
+            return RunResult(state=WorkerState.HEALTHY)
+        self.first_failures = failures
+        if self._stop.number is not None or any(end.exit_code in FINAL_CODES for end in failures):
+            self._remaining_restarts = 0
+        self._stop.processes.clear()
+        return super()._monitor_workers(worker_group)  # stops the other ranks and reaps all
+
+    def _kill_after_grace(self) -> None:
+        if self._stop.number is not None and time.monotonic() - self._stop.at > self._job.grace_seconds:
+            self._stop.pass_on(signal.SIGKILL)
+
+    def _note_ends(self) -> None:
+        context = self._pcontext
+        assert context is not None
+        for rank, process in context.pids().items():
+            if rank not in self._ends:
+                exit_code = _look_at(process)
+                if exit_code is not None:
+                    self._ends[rank] = _with_reason(rank, exit_code, self._job.error_path(rank))
+
+
+class _Logs(LogsSpecs):
+    """Leave the ranks' output to the ranks, so that rank 0 keeps the terminal; only name their error files."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._job = job
+
+    @property
+    def root_log_dir(self) -> str:
+        return str(self._job.log_folder)
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        console = dict.fromkeys(envs, "")
+        errors = {rank: str(self._job.error_path(rank)) for rank in envs}
+        for rank, path in errors.items():
+            envs[rank]["TORCHELASTIC_ERROR_FILE"] = path
+            Path(path).unlink(missing_ok=True)
+        return LogsDest(stdouts=console, stderrs=dict(console), error_files=errors)
+
+
+def _worker_spec(job: Job) -> WorkerSpec:
+    rendezvous = RendezvousParameters(
+        backend="c10d",
+        endpoint="localhost:0",
+        run_id=f"lmtrain-{os.getpid()}",
+        min_nodes=1,
+        max_nodes=1,
+        local_addr="localhost",
+    )
+    arguments = ["-m", "lmtrain.launch.worker", "--agent", str(os.getpid()), "--log-folder", str(job.log_folder)]
+    arguments += ["--entry-point", job.entry_point, "--config", str(job.config_path)]
+    return WorkerSpec(
+        role="rank",
+        local_world_size=job.num_ranks,
+        rdzv_handler=registry.get_rendezvous_handler(rendezvous),
+        entrypoint=sys.executable,
+        args=tuple(argument.replace("$", "$$") for argument in arguments),  # they are a template of ${local_rank}
+        max_restarts=job.restarts,
+        monitor_interval=MONITOR_SECONDS,
+    )
+
+
+def _look_at(process: int) -> int | None:
+    """Return a child's return code without reaping it, which is the agent's task; None while it runs."""
+    found = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+
+
+def _with_reason(rank: int, exit_code: int, path: Path) -> RankEnd:
+    try:
+        reason = json.loads(path.read_text())
+        return RankEnd(rank=rank, exit_code=exit_code, time=float(reason["time"]), message=str(reason["message"]))
+    except (OSError, ValueError, KeyError):
+        return RankEnd(rank=rank, exit_code=exit_code, time=time.time())
+
+
+def _tail(path: Path) -> str:
+    try:
+        lines = path.read_bytes()[-65536:].decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-TAIL_LINES:])

@@ -1,0 +1,48 @@
+"""What an agent is asked to run, and a request from outside to stop it."""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Job:
+    """One start of num_ranks ranks, each calling entry_point ("module:function") with the saved config's path."""
+
+    num_ranks: int
+    restarts: int
+    entry_point: str
+    config_path: Path
+    log_folder: Path
+    grace_seconds: float
+
+    def log_path(self, rank: int) -> Path:
+        """Return the file that takes a rank's output; rank 0 speaks to the terminal instead."""
+        return self.log_folder / f"rank{rank}.log"
+
+    def error_path(self, rank: int) -> Path:
+        """Return the file in which a failing rank says why."""
+        return self.log_folder / f"rank{rank}.error.json"
+
+
+@dataclass
+class StopRequest:
+    """The first signal that asked the job to stop, and the ranks' process ids that signals go to."""
+
+    number: int | None = None
+    at: float = 0.0
+    processes: list[int] = field(default_factory=list[int])
+
+    def pass_on(self, number: int) -> bool:
+        """Send a signal to every rank, and only to the ranks; tell whether there are any.
+
+        Their data loader workers share their process groups, and would die under a rank that still wants to save.
+        """
+        if self.number is None:
+            self.number, self.at = number, time.monotonic()
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, number)
+        return bool(self.processes)

@@ -1,0 +1,100 @@
+"""Start the ranks of one job on this machine and wait for them, from a parent that stays light.
+
+The chain of processes, each of which ends when the one before it is gone:
+    parent (composes; no torch) -> agent (one process group a job) -> one worker a rank, which reads the saved config
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from lmtrain.launch.detect import without_rank_variables
+from lmtrain.launch.exit_codes import plain_exit_code
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status, read_status, status_name, write_status
+
+DEFAULT_ENTRY_POINT = "lmtrain.composition.run:run_saved"
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+def launch(
+    config_path: Path,
+    *,
+    num_processes: int,
+    run_folder: Path,
+    restarts: int = 0,
+    entry_point: str = DEFAULT_ENTRY_POINT,
+    grace_seconds: float = 120.0,
+) -> int:
+    """Run entry_point(config_path) on each of num_processes ranks and return the job's exit code.
+
+    The code is that of the rank that failed first. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, which have
+    grace_seconds to save and leave. A failed job is started again, restarts times, unless it was refused or told to
+    stop. Nothing outlives this call, nor this process.
+    """
+    command = [sys.executable, "-m", "lmtrain.launch.agent", "--parent", str(os.getpid())]
+    command += ["--num-processes", str(num_processes), "--restarts", str(restarts)]
+    command += ["--grace-seconds", str(grace_seconds), "--log-folder", str(_log_folder(run_folder))]
+    command += ["--entry-point", entry_point, "--config", str(config_path.absolute())]
+    with _forwarding() as forwarder:
+        code = plain_exit_code(_run(command, forwarder))
+    _record_end(run_folder, code)
+    return code
+
+
+@dataclass
+class _Forwarder:
+    process: "subprocess.Popen[bytes] | None" = None
+    early: list[int] = field(default_factory=list[int])
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        if self.process is None:
+            self.early.append(number)
+        else:
+            self.process.send_signal(number)
+
+
+def _run(command: list[str], forwarder: _Forwarder) -> int:
+    environment = without_rank_variables(os.environ)
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True) as agent:
+        forwarder.process = agent
+        try:
+            for number in forwarder.early:
+                agent.send_signal(number)
+            return agent.wait()
+        finally:
+            agent.kill()  # only after an exception here; the ranks follow their agent by themselves
+
+
+@contextlib.contextmanager
+def _forwarding() -> Generator[_Forwarder]:
+    forwarder = _Forwarder()
+    if threading.current_thread() is not threading.main_thread():
+        yield forwarder
+        return
+    before = {number: signal.signal(number, forwarder) for number in FORWARDED_SIGNALS}
+    try:
+        yield forwarder
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _log_folder(run_folder: Path) -> Path:
+    attempts = RunFolder(run_folder).attempts()
+    return attempts[-1] if attempts else run_folder
+
+
+def _record_end(run_folder: Path, code: int) -> None:
+    # Ranks that were killed could not say so themselves.
+    status = read_status(run_folder)
+    if status is not None and status.status == "RUNNING":
+        ended = Status(status=status_name(code), exit_code=code, step=status.step, tokens=status.tokens)
+        write_status(run_folder, ended)

@@ -1,0 +1,52 @@
+"""Join the ranks of a job, and let rank 0 decide for all."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from lmtrain.errors import LMTRAIN_ERRORS
+from lmtrain.launch.detect import OuterLauncher
+
+Outcome = TypeVar("Outcome")
+
+
+def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None:
+    """Open the process group of a job of several ranks; Lightning then uses it as it finds it.
+
+    A rank that is silent for `timeout_seconds` ends the job (torch's own default is half an hour).
+    """
+    if outer is None or outer.world_size == 1 or dist.is_initialized():
+        return
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    device_id = None
+    if torch.cuda.is_available():
+        device_id = torch.device("cuda", outer.local_rank)
+        torch.cuda.set_device(device_id)
+    backend = "cpu:gloo,cuda:nccl" if device_id else "gloo"
+    dist.init_process_group(
+        backend,
+        rank=outer.rank,
+        world_size=outer.world_size,
+        timeout=timedelta(seconds=timeout_seconds),
+        device_id=device_id,
+    )
+
+
+def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
+    """Let rank 0 decide, and return its result, or raise its refusal, on every rank."""
+    if not dist.is_initialized():
+        return decide()
+    outcome: list[object] = [None, None]
+    if dist.get_rank() == 0:
+        try:
+            outcome[0] = decide()
+        except LMTRAIN_ERRORS as error:
+            outcome[1] = error
+    dist.broadcast_object_list(outcome)
+    if isinstance(outcome[1], Exception):
+        raise outcome[1]
+    return outcome[0]  # pyright: ignore[reportReturnType]

@@ -1,0 +1,106 @@
+"""Be one rank of a job: `python -m lmtrain.launch.worker`, started by the agent.
+
+It reads the saved config's path and calls a function given by name, so that the launch layer imports no composition.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import cast
+
+from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS
+from lmtrain.launch.lifetime import die_with_parent
+
+LEAVE_SECONDS = 5.0
+
+
+def main() -> int:
+    """Run the entry point on this rank and return its exit code."""
+    arguments = _parser().parse_args()
+    die_with_parent(arguments.agent)
+    rank = int(os.environ["RANK"])
+    if rank != 0:
+        _send_output_to(arguments.log_folder / f"rank{rank}.log")
+    code = run_guarded(lambda: call(arguments.entry_point, arguments.config), os.environ.get("TORCHELASTIC_ERROR_FILE"))
+    if code != 0:
+        _leave_within(LEAVE_SECONDS, code)
+    return code
+
+
+def call(entry_point: str, config_path: Path) -> int:
+    """Import "module:function", call it with the config's path, and return its exit code; None means 0."""
+    module_name, _, function_name = entry_point.partition(":")
+    function = cast("Callable[[Path], int | None]", getattr(importlib.import_module(module_name), function_name))
+    return function(config_path) or 0
+
+
+def run_guarded(body: Callable[[], int], error_file: str | None) -> int:
+    """Call body and turn whatever it raises into an exit code, a message on stderr and a line in error_file."""
+    try:
+        return body()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        if isinstance(error.code, str):
+            sys.stderr.write(f"{error.code}\n")
+        _record(error_file, str(error.code), code)
+        return code
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except LMTRAIN_ERRORS as error:
+        sys.stderr.write(f"{error}\n")
+        _record(error_file, str(error), error.exit_code)
+        return error.exit_code
+    except BaseException as error:  # noqa: BLE001  the last place that can tell why this rank ends
+        traceback.print_exception(type(error), error, _beyond_this_file(error.__traceback__))
+        _record(error_file, f"{type(error).__name__}: {error}", 1)
+        return 1
+
+
+def _beyond_this_file(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    return frames
+
+
+def _record(error_file: str | None, message: str, code: int) -> None:
+    # The names message and timestamp are what torchrun reads in its own error files.
+    if error_file and code != 0:
+        row = {"message": message, "timestamp": int(time.time()), "time": time.time(), "exit_code": code}
+        Path(error_file).write_text(json.dumps(row))
+
+
+def _send_output_to(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.dup2(descriptor, sys.stderr.fileno())
+    os.close(descriptor)
+
+
+def _leave_within(seconds: float, code: int) -> None:
+    # A collective that waits for a dead rank, or a loader worker, can hold up Python's own shutdown for ever.
+    def leave() -> None:
+        time.sleep(seconds)
+        os._exit(code)
+
+    threading.Thread(target=leave, daemon=True).start()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="lmtrain.launch.worker")
+    parser.add_argument("--agent", type=int, required=True)
+    parser.add_argument("--log-folder", type=Path, required=True)
+    parser.add_argument("--entry-point", required=True)
+    parser.add_argument("--config", type=Path, required=True)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Replace small files whole or not at all: write aside in the same folder, fsync, rename."""
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from lmtrain.errors import EnvironmentProblem
+
+
+def storage_problem(path: Path, error: OSError) -> EnvironmentProblem:
+    """Say which file could not be written, why, and what to do about it."""
+    fixes = {
+        errno.ENOSPC: "free some space, or set run.root to a larger disk",
+        errno.EDQUOT: "free some of your quota, or set run.root to another disk",
+        errno.EROFS: "it is mounted read-only; set run.root to a folder that can be written",
+        errno.EACCES: "give yourself write permission, or set run.root to another folder",
+        errno.EPERM: "give yourself write permission, or set run.root to another folder",
+    }
+    fix = fixes.get(error.errno or 0, "set run.root to a folder that can be written")
+    return EnvironmentProblem(f"{path} cannot be written: {error.strerror or error}; {fix}.")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Replace the file at path by content; a private file is readable by its owner alone.
+
+    Raises: EnvironmentProblem when the disk is full, read-only or not ours; the old file is then untouched.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        aside.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise storage_problem(path, error) from error
+
+
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Replace the file at path by UTF-8 text; see write_bytes."""
+    write_bytes(path, text.encode(), private=private)
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    """Replace the file at path by one readable JSON object; see write_bytes."""
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """Return the JSON object in a file, or an empty one when there is none or it is not whole."""
+    try:
+        content: object = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return cast("dict[str, object]", content) if isinstance(content, dict) else {}

@@ -1,0 +1,86 @@
+"""What each rank did when: events/rank<r>.jsonl, one span or mark a line, cheap enough to leave on.
+
+A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or absent, ...}; a mark has no seconds.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.run_log import drop_torn_end
+
+FLUSH_SECONDS = 1.0
+
+
+class EventLog:
+    """Append a rank's spans and marks; they reach the file about once a second and on close.
+
+    `paused_for` names what training waits for at this moment (None: nothing), `paused_seconds` sums all such waits.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self.path = folder / "events" / f"rank{rank}.jsonl"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            drop_torn_end(self._descriptor)
+        except OSError as error:
+            raise atomic_files.storage_problem(self.path, error) from error
+        self._lines: list[str] = []
+        self._flushed_at = time.monotonic()
+        self.paused_for: str | None = None
+        self.paused_seconds = 0.0
+
+    @contextlib.contextmanager
+    def span(self, name: str, **fields: str | float) -> Generator[None]:
+        """Record how long the body took, also when it raises; fields such as step go with it."""
+        start, began = time.time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, start, time.perf_counter() - began, **fields)
+
+    @contextlib.contextmanager
+    def pause(self, name: str, **fields: str | float) -> Generator[None]:
+        """Record a span in which no training happens, such as a validation; one inside another counts once."""
+        outer, began = self.paused_for, time.perf_counter()
+        self.paused_for = name
+        try:
+            with self.span(name, **fields):
+                yield
+        finally:
+            self.paused_for = outer
+            if outer is None:
+                self.paused_seconds += time.perf_counter() - began
+
+    def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
+        """Record a span that was measured elsewhere; start in unix seconds."""
+        self._write({"name": name, "start": round(start, 6), "seconds": round(seconds, 6), **fields})
+
+    def mark(self, name: str, **fields: str | float) -> None:
+        """Record a moment."""
+        self._write({"name": name, "start": round(time.time(), 6), **fields})
+
+    def flush(self) -> None:
+        """Hand all lines to the file now; a full disk loses events, never the run."""
+        lines, self._lines = self._lines, []
+        self._flushed_at = time.monotonic()
+        if lines and self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._descriptor, "".join(lines).encode())
+
+    def close(self) -> None:
+        """Flush and give the file back; closing twice is fine."""
+        self.flush()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _write(self, row: dict[str, str | float]) -> None:
+        self._lines.append(json.dumps(row) + "\n")
+        if time.monotonic() - self._flushed_at >= FLUSH_SECONDS:
+            self.flush()

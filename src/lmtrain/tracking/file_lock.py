@@ -1,0 +1,41 @@
+"""Let one process at a time do something on a machine or a shared file system."""
+
+import contextlib
+import fcntl
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+from lmtrain.errors import EnvironmentProblem
+
+POLL_SECONDS = 0.05
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str = "") -> Generator[None]:
+    """Hold the lock file at path while the body runs; note tells others who has it.
+
+    A record lock: unlike flock it is not inherited by forked loader workers, which outlive a killed run for a moment.
+
+    Raises: EnvironmentProblem with refusal, HOLDER in it replaced by the holder's note, when it is not free in time.
+    """
+    with path.open("a+") as file:
+        deadline = time.monotonic() + wait_seconds
+        while not _try_lock(file.fileno()):
+            if time.monotonic() >= deadline:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise EnvironmentProblem((refusal or f"{path} is held by HOLDER.").replace("HOLDER", holder))
+            time.sleep(POLL_SECONDS)
+        file.truncate(0)
+        file.write(note)
+        file.flush()  # through this very file: closing another one on this path would drop the lock
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,33 @@
+"""A composed configuration as the flat parameters that a tracking server compares runs by."""
+
+import json
+from collections.abc import Mapping
+from typing import cast
+
+MAXIMUM_VALUE_CHARACTERS = 6000
+MAXIMUM_KEY_CHARACTERS = 250
+
+
+def flatten(config: Mapping[str, object]) -> dict[str, str]:
+    """Return {"optimizer.lr": "0.001", ...}: one entry a leaf; a list is one leaf, written as JSON."""
+    flat: dict[str, str] = {}
+    _collect(config, "", flat)
+    return flat
+
+
+def tracking_key(key: str) -> str:
+    """Return key with what a tracking server does not take in names replaced by an underscore."""
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "_-. /" else "_" for c in key)[:MAXIMUM_KEY_CHARACTERS]
+
+
+def _collect(node: Mapping[str, object], prefix: str, flat: dict[str, str]) -> None:
+    for name, value in node.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            _collect(cast("Mapping[str, object]", value), f"{key}.", flat)
+        else:
+            flat[tracking_key(key)] = _text(value)[:MAXIMUM_VALUE_CHARACTERS]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

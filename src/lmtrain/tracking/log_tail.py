@@ -1,0 +1,47 @@
+"""Follow a run's metrics.jsonl while it grows, from a place that survives both its readers and its resumes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmtrain.tracking.run_log import Point, parse_point
+
+READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Place:
+    """A byte offset in one incarnation of a file; a resume that drops points makes a new file."""
+
+    inode: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Points that followed a place, and the place after them."""
+
+    points: list[Point]
+    next: Place
+
+
+def read_after(path: Path, place: Place, *, read_bytes: int = READ_BYTES) -> Batch:
+    """Return the whole lines after place, as many as fit into read_bytes; a new file is read from its start."""
+    try:
+        with path.open("rb") as file:
+            found = path.stat()
+            is_same = found.st_ino == place.inode and found.st_size >= place.offset
+            start = place.offset if is_same else 0
+            file.seek(start)
+            block = file.read(read_bytes)
+    except FileNotFoundError:
+        return Batch([], place)
+    whole = block[: block.rfind(b"\n") + 1]
+    points = [point for line in whole.splitlines() if (point := _parse(line)) is not None]
+    return Batch(points, Place(found.st_ino, start + len(whole)))
+
+
+def _parse(line: bytes) -> Point | None:
+    try:
+        return parse_point(line)
+    except (ValueError, KeyError, TypeError):
+        return None  # a damaged line costs its point, not the curves

@@ -1,0 +1,110 @@
+"""Open an MLflow store so that nothing is written outside its own folder, and eight processes may do so at once."""
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.redaction import redact_addresses
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+SCHEMES = ("sqlite:", "postgresql", "mysql", "mssql", "http:", "https:", "databricks")
+LOCK_SECONDS = 90.0  # creating the tables of a new store takes 4 to 10 seconds, and others may be before us
+
+# No telemetry, no minutes of retries inside a call, no progress bars; read by MLflow when it is imported.
+ENVIRONMENT: Mapping[str, str] = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where the runs under root are tracked."""
+
+    root: Path
+    tracking_uri: str
+    experiment: str
+
+    @property
+    def artifacts_uri(self) -> str | None:
+        """Return the folder for files beside a local database; None leaves the choice to a server."""
+        if self.tracking_uri.startswith(("http:", "https:", "databricks")):
+            return None
+        return artifacts_folder(self.root, self.tracking_uri).as_uri()
+
+
+def default_uri(root: Path) -> str:
+    """Return the address of the embedded store of a folder of runs."""
+    return f"sqlite:///{root.absolute() / 'mlflow.db'}"
+
+
+def artifacts_folder(root: Path, tracking_uri: str) -> Path:
+    """Return the folder that a local store keeps files in: beside its database."""
+    database = tracking_uri.removeprefix("sqlite:///").partition("?")[0]
+    folder = Path(database).absolute().parent if tracking_uri.startswith("sqlite:///") else root.absolute()
+    return folder / "mlflow-artifacts"
+
+
+def check_uri(tracking_uri: str | None) -> None:
+    """Refuse what MLflow cannot resume runs in.
+
+    Raises: ConfigurationError.
+    """
+    if tracking_uri is not None and not tracking_uri.startswith(SCHEMES):
+        raise ConfigurationError(
+            f"logger.tracking_uri={redact_addresses(tracking_uri)} must begin with one of {', '.join(SCHEMES)}; "
+            "nearest valid: null, an SQLite file beside the runs."
+        )
+
+
+def open_client(store: Store) -> "MlflowClient":
+    """Connect to a store, creating its tables where there are none; one process at a time does.
+
+    Raises: what MLflow and its database driver raise.
+    """
+    os.environ.update(ENVIRONMENT)
+    from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
+
+    with store_lock(store):
+        return MlflowClient(store.tracking_uri)
+
+
+def store_lock(store: Store) -> AbstractContextManager[None]:
+    """Hold a store while something is looked up and, where missing, created in it."""
+    folder = artifacts_folder(store.root, store.tracking_uri).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return file_lock(folder / ".mlflow.lock", wait_seconds=LOCK_SECONDS)
+
+
+def experiment_id(client: "MlflowClient", store: Store) -> str:
+    """Find or create the experiment."""
+    with store_lock(store):
+        found = client.get_experiment_by_name(store.experiment)
+        if found is None:
+            return client.create_experiment(store.experiment, artifact_location=store.artifacts_uri)
+        if found.lifecycle_stage != "active":
+            client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+
+
+def find_or_create(client: "MlflowClient", store: Store, tags: Mapping[str, str], *, name: str) -> str:
+    """Return the id of the run that carries the first of tags; it is created with all of them where there is none."""
+    experiment = experiment_id(client, store)
+    key, value = next(iter(tags.items()))
+    with store_lock(store):
+        found = client.search_runs([experiment], f"tags.`{key}` = '{value}'", max_results=1)
+        if found:
+            return found[0].info.run_id
+        return client.create_run(experiment, tags=dict(tags), run_name=name).info.run_id

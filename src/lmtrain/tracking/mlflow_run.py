@@ -1,0 +1,149 @@
+"""One run of ours as one run in MLflow: the same curves, parameters, files and state, each sent once.
+
+MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only when its step is
+past the highest that the store already has for its key. MLflow draws curves over steps only; a few are mirrored under
+by_tokens/, where the step is the number of tokens.
+"""
+
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar, cast
+
+import yaml
+from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
+from mlflow.tracking import MlflowClient
+
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, flatten, tracking_key
+from lmtrain.tracking.mlflow_client import Store, find_or_create
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.status import Status
+
+METRICS_A_CALL = 900
+ENTRIES_A_CALL = 100
+MIRRORED_BY_TOKENS = frozenset({"train/loss", "validation/loss", "validation/bits_per_byte"})
+RUN_TAG = "lmtrain.run"
+SWEEP_TAG = "lmtrain.sweep"
+PARENT_TAG = "mlflow.parentRunId"
+
+T = TypeVar("T")
+
+
+class MlflowRun:
+    """The MLflow side of a run folder; a method raises whatever a dead server makes it raise, and can be repeated."""
+
+    def __init__(self, client: MlflowClient, store: Store, folder: RunFolder) -> None:
+        self._client = client
+        self._folder = folder
+        identity = folder.read_identity()
+        tags = {RUN_TAG: str(identity["run"]), "lmtrain.folder": str(folder.path), "mlflow.source.type": "LOCAL"}
+        if identity.get("sweep"):
+            tags[PARENT_TAG] = open_sweep(client, store, str(identity["sweep"]))
+        self.run_id = find_or_create(client, store, tags, name=folder.name)
+        found = client.get_run(self.run_id)
+        self._params = {str(key): str(value) for key, value in found.data.params.items()}
+        self._highest = {str(metric.key): int(metric.step) for metric in found.to_proto().data.metrics}
+        self._num_attempts_sent = 0
+
+    def mark_running(self) -> None:
+        """Say that the run goes on, also when it had ended before."""
+        self._client.update_run(self.run_id, status="RUNNING")
+
+    def send_points(self, points: Sequence[Point]) -> None:
+        """Send the points that the store does not have; what is not finite becomes a tag nonfinite.KEY."""
+        fresh = [metric for metric in _metrics(points) if metric.step > self._highest.get(metric.key, -1)]
+        finite = [metric for metric in fresh if math.isfinite(metric.value)]
+        for part in _parts(finite, METRICS_A_CALL):
+            self._client.log_batch(self.run_id, metrics=part)
+            self._highest |= {metric.key: metric.step for metric in part}
+        odd = {f"nonfinite.{m.key}": f"{m.value} at step {m.step}" for m in fresh if not math.isfinite(m.value)}
+        self._tag(odd)
+
+    def send_attempts(self) -> None:
+        """Send what is known about each attempt that was not sent yet: parameters, files, origin, data set."""
+        for folder in self._folder.attempts()[self._num_attempts_sent :]:
+            self._send_params(folder)
+            self._tag(_origin_tags(folder))
+            self._send_dataset(folder)
+            self._send_files(folder)
+            self._num_attempts_sent += 1
+
+    def end(self, status: Status) -> None:
+        """Give the run its last state."""
+        self._tag({"lmtrain.exit_code": str(status.exit_code)})
+        ended_at = time.time() if status.time is None else status.time
+        self._client.set_terminated(self.run_id, status=status.status, end_time=int(ended_at * 1000))
+
+    def _send_params(self, folder: Path) -> None:
+        config = cast("object", yaml.safe_load(_read(folder / "config.yaml")))
+        flat = flatten(cast("dict[str, object]", config)) if isinstance(config, dict) else {}
+        new = {key: value for key, value in flat.items() if key not in self._params}
+        for part in _parts(list(new.items()), ENTRIES_A_CALL):
+            self._client.log_batch(self.run_id, params=[Param(key, value) for key, value in part])
+            self._params |= dict(part)
+        # MLflow refuses to change a parameter.
+        self._tag({f"resume.{folder.name}.{key}": value for key, value in flat.items() if self._params[key] != value})
+
+    def _send_dataset(self, folder: Path) -> None:
+        facts = atomic_files.read_json(folder / "dataset.json")
+        if not facts:
+            return
+        name, fingerprint = str(facts.get("name", "data")), str(facts.get("fingerprint", ""))
+        text = json.dumps(facts)
+        dataset = Dataset(name, fingerprint[:36], source_type="lmtrain", source=text, profile=text)
+        self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset)])
+        self._tag({"lmtrain.data_fingerprint": fingerprint})
+
+    def _send_files(self, folder: Path) -> None:
+        for path in sorted(folder.iterdir()):
+            if path.suffix in {".yaml", ".txt", ".json", ".diff"} and path.stat().st_size > 0:
+                self._client.log_artifact(self.run_id, str(path), f"attempts/{folder.name}")
+        if self._folder.plan_path.exists():
+            self._client.log_artifact(self.run_id, str(self._folder.plan_path))
+
+    def _tag(self, tags: dict[str, str]) -> None:
+        rows = [RunTag(tracking_key(key), value[:MAXIMUM_VALUE_CHARACTERS]) for key, value in tags.items()]
+        for part in _parts(rows, ENTRIES_A_CALL):
+            self._client.log_batch(self.run_id, tags=part)
+
+
+def open_sweep(client: MlflowClient, store: Store, sweep: str) -> str:
+    """Find or create the run that is the parent of a sweep's trials, and return its id."""
+    return find_or_create(client, store, {SWEEP_TAG: sweep, "mlflow.source.type": "LOCAL"}, name=sweep)
+
+
+def _metrics(points: Sequence[Point]) -> Iterator[Metric]:
+    for point in points:
+        milliseconds = int(point.time * 1000)
+        for name, value in point.metrics.items():
+            key = tracking_key(name)
+            yield Metric(key, value, milliseconds, point.step)
+            if key in MIRRORED_BY_TOKENS:
+                yield Metric(f"by_tokens/{key}", value, milliseconds, point.tokens)
+
+
+def _origin_tags(folder: Path) -> dict[str, str]:
+    git = atomic_files.read_json(folder / "git.json")
+    environment = atomic_files.read_json(folder / "environment.json")
+    versions = atomic_files.read_json(folder / "versions.json")
+    tags = {
+        "lmtrain.attempts": folder.name,
+        "lmtrain.version": versions.get("lmtrain"),
+        "lmtrain.host": environment.get("host"),
+        "lmtrain.git_dirty": git.get("dirty"),
+        "mlflow.source.git.commit": git.get("commit"),
+        "mlflow.source.name": " ".join(_read(folder / "overrides.txt").split("\n")).strip() or "train.py",
+    }
+    return {key: str(value) for key, value in tags.items() if value is not None}
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

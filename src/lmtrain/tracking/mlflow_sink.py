@@ -1,0 +1,221 @@
+"""Feed a run to MLflow from a process of its own: `python -m lmtrain.tracking.mlflow_sink RUN_FOLDER`.
+
+The run folder is all that the trainer and this process share, so a dead, slow or locked server costs the trainer
+nothing. Everything is repeated until it succeeds; what was sent is remembered in mlflow_state.json, and asked of the
+server at the start. The process ends with the run, or, when the trainer is gone, soon after it.
+"""
+
+import argparse
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.log_tail import Place, read_after
+from lmtrain.tracking.mlflow_client import Store, open_client
+from lmtrain.tracking.redaction import redact_addresses
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status, read_status, write_status
+
+if TYPE_CHECKING:
+    from lmtrain.tracking.mlflow_run import MlflowRun
+
+Phase = Literal["starting", "sending", "failing", "done"]
+
+POLL_SECONDS = 1.0
+SLICE_SECONDS = 0.2
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+ORPHAN_GRACE_SECONDS = 2.0  # a launcher whose rank was killed says how the run ended before we call it KILLED
+ORPHAN_LIMIT_SECONDS = 60.0
+PREDECESSOR_SECONDS = 90.0
+NICENESS = 10
+ERROR_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class SinkState:
+    """What a sink has done, for its trainer and for the next sink; all of it holds for one store only."""
+
+    phase: Phase = "starting"
+    store: str | None = None
+    run_id: str | None = None
+    inode: int = 0
+    offset: int = 0
+    error: str | None = None
+
+
+def read_state(folder: Path) -> SinkState:
+    """Return what the last sink of a run folder has done."""
+    row = atomic_files.read_json(folder / "mlflow_state.json")
+    known = {name: row[name] for name in SinkState.__dataclass_fields__ if name in row}
+    return SinkState(**known)  # pyright: ignore[reportArgumentType]
+
+
+def write_state(folder: Path, state: SinkState) -> None:
+    """Remember what a sink has done."""
+    atomic_files.write_json(folder / "mlflow_state.json", asdict(state))
+
+
+class Sink:
+    """One run folder on its way to one store; a method may raise anything, and then may be called again."""
+
+    def __init__(self, folder: RunFolder, store: Store) -> None:
+        self.state = SinkState(store=redact_addresses(f"{store.tracking_uri} {store.experiment}"))
+        before = read_state(folder.path)
+        if before.store == self.state.store:
+            self.state = replace(before, phase="starting", error=None)
+        self._folder = folder
+        self._store = store
+        self._run: MlflowRun | None = None
+
+    def send(self) -> bool:
+        """Send what the store lacks, about a megabyte at most, and tell whether that was all."""
+        run = self._connected()
+        batch = read_after(self._folder.metrics_path, Place(self.state.inode, self.state.offset))
+        run.send_points(batch.points)
+        place = batch.next
+        self._remember(replace(self.state, phase="sending", error=None, inode=place.inode, offset=place.offset))
+        run.send_attempts()
+        return not batch.points
+
+    def end(self, status: Status) -> None:
+        """Give the run its last state in the store."""
+        self._connected().end(status)
+        self._remember(replace(self.state, phase="done", error=None))
+
+    def fail(self, error: Exception) -> None:
+        """Remember why nothing was sent."""
+        text = redact_addresses(f"{type(error).__name__}: {error}".strip())
+        short = text.splitlines()[0][:ERROR_CHARACTERS]
+        if self.state.error != short:
+            sys.stderr.write(f"{text}\n")
+        self._remember(replace(self.state, phase="failing", error=short))
+
+    def _connected(self) -> "MlflowRun":
+        if self._run is None:
+            client = open_client(self._store)
+            from lmtrain.tracking.mlflow_run import MlflowRun  # imports MLflow, after open_client has set it up
+
+            run = MlflowRun(client, self._store, self._folder)
+            status = read_status(self._folder.path)
+            if status is not None and status.status == "RUNNING":
+                run.mark_running()
+            self._remember(replace(self.state, run_id=run.run_id))
+            self._run = run
+        return self._run
+
+    def _remember(self, state: SinkState) -> None:
+        if state != self.state:
+            write_state(self._folder.path, state)
+            self.state = state
+
+
+def follow(
+    run_folder: Path,
+    *,
+    tracking_uri: str,
+    experiment: str,
+    last_status: Callable[[], Status | None],
+    drain_seconds: float = 10.0,
+) -> bool:
+    """Send a run until last_status tells how it ended; return whether the store then has everything.
+
+    Failures are repeated for as long as the run goes on, and for drain_seconds after it. A last status of RUNNING means
+    that somebody else goes on with the run: it is sent, but not ended.
+    """
+    folder = RunFolder(run_folder)
+    root = Path(str(folder.read_identity().get("root", folder.root)))
+    with file_lock(folder.path / ".mlflow.lock", wait_seconds=PREDECESSOR_SECONDS, note=str(os.getpid())):
+        sink = Sink(folder, Store(root, tracking_uri, experiment))
+        deadline: float | None = None
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            status = last_status()
+            if status is not None and deadline is None:
+                deadline = time.monotonic() + drain_seconds
+            try:
+                is_all = sink.send()
+                if is_all and status is not None:
+                    if status.status != "RUNNING":
+                        sink.end(status)
+                    return True
+                pause = FIRST_PAUSE_SECONDS
+                _wait(POLL_SECONDS if is_all else 0.0, last_status)
+            except Exception as error:  # noqa: BLE001  whatever MLflow and its drivers raise is to be repeated
+                sink.fail(error)
+                if deadline is not None and time.monotonic() > deadline:
+                    return False
+                _wait(pause * random.uniform(0.75, 1.25), last_status)
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+
+
+def _wait(seconds: float, last_status: Callable[[], Status | None]) -> None:
+    """Sleep, shorter once the run has ended."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, SLICE_SECONDS))
+        if last_status() is not None:
+            return
+
+
+class Trainer:
+    """The process that trains the run and started us."""
+
+    def __init__(self, process: int, folder: Path) -> None:
+        self._process = process
+        self._folder = folder
+        self._gone_at: float | None = None
+
+    def last_status(self) -> Status | None:
+        """Return how the run ended, None while it goes on; a trainer that was killed could not say, so we do."""
+        status = read_status(self._folder)
+        if status is not None and status.status != "RUNNING":
+            return status
+        if os.getppid() == self._process:
+            return None
+        self._gone_at = self._gone_at or time.monotonic()
+        if time.monotonic() - self._gone_at < ORPHAN_GRACE_SECONDS:
+            return None
+        if status is None or status.process == self._process:
+            write_status(self._folder, Status("KILLED", process=self._process))
+        return read_status(self._folder)
+
+
+def main() -> int:
+    """Follow the run that the command line names, with the settings on stdin, where no other process can read them."""
+    parser = argparse.ArgumentParser(prog="lmtrain.tracking.mlflow_sink")
+    parser.add_argument("run_folder", type=Path)
+    run_folder = cast("Path", parser.parse_args().run_folder).absolute()
+    settings = json.loads(sys.stdin.read())
+    process = int(settings["trainer"])
+    os.nice(NICENESS)
+    threading.Thread(target=_end_after, args=(process,), daemon=True).start()
+    is_complete = follow(
+        run_folder,
+        tracking_uri=str(settings["tracking_uri"]),
+        experiment=str(settings["experiment"]),
+        last_status=Trainer(process, run_folder).last_status,
+        drain_seconds=float(settings["drain_seconds"]),
+    )
+    return 0 if is_complete else 1
+
+
+def _end_after(process: int) -> None:
+    # A call into a frozen server or a locked database must not keep us alive when nobody waits for us.
+    while os.getppid() == process:
+        time.sleep(SLICE_SECONDS)
+    time.sleep(ORPHAN_LIMIT_SECONDS)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Track a run in MLflow without waiting for it: settings for conf/logger, and a handle on the process that does it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.mlflow_client import check_uri, default_uri
+from lmtrain.tracking.mlflow_sink import read_state, write_state
+from lmtrain.tracking.redaction import redact_addresses
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status, Tracked, write_status
+
+STARTING_SECONDS = 45.0  # importing MLflow takes 3 to 8 seconds, and creating the tables of a new store as long again
+POLL_SECONDS = 0.05
+
+
+class MlflowTracking:
+    """Track runs in MLflow; tracking_uri None is an SQLite file beside the runs, which needs no server."""
+
+    def __init__(
+        self, *, tracking_uri: str | None = None, experiment: str = "lmtrain", drain_seconds: float = 10.0
+    ) -> None:
+        check_uri(tracking_uri)
+        if drain_seconds < 0:
+            raise ConfigurationError(f"logger.drain_seconds={drain_seconds} must be 0 or more; nearest valid: 0.")
+        self.tracking_uri = tracking_uri
+        self.experiment = experiment
+        self.drain_seconds = drain_seconds
+
+    def start(self, run_folder: RunFolder) -> "MlflowHandle":
+        """Say that the run goes on, and begin to send it; to be called by one rank, after start_attempt."""
+        write_status(run_folder.path, Status("RUNNING"))
+        uri = self.tracking_uri or default_uri(run_folder.root)
+        run_folder.note({"mlflow": {"tracking_uri": redact_addresses(uri), "experiment": self.experiment}})
+        write_state(run_folder.path, replace(read_state(run_folder.path), phase="starting", error=None))
+        settings = {"tracking_uri": uri, "experiment": self.experiment, "drain_seconds": self.drain_seconds}
+        return MlflowHandle(run_folder, _start_sink(run_folder, settings), drain_seconds=self.drain_seconds)
+
+
+class MlflowHandle:
+    """A run that is being sent to MLflow."""
+
+    def __init__(self, run_folder: RunFolder, process: "subprocess.Popen[bytes]", *, drain_seconds: float) -> None:
+        self._folder = run_folder
+        self._process = process
+        self._drain_seconds = drain_seconds
+
+    def finish(self, status: Status) -> Tracked:
+        """Write how the run ended and wait for the rest to be sent, drain_seconds at most once the sink is up."""
+        write_status(self._folder.path, status)
+        self._wait_for_sink()
+        self._process.kill()
+        code = self._process.wait()
+        state = read_state(self._folder.path)
+        write_status(self._folder.path, replace(status, mlflow_run_id=state.run_id))
+        if code != 0:
+            sys.stderr.write(_advice(self._folder.path, state.error))
+        return Tracked(run_id=state.run_id, is_complete=code == 0)
+
+    def _wait_for_sink(self) -> None:
+        now = time.monotonic()
+        started_by = now + STARTING_SECONDS
+        deadline = now + self._drain_seconds
+        while self._process.poll() is None and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            if read_state(self._folder.path).phase == "starting":
+                deadline = min(time.monotonic(), started_by) + self._drain_seconds
+
+
+def _start_sink(run_folder: RunFolder, settings: Mapping[str, object]) -> "subprocess.Popen[bytes]":
+    attempts = run_folder.attempts()
+    log_path = (attempts[-1] if attempts else run_folder.path) / "mlflow.log"
+    command = [sys.executable, "-m", "lmtrain.tracking.mlflow_sink", str(run_folder.path)]
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+    assert process.stdin is not None
+    process.stdin.write(json.dumps({**settings, "trainer": os.getpid()}).encode())
+    process.stdin.close()
+    return process
+
+
+def _advice(folder: Path, error: str | None) -> str:
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    reason = f" ({error})" if error else ""
+    return f"MLflow lacks a part of this run{reason}. Nothing is lost; send the rest with: lmtrain sync {shown}\n"

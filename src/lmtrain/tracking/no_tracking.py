@@ -1,0 +1,25 @@
+"""Track a run by its own folder alone: metrics.jsonl and status.json, no tracking server."""
+
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status, Tracked, write_status
+
+
+class NoTracking:
+    """Send a run nowhere."""
+
+    def start(self, run_folder: RunFolder) -> "FolderHandle":
+        """Say that the run goes on."""
+        write_status(run_folder.path, Status("RUNNING"))
+        return FolderHandle(run_folder)
+
+
+class FolderHandle:
+    """A run that only its folder knows about."""
+
+    def __init__(self, run_folder: RunFolder) -> None:
+        self._folder = run_folder
+
+    def finish(self, status: Status) -> Tracked:
+        """Write how the run ended."""
+        write_status(self._folder.path, status)
+        return Tracked(run_id=None, is_complete=True)

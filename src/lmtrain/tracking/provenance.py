@@ -1,0 +1,70 @@
+"""Where a run came from: the commit and the changes on top of it, package versions, host, Python.
+
+Never the environment's variables: they hold secrets.
+"""
+
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmtrain.tracking.redaction import redact_text
+
+MAXIMUM_DIFF_CHARACTERS = 200_000
+GIT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class GitState:
+    """The commit that runs, None outside a repository, and the changes on top of it, cut at a bounded length."""
+
+    commit: str | None
+    branch: str | None
+    dirty: bool | None
+    diff: str
+
+
+def describe_git(folder: Path) -> GitState:
+    """Read the state of the repository that holds a folder; no git and no repository are fine."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    status = _git(folder, "status", "--porcelain", "--untracked-files=normal")
+    if commit is None or status is None:
+        return GitState(commit=None, branch=None, dirty=None, diff="")
+    branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD")
+    diff = redact_text((_git(folder, "diff", "HEAD") or "")[:MAXIMUM_DIFF_CHARACTERS])
+    if len(diff) >= MAXIMUM_DIFF_CHARACTERS:
+        diff += f"\n[cut after {MAXIMUM_DIFF_CHARACTERS} characters]\n"
+    return GitState(commit=commit.strip(), branch=(branch or "").strip(), dirty=bool(status.strip()), diff=diff)
+
+
+def describe_versions() -> dict[str, str]:
+    """Return the version of every installed package, sorted by name."""
+    found = {str(item.metadata["Name"]).lower(): item.version for item in importlib.metadata.distributions()}
+    return dict(sorted(found.items()))
+
+
+def describe_environment() -> dict[str, object]:
+    """Return the host, its processor and Python, as plain data."""
+    return {
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "num_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "folder": str(Path.cwd()),
+        "process": os.getpid(),
+    }
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(folder), "--no-optional-locks", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

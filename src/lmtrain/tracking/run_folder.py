@@ -1,0 +1,143 @@
+"""The layout of a run on disk, runs/<name>/: one folder, one writer at a time, a history of attempts.
+
+The layout:
+    config.yaml        what the ranks read          metrics.jsonl    the curves (run_log)
+    plan.json          what was promised            events/          what each rank did when (events)
+    status.json        RUNNING, FINISHED, ...       checkpoints/
+    run.json           the run's identity           attempts/<n>/    config, overrides, git state, versions, rank logs
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
+from lmtrain.tracking.redaction import redact_text
+
+MINIMUM_FREE_BYTES = 64 * 2**20
+
+
+class RunFolder:
+    """The paths of one run; nothing is touched before create. root is where its store and its siblings live."""
+
+    def __init__(self, path: Path, *, root: Path | None = None) -> None:
+        self.path = path.absolute()
+        self.root = self.path.parent if root is None else root.absolute()
+        self.config_path = self.path / "config.yaml"
+        self.plan_path = self.path / "plan.json"
+        self.status_path = self.path / "status.json"
+        self.identity_path = self.path / "run.json"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.checkpoints_path = self.path / "checkpoints"
+
+    @property
+    def name(self) -> str:
+        """The run's name, relative to its root where it lies in it."""
+        inside = self.path.is_relative_to(self.root)
+        return self.path.relative_to(self.root).as_posix() if inside else self.path.name
+
+    def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
+        """Make the folder and give the run its identity, once; sweep names the sweep that it is a trial of.
+
+        Raises: EnvironmentProblem when the folder cannot be written or fewer than free_bytes are free.
+        """
+        try:
+            self.checkpoints_path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise atomic_files.storage_problem(self.path, error) from error
+        check_free_space(self.path, free_bytes)
+        identity = {"run": uuid.uuid4().hex, **self.read_identity(), "name": self.name, "root": str(self.root)}
+        atomic_files.write_json(self.identity_path, identity if sweep is None else identity | {"sweep": sweep})
+
+    def read_identity(self) -> dict[str, object]:
+        """Return run.json, empty before create: run (the unique id that MLflow knows it by), name, root, sweep."""
+        return atomic_files.read_json(self.identity_path)
+
+    def note(self, facts: Mapping[str, object]) -> None:
+        """Add facts to run.json; they must hold no secret."""
+        atomic_files.write_json(self.identity_path, {**self.read_identity(), **facts})
+
+    @contextlib.contextmanager
+    def lock(self, *, wait_seconds: float = 3.0) -> Generator[None]:
+        """Hold the run for this process alone; waits a little, because a killed run needs a moment to be gone.
+
+        Raises: EnvironmentProblem naming the process that has it.
+        """
+        refusal = (
+            f"run.name={self.name} is already being trained by process HOLDER; "
+            "wait for it, stop it, or choose another name."
+        )
+        note = f"{os.getpid()} on {socket.gethostname()}\n"
+        with file_lock(self.path / ".lock", wait_seconds=wait_seconds, note=note, refusal=refusal):
+            yield
+
+    def attempts(self) -> list[Path]:
+        """Return the folders of all attempts, oldest first."""
+        folders = (self.path / "attempts").glob("[0-9]*")
+        return sorted((folder for folder in folders if folder.name.isdigit()), key=lambda folder: int(folder.name))
+
+    def start_attempt(
+        self,
+        config_text: str,
+        overrides: Sequence[str],
+        *,
+        plan: Mapping[str, object] | None = None,
+        dataset: Mapping[str, object] | None = None,
+    ) -> Path:
+        """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
+
+        The config.yaml beside it holds config_text itself, for the ranks and for its owner's eyes alone; the attempt's
+        copies, which go to the tracking server, hold no secret. dataset tells at least a name and a fingerprint.
+        """
+        atomic_files.write_text(self.config_path, config_text, private=True)
+        attempts = self.attempts()
+        folder = self.path / "attempts" / str(int(attempts[-1].name) + 1 if attempts else 1)
+        folder.mkdir(parents=True)
+        git = describe_git(Path.cwd())
+        atomic_files.write_text(folder / "config.yaml", redact_text(config_text))
+        atomic_files.write_text(folder / "overrides.txt", redact_text("".join(f"{line}\n" for line in overrides)))
+        atomic_files.write_json(folder / "git.json", {"commit": git.commit, "branch": git.branch, "dirty": git.dirty})
+        atomic_files.write_text(folder / "git.diff", git.diff)
+        atomic_files.write_json(folder / "versions.json", describe_versions())
+        atomic_files.write_json(folder / "environment.json", describe_environment())
+        if plan is not None:
+            atomic_files.write_json(self.plan_path, plan)
+        if dataset is not None:
+            atomic_files.write_json(folder / "dataset.json", dataset)
+        return folder
+
+
+def run_path(root: Path, name: str) -> Path:
+    """Return the folder of the run called name.
+
+    Raises: ConfigurationError when the name would leave root or is not a plain path of letters, digits, "._=,-".
+    """
+    parts = name.split("/")
+    plain = all(part and part[0] not in ".-" and all(c.isalnum() or c in "._=,+-" for c in part) for part in parts)
+    if plain and len(name) <= 200:
+        return root / name
+    cleaned = ["".join(c if c.isalnum() or c in "._=,+-" else "-" for c in part).strip(".-") for part in parts]
+    nearest = "/".join(part for part in cleaned if part)[:200] or "my-run"
+    raise ConfigurationError(
+        f"run.name={name!r} must be a path of letters, digits and ._=,+- inside {root}; nearest valid: {nearest}."
+    )
+
+
+def check_free_space(folder: Path, free_bytes: int) -> None:
+    """Refuse a disk with fewer than free_bytes free.
+
+    Raises: EnvironmentProblem.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < free_bytes:
+        raise EnvironmentProblem(
+            f"{folder} has {free / 2**20:.0f} MiB free and the run needs {free_bytes / 2**20:.0f} MiB; "
+            "free some space, or set run.root to a larger disk."
+        )

@@ -1,0 +1,159 @@
+"""The truth about a run's curves: metrics.jsonl, one whole JSON object a line, appended.
+
+A line is {"time": unix seconds, "step": int, "tokens": int, "metrics": {"train/loss": float, ...}}. JSON has no number
+for what is not finite: such a value is one of the strings "nan", "inf", "-inf", which float() of most languages reads.
+"""
+
+import json
+import math
+import os
+import time as clock
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from lmtrain.errors import DataError
+from lmtrain.tracking import atomic_files
+
+TAIL_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Point:
+    """The metrics of one step; time in unix seconds."""
+
+    time: float
+    step: int
+    tokens: int
+    metrics: dict[str, float]
+
+
+class RunLog:
+    """Append points to a folder's metrics.jsonl; each is one write, so a reader never waits for one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "metrics.jsonl"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._descriptor = _open_for_append(self.path)
+            drop_torn_end(self._descriptor)
+        except OSError as error:
+            raise atomic_files.storage_problem(self.path, error) from error
+        self._last_step = _last_step(self._descriptor)
+        self._latest: dict[str, Point] = {}
+
+    def last_step(self) -> int | None:
+        """Return the step of the last point, None when there is no point."""
+        return self._last_step
+
+    def latest(self, metric: str) -> Point | None:
+        """Return the last point with this metric that was appended here, None when there was none."""
+        return self._latest.get(metric)
+
+    def append(self, step: int, tokens: int, metrics: Mapping[str, float], *, time: float | None = None) -> None:
+        """Add one point; time None means now.
+
+        Raises: EnvironmentProblem when the disk is full; no half line stays behind.
+        """
+        point = Point(clock.time() if time is None else time, step, tokens, dict(metrics))
+        whole = os.fstat(self._descriptor).st_size
+        try:
+            _write_all(self._descriptor, format_point(point).encode())
+        except OSError as error:
+            os.ftruncate(self._descriptor, whole)
+            raise atomic_files.storage_problem(self.path, error) from error
+        self._last_step = step
+        self._latest.update(dict.fromkeys(point.metrics, point))
+
+    def truncate_after(self, step: int) -> int:
+        """Drop the points after step, for a resume from it; return how many there were."""
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if cast("int", json.loads(line)["step"]) <= step]
+        if len(kept) == len(lines):
+            return 0
+        atomic_files.write_bytes(self.path, b"".join(kept))
+        os.close(self._descriptor)
+        self._descriptor = _open_for_append(self.path)
+        self._last_step = _last_step(self._descriptor)
+        return len(lines) - len(kept)
+
+    def close(self) -> None:
+        """Make all points durable and give the file back; closing twice is fine."""
+        if self._descriptor >= 0:
+            os.fsync(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def read_points(path: Path) -> Iterator[Point]:
+    """Yield the points of a metrics.jsonl in order, without a torn last line.
+
+    Raises: DataError when a line before the last is not a point.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield parse_point(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(f"{path} line {number} is not a point of a run log: {error}.") from error
+
+
+def parse_point(line: bytes) -> Point:
+    """Read one line of a run log.
+
+    Raises: ValueError, KeyError or TypeError when it is not one.
+    """
+    row = json.loads(line)
+    metrics = {str(key): float(value) for key, value in row["metrics"].items()}
+    return Point(float(row["time"]), int(row["step"]), int(row["tokens"]), metrics)
+
+
+def format_point(point: Point) -> str:
+    """Write one line of a run log, its newline included."""
+    metrics = {key: _json_number(value) for key, value in point.metrics.items()}
+    row = {"time": round(point.time, 3), "step": point.step, "tokens": point.tokens, "metrics": metrics}
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def _json_number(value: float) -> float | str:
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+def drop_torn_end(descriptor: int) -> None:
+    """Cut what a crash left behind at the end of a JSON-lines file: half a line, or lines of zero bytes."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - TAIL_BYTES)
+    tail = os.pread(descriptor, size - start, start)
+    whole = tail[: tail.rfind(b"\n") + 1]
+    while whole and not _is_json(whole.splitlines()[-1]):
+        whole = whole[: whole[:-1].rfind(b"\n") + 1]
+    if len(whole) < len(tail):
+        os.ftruncate(descriptor, start + len(whole))
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _last_step(descriptor: int) -> int | None:
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - TAIL_BYTES)
+    lines = os.pread(descriptor, size - start, start).splitlines()
+    return parse_point(lines[-1]).step if lines else None
+
+
+def _open_for_append(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]

@@ -1,0 +1,61 @@
+"""How a run is doing, in status.json: written by the trainer at the start and the end, read by everything else."""
+
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
+from lmtrain.tracking import atomic_files
+
+StatusName = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """One state of a run; exit_code is None while it runs, process is the trainer's process id."""
+
+    status: StatusName
+    exit_code: int | None = None
+    step: int | None = None
+    tokens: int | None = None
+    mlflow_run_id: str | None = None
+    sweep: str | None = None
+    process: int | None = None
+    time: float | None = None
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What became of a run's tracking; run_id is MLflow's, None without it."""
+
+    run_id: str | None
+    is_complete: bool
+
+
+def status_name(exit_code: int) -> StatusName:
+    """Name the state that an exit code means: 0 FINISHED; stopped from outside KILLED; all else FAILED."""
+    if exit_code == EXIT_DONE:
+        return "FINISHED"
+    stopped = {EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED, 137}
+    return "KILLED" if exit_code in stopped else "FAILED"
+
+
+def read_status(folder: Path) -> Status | None:
+    """Return the state of the run in a folder, None when it was never started."""
+    row = atomic_files.read_json(folder / "status.json")
+    if row.get("status") not in get_args(StatusName):
+        return None
+    known = {name: row.get(name) for name in Status.__dataclass_fields__}
+    return Status(**cast("dict[str, int]", known))  # pyright: ignore[reportArgumentType]
+
+
+def write_status(folder: Path, status: Status) -> None:
+    """Replace status.json; the time, the MLflow run and the sweep are filled in where status leaves them open."""
+    row = asdict(status)
+    row["time"] = time.time() if status.time is None else status.time
+    row["process"] = os.getpid() if status.process is None else status.process
+    row["mlflow_run_id"] = status.mlflow_run_id or atomic_files.read_json(folder / "mlflow_state.json").get("run_id")
+    row["sweep"] = status.sweep or atomic_files.read_json(folder / "run.json").get("sweep")
+    atomic_files.write_json(folder / "status.json", row)

@@ -1,0 +1,29 @@
+"""The MLflow run that a sweep's trials hang under; the first trial creates it, this ends it."""
+
+import time
+from pathlib import Path
+
+from lmtrain.tracking.mlflow_client import Store, check_uri, default_uri, open_client
+from lmtrain.tracking.status import StatusName
+
+
+def finish_sweep(
+    root: Path,
+    sweep: str,
+    *,
+    tracking_uri: str | None = None,
+    experiment: str = "lmtrain",
+    status: StatusName = "FINISHED",
+) -> str:
+    """Give a sweep its last state and return the id of its run in MLflow.
+
+    Raises: what MLflow raises; the sweep's trials are stored without it.
+    """
+    check_uri(tracking_uri)
+    store = Store(root.absolute(), tracking_uri or default_uri(root), experiment)
+    client = open_client(store)
+    from lmtrain.tracking.mlflow_run import open_sweep  # imports MLflow, after open_client has set it up
+
+    run_id = open_sweep(client, store, sweep)
+    client.set_terminated(run_id, status=status, end_time=int(time.time() * 1000))
+    return run_id

@@ -1,0 +1,61 @@
+"""Send what a run's tracking server missed, once, from the run folder alone: `lmtrain sync runs/NAME`."""
+
+from pathlib import Path
+from typing import cast
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.mlflow_client import check_uri, default_uri
+from lmtrain.tracking.mlflow_sink import follow, read_state
+from lmtrain.tracking.redaction import REDACTED
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status, Tracked, read_status, write_status
+
+SYNC_SECONDS = 30.0
+
+
+def sync(
+    run_folder: Path,
+    *,
+    tracking_uri: str | None = None,
+    experiment: str | None = None,
+    seconds: float = SYNC_SECONDS,
+) -> Tracked:
+    """Replay a run into MLflow; what is already there is not sent again. None means where the run was tracked before.
+
+    Raises: ConfigurationError when run_folder is no run, or where it was tracked is not known; EnvironmentProblem when
+    the server still does not answer after about so many seconds.
+    """
+    folder = RunFolder(run_folder)
+    identity = folder.read_identity()
+    if not identity:
+        raise ConfigurationError(f"{run_folder} is not a run folder: it has no run.json; give the path of a run.")
+    check_uri(tracking_uri)
+    before = cast("dict[str, str]", identity.get("mlflow") or {})
+    uri = tracking_uri or before.get("tracking_uri") or default_uri(Path(str(identity["root"])))
+    if REDACTED in uri:
+        raise ConfigurationError(f"{uri}: its password is not kept in the run folder; give logger.tracking_uri again.")
+    status = _settled_status(folder)
+    is_complete = follow(
+        folder.path,
+        tracking_uri=uri,
+        experiment=experiment or before.get("experiment") or "lmtrain",
+        last_status=lambda: status,
+        drain_seconds=seconds,
+    )
+    state = read_state(folder.path)
+    if not is_complete:
+        raise EnvironmentProblem(f"MLflow at {before.get('tracking_uri', 'the given address')} failed: {state.error}.")
+    return Tracked(run_id=state.run_id, is_complete=True)
+
+
+def _settled_status(folder: RunFolder) -> Status:
+    """Return the run's state, corrected where a run that was killed still reads RUNNING."""
+    status = read_status(folder.path) or Status("KILLED")
+    if status.status != "RUNNING":
+        return status
+    try:
+        with folder.lock(wait_seconds=0.0):
+            write_status(folder.path, Status("KILLED", step=status.step, tokens=status.tokens))
+    except EnvironmentProblem:
+        return status
+    return read_status(folder.path) or status

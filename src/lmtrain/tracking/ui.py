@@ -1,0 +1,58 @@
+"""Open the runs in a browser: `lmtrain ui`, MLflow's own server on the embedded store, for this machine only."""
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.mlflow_client import ENVIRONMENT, artifacts_folder, default_uri
+
+PORTS_TRIED = 100
+
+
+def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
+    """Return the command that serves the store of a folder of runs.
+
+    Raises: EnvironmentProblem when there is no store yet; ConfigurationError when the port is taken.
+    """
+    uri = default_uri(root)
+    if not Path(uri.removeprefix("sqlite:///")).exists():
+        raise EnvironmentProblem(
+            f"{root} has no mlflow.db: nothing was tracked there yet; train first, or set run.root."
+        )
+    if not _is_free(host, port):
+        free = next((p for p in range(port + 1, port + PORTS_TRIED) if _is_free(host, p)), port + PORTS_TRIED)
+        raise ConfigurationError(f"port={port} is taken on {host}; nearest valid: {free}.")
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
+    return [
+        *command,
+        "--artifacts-destination",
+        artifacts_folder(root, uri).as_uri(),
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
+
+
+def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
+    """Become the server of a folder of runs; does not return. Anyone who reaches host and port may change the runs.
+
+    Raises: as ui_command.
+    """
+    command = ui_command(root, host=host, port=port)
+    sys.stdout.write(f"The runs in {root} are at http://{host}:{port} (end with Ctrl-C)\n")
+    sys.stdout.flush()
+    os.chdir(root)  # what the server itself leaves behind stays with the runs
+    os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

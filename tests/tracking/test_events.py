@@ -1,0 +1,73 @@
+import json
+import time
+
+import pytest
+
+from lmtrain.tracking import events
+from lmtrain.tracking.events import EventLog
+
+
+def rows(folder, rank=0):
+    return [json.loads(line) for line in (folder / "events" / f"rank{rank}.jsonl").read_text().splitlines()]
+
+
+def test_span_tells_when_it_began_and_how_long_it_took(tmp_path):
+    log = EventLog(tmp_path, rank=3)
+    before = time.time()
+    with log.span("checkpoint", step=7):
+        time.sleep(0.02)
+    log.close()
+
+    (row,) = rows(tmp_path, rank=3)
+    assert row["name"] == "checkpoint"
+    assert row["step"] == 7
+    assert before - 0.001 <= row["start"] <= time.time()
+    assert 0.02 <= row["seconds"] < 1.0
+
+
+def test_span_is_recorded_when_its_body_raises(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    with pytest.raises(ValueError, match="boom"), log.span("save"):
+        raise ValueError("boom")
+    log.close()
+    assert [row["name"] for row in rows(tmp_path)] == ["save"]
+
+
+def test_mark_has_no_duration(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    log.mark("resumed", step=5)
+    log.close()
+    (row,) = rows(tmp_path)
+    assert row.keys() == {"name", "start", "step"}
+
+
+def test_events_wait_for_the_second_and_not_longer(tmp_path, monkeypatch):
+    log = EventLog(tmp_path, rank=0)
+    log.mark("early")
+    assert rows(tmp_path) == []
+    monkeypatch.setattr(events, "FLUSH_SECONDS", 0.0)
+    log.mark("late")
+    assert [row["name"] for row in rows(tmp_path)] == ["early", "late"]
+
+
+def test_next_attempt_appends_behind_a_torn_line(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    log.mark("first")
+    log.close()
+    with (tmp_path / "events" / "rank0.jsonl").open("a") as file:
+        file.write('{"name": "to')
+    log = EventLog(tmp_path, rank=0)
+    log.mark("second")
+    log.close()
+    assert [row["name"] for row in rows(tmp_path)] == ["first", "second"]
+
+
+def test_ten_thousand_spans_cost_less_than_a_second(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    began = time.process_time()
+    for step in range(10_000):
+        with log.span("data", step=step):
+            pass
+    log.close()
+    assert time.process_time() - began < 1.0  # 0.1 s on an idle machine
+    assert len(rows(tmp_path)) == 10_000

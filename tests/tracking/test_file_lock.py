@@ -1,0 +1,47 @@
+import subprocess
+import sys
+
+import pytest
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.file_lock import file_lock
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lmtrain.tracking.file_lock import file_lock
+with file_lock(Path(sys.argv[1]), wait_seconds=0, note="holder 7"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def held(tmp_path):
+    path = tmp_path / "lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    yield path, process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_second_process_is_refused_with_the_holders_note(held):
+    path, _ = held
+    with pytest.raises(EnvironmentProblem, match="taken by holder 7!"), file_lock(path, wait_seconds=0.1, refusal="taken by HOLDER!"):
+        pass
+
+
+def test_lock_is_free_as_soon_as_its_holder_is_killed(held):
+    path, process = held
+    process.kill()
+    with file_lock(path, wait_seconds=2.0):
+        pass
+
+
+def test_lock_is_free_after_the_body(tmp_path):
+    for _ in range(2):
+        with file_lock(tmp_path / "lock", wait_seconds=0.0):
+            pass

@@ -1,0 +1,223 @@
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from lmtrain.tracking import mlflow_sink
+from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
+from lmtrain.tracking.mlflow_sink import Trainer, follow, read_state
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, read_status, write_status
+
+pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
+
+
+def send(run, status=None, **settings):
+    status = status or Status("FINISHED", exit_code=0)
+    settings = {"tracking_uri": default_uri(run.root), "experiment": "lmtrain", "drain_seconds": 0.0, **settings}
+    return follow(run.path, last_status=lambda: status, **settings)
+
+
+def client_of(run):
+    return open_client(Store(run.root, default_uri(run.root), "lmtrain"))
+
+
+def stored(run):
+    return client_of(run).get_run(read_state(run.path).run_id)
+
+
+def history(run, key):
+    points = client_of(run).get_metric_history(read_state(run.path).run_id, key)
+    return sorted((point.step, point.value) for point in points)
+
+
+def test_every_point_arrives_once_with_its_time(run):
+    log = RunLog(run.path)
+    for step in range(1, 1001):
+        log.append(step, step * 512, {"train/loss": 1.0 / step}, time=1000.0 + step)
+
+    assert send(run)
+    assert history(run, "train/loss") == [(step, 1.0 / step) for step in range(1, 1001)]
+    first = client_of(run).get_metric_history(read_state(run.path).run_id, "train/loss")[0]
+    assert first.timestamp == (1000 + first.step) * 1000
+
+
+def test_loss_is_mirrored_over_tokens_exactly(run):
+    tokens = 15_000_000_000_001
+    RunLog(run.path).append(7, tokens, {"train/loss": 2.0, "train/lr": 0.1})
+    assert send(run)
+    assert history(run, "by_tokens/train/loss") == [(tokens, 2.0)]
+    assert history(run, "by_tokens/train/lr") == []
+
+
+def test_steps_that_a_resume_trains_again_are_not_doubled(run):
+    log = RunLog(run.path)
+    for step in range(1, 9):
+        log.append(step, step, {"train/loss": float(step)}, time=1000.0 + step)
+    assert send(run)
+    log.truncate_after(4)
+    run.start_attempt("optimizer:\n  lr: 0.1\n", [])
+    for step in range(5, 13):
+        log.append(step, step, {"train/loss": float(step)}, time=2000.0 + step)
+    assert send(run)
+    assert history(run, "train/loss") == [(step, float(step)) for step in range(1, 13)]
+
+
+def test_points_are_not_doubled_when_the_sinks_own_memory_is_lost(run):
+    log = RunLog(run.path)
+    for step in range(1, 5):
+        log.append(step, step, {"train/loss": float(step)})
+    assert send(run)
+    run_id = read_state(run.path).run_id
+    (run.path / "mlflow_state.json").unlink()
+    log.truncate_after(0)
+    for step in range(1, 6):
+        log.append(step, step, {"train/loss": float(step)})
+    assert send(run)
+    assert read_state(run.path).run_id == run_id
+    assert history(run, "train/loss") == [(step, float(step)) for step in range(1, 6)]
+
+
+def test_value_that_is_not_finite_becomes_a_tag(run):
+    RunLog(run.path).append(3, 3, {"train/loss": math.nan, "train/lr": 0.1})
+    assert send(run)
+    assert stored(run).data.tags["nonfinite.train/loss"] == "nan at step 3"
+    assert "train/loss" not in stored(run).data.metrics
+    assert stored(run).data.metrics["train/lr"] == 0.1
+
+
+def test_parameter_that_a_resume_changes_becomes_a_tag(run):
+    assert send(run)
+    run.start_attempt("optimizer:\n  lr: 0.2\n  eps: 1.0\n", [])
+    assert send(run)
+    data = stored(run).data
+    assert data.params == {"optimizer.lr": "0.1", "optimizer.eps": "1.0"}
+    assert data.tags["resume.2.optimizer.lr"] == "0.2"
+    assert "resume.2.optimizer.eps" not in data.tags
+
+
+@pytest.mark.parametrize(("status", "code"), [("FINISHED", 0), ("FAILED", 4), ("KILLED", 143)])
+def test_last_state_is_true(run, status, code):
+    assert send(run, Status(status, exit_code=code, time=3000.0))
+    found = stored(run)
+    assert found.info.status == status
+    assert found.info.end_time == 3_000_000
+    assert found.data.tags["lmtrain.exit_code"] == str(code)
+
+
+def test_resumed_run_is_running_again(run):
+    assert send(run)
+    write_status(run.path, Status("RUNNING"))
+    assert send(run, Status("RUNNING"))
+    assert stored(run).info.status == "RUNNING"
+
+
+def test_origin_of_the_run_goes_with_it(run):
+    plan, dataset = {"horizon": {"steps": 5}}, {"name": "python_stdlib", "fingerprint": "f" * 64, "train_tokens": 10}
+    run.start_attempt("optimizer:\n  lr: 0.1\n", ["optimizer.lr=0.1"], plan=plan, dataset=dataset)
+    assert send(run)
+
+    client, found = client_of(run), stored(run)
+    files = {item.path for item in client.list_artifacts(found.info.run_id, "attempts/2")}
+    expected = {"config.yaml", "overrides.txt", "git.json", "versions.json", "environment.json", "dataset.json"}
+    assert {f"attempts/2/{name}" for name in expected} <= files
+    assert "plan.json" in {item.path for item in client.list_artifacts(found.info.run_id)}
+    assert found.inputs.dataset_inputs[0].dataset.name == "python_stdlib"
+    assert found.data.tags["lmtrain.data_fingerprint"] == "f" * 64
+    assert found.data.tags["mlflow.source.name"] == "optimizer.lr=0.1"
+    assert found.info.run_name == "a"
+
+
+def test_nothing_is_written_outside_the_runs(run, tmp_path, monkeypatch):
+    for name in ("cwd", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    assert send(run)
+    assert not list(Path("cwd").rglob("*"))
+    assert sorted(os.listdir(tmp_path)) == ["cwd", "home", "runs"]
+    assert os.listdir(tmp_path / "cwd") == os.listdir(tmp_path / "home") == []
+    assert {"a", "mlflow.db", "mlflow-artifacts"} <= set(os.listdir(tmp_path / "runs"))
+
+
+def test_no_secret_reaches_the_store(run):
+    run.start_attempt("api_key: canary\nuri: http://me:canary@host\n", ["+hf_token=canary"])
+    assert send(run)
+    written = [path for path in run.root.rglob("*") if path.is_file() and path != run.config_path]
+    assert any(path.name == "mlflow.db" for path in written)
+    assert [path for path in written if b"canary" in path.read_bytes()] == []
+
+
+def test_trials_of_a_sweep_hang_under_one_parent(root):
+    from lmtrain.tracking.run_folder import RunFolder
+    from lmtrain.tracking.sweeps import finish_sweep
+
+    trials = [RunFolder(root / "lr-sweep" / str(number), root=root) for number in (0, 1)]
+    for trial in trials:
+        trial.create(sweep="lr-sweep")
+        assert send(trial)
+    parents = {stored(trial).data.tags["mlflow.parentRunId"] for trial in trials}
+    parent = finish_sweep(root, "lr-sweep")
+    assert parents == {parent}
+    info = client_of(trials[0]).get_run(parent).info
+    assert (info.run_name, info.status) == ("lr-sweep", "FINISHED")
+
+
+def test_dead_server_gives_up_after_the_drain_and_says_why(run):
+    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.5)
+    state = read_state(run.path)
+    assert (state.phase, state.offset) == ("failing", 0)
+    assert "Connection" in str(state.error) or "Max retries" in str(state.error)
+
+
+def test_other_store_gets_the_whole_run(run):
+    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.0)
+    assert send(run)
+    assert send(run, experiment="again")
+    assert history(run, "train/loss") == [(1, 1.0)]
+
+
+def test_failures_are_repeated_until_the_store_answers(run, monkeypatch):
+    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    failures = iter([OSError("locked")] * 3)
+    open_store = mlflow_sink.open_client
+
+    def sometimes(store):
+        for failure in failures:
+            raise failure
+        return open_store(store)
+
+    monkeypatch.setattr(mlflow_sink, "open_client", sometimes)
+    monkeypatch.setattr(mlflow_sink, "FIRST_PAUSE_SECONDS", 0.01)
+    assert send(run, drain_seconds=30.0)
+    assert history(run, "train/loss") == [(1, 1.0)]
+
+
+def test_trainer_that_is_gone_without_a_word_was_killed(run, monkeypatch):
+    write_status(run.path, Status("RUNNING", process=1_000_001))
+    monkeypatch.setattr(mlflow_sink, "ORPHAN_GRACE_SECONDS", 0.05)
+    trainer = Trainer(1_000_001, run.path)
+    assert trainer.last_status() is None
+    mlflow_sink.time.sleep(0.1)
+    status = trainer.last_status()
+    assert status is not None
+    assert status.status == "KILLED"
+    assert read_status(run.path) == status
+
+
+def test_trainer_that_was_replaced_is_not_called_killed(run, monkeypatch):
+    write_status(run.path, Status("RUNNING", process=1_000_002))
+    monkeypatch.setattr(mlflow_sink, "ORPHAN_GRACE_SECONDS", 0.0)
+    trainer = Trainer(1_000_001, run.path)
+    status = trainer.last_status()
+    assert status is not None
+    assert (status.status, status.process) == ("RUNNING", 1_000_002)
+
+
+def test_living_trainer_has_no_last_status(run):
+    write_status(run.path, Status("RUNNING"))
+    assert Trainer(os.getppid(), run.path).last_status() is None

@@ -1,0 +1,68 @@
+import json
+import subprocess
+
+import pytest
+
+from lmtrain.tracking import provenance
+from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
+
+
+@pytest.fixture
+def repository(tmp_path):
+    def git(*arguments):
+        identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    git("init", "-b", "trunk")
+    (tmp_path / "a.yaml").write_text("lr: 1\n")
+    git("add", ".")
+    git("commit", "-m", "one")
+    return tmp_path
+
+
+def test_clean_repository_has_a_commit_and_no_diff(repository):
+    state = describe_git(repository)
+    assert state.commit is not None
+    assert len(state.commit) == 40
+    assert (state.branch, state.dirty, state.diff) == ("trunk", False, "")
+
+
+def test_change_makes_it_dirty_and_its_diff_holds_no_secret(repository):
+    (repository / "a.yaml").write_text("lr: 2\napi_key: canary\n")
+    state = describe_git(repository)
+    assert state.dirty
+    assert "+lr: 2" in state.diff
+    assert "canary" not in state.diff
+
+
+def test_huge_diff_is_cut(repository, monkeypatch):
+    monkeypatch.setattr(provenance, "MAXIMUM_DIFF_CHARACTERS", 500)
+    (repository / "a.yaml").write_text("x: 1\n" * 10_000)
+    diff = describe_git(repository).diff
+    assert len(diff) < 600
+    assert "cut after 500 characters" in diff
+
+
+def test_folder_outside_a_repository_has_no_git_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    state = describe_git(tmp_path)
+    assert (state.commit, state.dirty, state.diff) == (None, None, "")
+
+
+def test_machine_without_git_is_fine(repository, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert describe_git(repository).commit is None
+
+
+def test_versions_name_the_installed_packages():
+    versions = describe_versions()
+    assert versions["pytest"] == pytest.__version__
+    assert list(versions) == sorted(versions)
+
+
+def test_environment_holds_no_environment_variable(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "canary")
+    monkeypatch.setenv("HARMLESS", "canary")
+    described = describe_environment()
+    assert "canary" not in json.dumps(described)
+    assert described["num_cores"] >= 1

@@ -1,0 +1,118 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.run_folder import RunFolder, check_free_space, run_path
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lmtrain.tracking.run_folder import RunFolder
+with RunFolder(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_identity_is_made_once_and_stays(tmp_path):
+    folder = RunFolder(tmp_path / "runs" / "a")
+    folder.create()
+    first = folder.read_identity()
+    RunFolder(tmp_path / "runs" / "a").create(sweep="s")
+    second = folder.read_identity()
+
+    assert first["run"] == second["run"]
+    assert second["sweep"] == "s"
+    assert (second["name"], second["root"]) == ("a", str(tmp_path / "runs"))
+
+
+def test_two_runs_have_two_identities(tmp_path):
+    folders = [RunFolder(tmp_path / name) for name in "ab"]
+    for folder in folders:
+        folder.create()
+    assert folders[0].read_identity()["run"] != folders[1].read_identity()["run"]
+
+
+def test_trial_in_a_sweeps_folder_is_named_from_the_root(tmp_path):
+    assert RunFolder(tmp_path / "sweep" / "3", root=tmp_path).name == "sweep/3"
+
+
+def test_attempts_count_up_and_keep_what_came_before(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    first = folder.start_attempt("seed: 1\n", ["seed=1"])
+    second = folder.start_attempt("seed: 2\n", ["seed=2"], plan={"steps": 5})
+
+    assert folder.attempts() == [first, second]
+    assert (first / "config.yaml").read_text() == "seed: 1\n"
+    assert (second / "overrides.txt").read_text() == "seed=2\n"
+    assert folder.config_path.read_text() == "seed: 2\n"
+    assert json.loads(folder.plan_path.read_text()) == {"steps": 5}
+    assert json.loads((second / "versions.json").read_text())["pytest"] == pytest.__version__
+
+
+def test_tenth_attempt_comes_after_the_ninth(tmp_path):
+    folder = RunFolder(tmp_path)
+    for number in (1, 9, 10):
+        (tmp_path / "attempts" / str(number)).mkdir(parents=True)
+    assert [attempt.name for attempt in folder.attempts()] == ["1", "9", "10"]
+
+
+def test_no_secret_is_in_an_attempt_and_the_ranks_still_get_it(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    attempt = folder.start_attempt("logger:\n  api_key: canary\n", ["+hf_token=canary"])
+
+    assert all("canary" not in path.read_text() for path in attempt.iterdir())
+    assert "canary" in folder.config_path.read_text()
+    assert folder.config_path.stat().st_mode & 0o077 == 0
+
+
+def test_second_process_on_a_run_is_refused_with_the_firsts_process_id(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(folder.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(EnvironmentProblem, match=rf"run.name=a .*process {holder.pid}"), folder.lock(wait_seconds=0.1):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_folder_below_a_file_is_an_environment_problem(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentProblem, match="set run.root"):
+        RunFolder(tmp_path / "file" / "a").create()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_read_only_root_is_an_environment_problem(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(EnvironmentProblem, match="write permission"):
+        RunFolder(tmp_path / "a").create()
+
+
+def test_full_disk_is_refused_with_the_amounts(tmp_path):
+    with pytest.raises(EnvironmentProblem, match=r"has \d+ MiB free and the run needs 1099511627776 MiB"):
+        check_free_space(tmp_path, 2**60)
+
+
+@pytest.mark.parametrize("name", ["a", "lr=0.1,seed=2", "sweep/3", "llama_3.2-1b"])
+def test_plain_name_is_a_folder_below_the_root(name):
+    assert run_path(Path("runs"), name) == Path("runs") / name
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc", "a/../../b", "", ".", "a//b", "a b", "a\n", "~", "-a", "x" * 201])
+def test_name_that_is_no_plain_path_is_refused_with_a_valid_one(name):
+    with pytest.raises(ConfigurationError, match="nearest valid: ") as caught:
+        run_path(Path("runs"), name)
+    nearest = str(caught.value).rpartition("nearest valid: ")[2].removesuffix(".")
+    assert run_path(Path("runs"), nearest)

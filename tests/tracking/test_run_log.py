@@ -1,0 +1,125 @@
+import errno
+import json
+import math
+import os
+
+import pytest
+
+from lmtrain.errors import DataError, EnvironmentProblem
+from lmtrain.tracking.run_log import RunLog, read_points
+
+
+def test_point_reads_back_as_it_was_appended(tmp_path):
+    log = RunLog(tmp_path)
+    log.append(1, 512, {"train/loss": 2.5}, time=1000.25)
+    log.append(2, 1024, {"train/loss": 2.25, "train/lr": 1e-3}, time=1001.5)
+
+    first, second = read_points(tmp_path / "metrics.jsonl")
+    assert (first.time, first.step, first.tokens, first.metrics) == (1000.25, 1, 512, {"train/loss": 2.5})
+    assert second.metrics == {"train/loss": 2.25, "train/lr": 1e-3}
+
+
+def test_line_holds_the_documented_keys_and_nothing_else(tmp_path):
+    RunLog(tmp_path).append(1, 512, {"train/loss": 2.5})
+    row = json.loads((tmp_path / "metrics.jsonl").read_text())
+    assert list(row) == ["time", "step", "tokens", "metrics"]
+    assert isinstance(row["step"], int)
+
+
+def test_value_that_is_not_finite_stays_valid_json_and_reads_back(tmp_path):
+    RunLog(tmp_path).append(1, 0, {"a": math.nan, "b": math.inf, "c": -math.inf})
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    row = json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=refuse)
+    assert row["metrics"] == {"a": "nan", "b": "inf", "c": "-inf"}
+    metrics = next(read_points(tmp_path / "metrics.jsonl")).metrics
+    assert math.isnan(metrics["a"])
+    assert (metrics["b"], metrics["c"]) == (math.inf, -math.inf)
+
+
+@pytest.mark.parametrize("torn", [b'{"time": 1.0, "st', b"\0" * 4096, b"\0" * 100 + b"\n", b"\n"])
+def test_torn_end_is_dropped_at_open_and_the_log_goes_on(tmp_path, torn):
+    log = RunLog(tmp_path)
+    log.append(1, 10, {"x": 1.0})
+    log.close()
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(torn)
+
+    log = RunLog(tmp_path)
+    assert log.last_step() == 1
+    log.append(2, 20, {"x": 2.0})
+    assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def test_truncate_after_keeps_the_steps_up_to_it_and_appends_go_on(tmp_path):
+    log = RunLog(tmp_path)
+    for step in range(1, 8):
+        log.append(step, step * 10, {"x": float(step)})
+
+    assert log.truncate_after(4) == 3
+    assert log.last_step() == 4
+    log.append(5, 50, {"x": -5.0})
+    log.close()
+
+    points = list(read_points(tmp_path / "metrics.jsonl"))
+    assert [point.step for point in points] == [1, 2, 3, 4, 5]
+    assert points[-1].metrics == {"x": -5.0}
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
+
+
+def test_truncate_after_the_last_step_touches_nothing(tmp_path):
+    log = RunLog(tmp_path)
+    log.append(3, 30, {"x": 1.0})
+    inode = os.stat(tmp_path / "metrics.jsonl").st_ino
+    assert log.truncate_after(3) == 0
+    assert os.stat(tmp_path / "metrics.jsonl").st_ino == inode
+
+
+def test_truncate_to_nothing_forgets_the_last_step(tmp_path):
+    log = RunLog(tmp_path)
+    log.append(3, 30, {"x": 1.0})
+    log.truncate_after(0)
+    assert log.last_step() is None
+    assert RunLog(tmp_path).last_step() is None
+
+
+def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+    log = RunLog(tmp_path)
+    log.append(1, 10, {"x": 1.0})
+    write = os.write
+
+    def half_then_full(descriptor, content):
+        if len(content) > 10:
+            return write(descriptor, content[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", half_then_full)
+    with pytest.raises(EnvironmentProblem, match="free some space"):
+        for _ in range(10):
+            log.append(2, 20, {"x": 2.0})
+    monkeypatch.undo()
+
+    assert log.last_step() == 1
+    log.append(2, 20, {"x": 2.0})
+    assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1, 2]
+
+
+def test_every_append_is_visible_at_once(tmp_path):
+    log = RunLog(tmp_path)
+    log.append(1, 10, {"x": 1.0})
+    assert len(list(read_points(tmp_path / "metrics.jsonl"))) == 1
+
+
+def test_damaged_line_in_the_middle_is_refused_with_its_number(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"time": 1, "step": 1, "tokens": 1, "metrics": {}}\nnonsense\n{}\n')
+    with pytest.raises(DataError, match="line 2"):
+        list(read_points(path))
+
+
+def test_folder_that_is_a_file_is_an_environment_problem(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot be written"):
+        RunLog(tmp_path / "run")
