@@ -1,0 +1,53 @@
+"""`lmtrain VERB ...`: find the verb, call it, turn a refusal into one message and its exit code."""
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
+
+# verb -> the function that serves it, and the line that `lmtrain --help` prints; imported only when asked for
+VERBS = {
+    "train": ("lmtrain.composition.verbs:train", "train a model, or sweep with -m; `train --help` lists every choice"),
+    "prepare": ("lmtrain.composition.verbs:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
+    "generate": ("lmtrain.inference.verb:generate_verb", "continue a text with a run's newest checkpoint"),
+    "ui": ("lmtrain.tracking.verbs:ui", "open MLflow on the runs of this project"),
+    "sync": ("lmtrain.tracking.verbs:sync", "send a run's metrics to MLflow, each point once"),
+}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Serve `lmtrain VERB ...` and return the exit code."""
+    verb, *rest = [*(sys.argv[1:] if words is None else words)] or ["--help"]
+    if verb in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if verb not in VERBS:
+        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
+        return EXIT_CONFIGURATION
+    return serve(verb, rest, program=f"lmtrain {verb}")
+
+
+def serve(verb: str, words: Sequence[str], *, program: str) -> int:
+    """Call one verb; a refusal becomes one message on stderr and its exit code."""
+    module_name, _, function_name = VERBS[verb][0].partition(":")
+    try:
+        function: Callable[..., int] = getattr(importlib.import_module(module_name), function_name)
+        return function(list(words), program=program)
+    except LMTRAIN_ERRORS as error:
+        print(f"lmtrain: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("lmtrain: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+
+
+def usage() -> str:
+    """List the verbs with a line each."""
+    lines = [f"  {verb:<10} {line}" for verb, (_, line) in VERBS.items()]
+    codes = "Exit codes: 0 done, 1 no, 2 configuration, 3 environment, 4 data, 85 requeue me, 130 and 143 stopped."
+    return "\n".join(["lmtrain: every FLOP accounted for.", "", *lines, "", codes])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

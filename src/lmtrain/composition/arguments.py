@@ -1,0 +1,75 @@
+"""What the command line says beyond Hydra's own grammar.
+
+Three things are settled before composing, so that a composed config is never changed afterwards:
+- `budget.steps=20` alone replaces the default budget instead of competing with it;
+- under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
+- `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lmtrain.errors import ConfigurationError
+
+ALLOW_TARGET = "--allow-target"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """A command line taken apart: Hydra's share, and the target prefixes that the person allowed."""
+
+    hydra: list[str]
+    allowed_targets: list[str] = field(default_factory=list[str])
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the words that are overrides rather than flags."""
+        return [word for word in self.hydra if "=" in word and not word.startswith("-")]
+
+
+def parse_arguments(words: Sequence[str], *, world: tuple[int, int] | None = None) -> Arguments:
+    """Take a command line apart; `world` is an outer launcher's (processes a node, nodes), None without one.
+
+    Raises:
+        ConfigurationError: `--allow-target` without a prefix, or `trainer.devices` against the launcher's.
+    """
+    hydra, allowed = _split_allowed(list(words))
+    if any(key.startswith("budget.") for key in _keys(hydra)) and "budget" not in _keys(hydra):
+        hydra.append("budget=none")
+    if world is not None:
+        hydra += _launcher_overrides(hydra, *world)
+    return Arguments(hydra=hydra, allowed_targets=allowed)
+
+
+def _split_allowed(words: list[str]) -> tuple[list[str], list[str]]:
+    hydra: list[str] = []
+    allowed: list[str] = []
+    remaining = iter(words)
+    for word in remaining:
+        flag, equals, value = word.partition("=")
+        if flag != ALLOW_TARGET:
+            hydra.append(word)
+            continue
+        prefix = value if equals else next(remaining, "")
+        if not prefix or prefix.startswith("-"):
+            msg = f"{ALLOW_TARGET} needs the prefix of a target, such as {ALLOW_TARGET} my_package."
+            raise ConfigurationError(msg)
+        allowed.append(prefix)
+    return hydra, allowed
+
+
+def _keys(words: list[str]) -> dict[str, str]:
+    pairs = (word.lstrip("+~").partition("=") for word in words if "=" in word and not word.startswith("-"))
+    return {key: value for key, _, value in pairs}
+
+
+def _launcher_overrides(words: list[str], num_processes: int, num_nodes: int) -> list[str]:
+    given = _keys(words)
+    added: list[str] = []
+    for key, value in (("trainer.devices", num_processes), ("trainer.num_nodes", num_nodes)):
+        if key not in given:
+            added.append(f"{key}={value}")
+        elif given[key] != str(value):
+            msg = f"{key}={given[key]} but the launcher started {value}; leave {key} out or set it to {value}."
+            raise ConfigurationError(msg)
+    return added

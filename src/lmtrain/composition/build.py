@@ -1,0 +1,182 @@
+"""From a checked config to the objects of a run, in the order in which they come to exist."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import LambdaCallback
+
+from lmtrain.accounting.batches import BatchPlan, plan_batches
+from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.accounting.flops import flops_per_token
+from lmtrain.accounting.hardware import Cluster
+from lmtrain.accounting.plan import Plan
+from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.job import Job, config_hash, flatten
+from lmtrain.data.shards import Dataset
+from lmtrain.errors import ConfigurationError
+from lmtrain.launch.agree import agree_on
+from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.strategy import Parallelism
+from lmtrain.precision.policy import Precision
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.events import EventLog
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.training.context import RunContext
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.peak import device_peak
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """Everything that `trainer.fit` needs, and the context its callbacks share."""
+
+    module: CausalLMModule
+    datamodule: TokenDataModule
+    trainer: pl.Trainer
+    context: RunContext
+    callbacks: dict[str, pl.Callback]
+
+
+def build_run(job: Job, *, rank: int, log: RunLog | None) -> Run:
+    """Build the run of one rank; nothing large is allocated before the Trainer asks for it."""
+    config = job.config
+    num_ranks = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
+    batch = plan_batches(instantiate(config["batch"], key="batch"), num_ranks=num_ranks)
+    precision: Precision = instantiate(config["precision"], key="precision")
+    datamodule = instantiate(config["data"], key="data", batch=batch, seed=config["seed"])
+    tokenizer = load_tokenizer(datamodule.dataset.tokenizer_folder)
+    datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
+    model = build_model(config, tokenizer=tokenizer, batch=batch)
+    context = RunContext(
+        folder=job.folder,
+        plan=make_plan(config, model=model, batch=batch, dataset=datamodule.dataset, precision=precision),
+        dataset=datamodule.dataset,
+        tokenizer=tokenizer,
+        identity=identity(config, datamodule.dataset),
+        events=EventLog(job.folder, rank),
+        log=log,
+        rank=rank,
+    )
+    facts = {"context": context, "num_ranks": num_ranks, "compute_dtype": precision.compute_dtype}
+    parallelism: Parallelism = instantiate(config["strategy"], key="strategy", facts=facts)
+    callbacks = {
+        name: instantiate(node, key=f"callbacks.{name}", facts=facts)
+        for name, node in config["callbacks"].items()
+        if node is not None
+    }
+    agreement = config_hash({"config": config, "data": datamodule.dataset.manifest.fingerprint})
+    agree = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
+    return Run(
+        module=build_module(config, model=model, context=context, parallelism=parallelism),
+        datamodule=datamodule,
+        trainer=build_trainer(config, precision, parallelism, [agree, *callbacks.values()], context),
+        context=context,
+        callbacks=callbacks,
+    )
+
+
+def build_model(config: dict[str, Any], *, tokenizer: Tokenizer, batch: BatchPlan) -> LanguageModel:
+    """Build the model on the meta device, where it costs nothing.
+
+    Raises:
+        ConfigurationError: It has no row for some token id, or a shorter context than the batch.
+    """
+    with torch.device("meta"):
+        model: LanguageModel = instantiate(config["model"], key="model")
+    if tokenizer.vocab_size > model.vocab_size:
+        msg = (
+            f"model.vocab_size={model.vocab_size} is below the tokenizer's {tokenizer.vocab_size} entries;"
+            f" nearest valid: {tokenizer.vocab_size}."
+        )
+        raise ConfigurationError(msg)
+    if batch.context_tokens > model.max_context_tokens:
+        msg = (
+            f"batch.context_tokens={batch.context_tokens} is beyond model.max_context_tokens="
+            f"{model.max_context_tokens}; nearest valid: {model.max_context_tokens}."
+        )
+        raise ConfigurationError(msg)
+    return model
+
+
+def build_module(
+    config: dict[str, Any], *, model: LanguageModel, context: RunContext, parallelism: Parallelism
+) -> CausalLMModule:
+    """Join model, loss, optimizer, schedule and transforms."""
+    return CausalLMModule(
+        model,
+        loss=instantiate(config["loss"], key="loss"),
+        optimizer=instantiate(config["optimizer"], key="optimizer"),
+        schedule=instantiate(config["schedule"], key="schedule"),
+        batch=context.plan.batch,
+        total_steps=context.plan.horizon.steps,
+        seed=config["seed"],
+        gradient_clip_norm=config["gradient_clip_norm"],
+        transforms=ModelTransforms(
+            recompute=instantiate(config["recompute"], key="recompute"),
+            compile=instantiate(config["compile"], key="compile"),
+            parallelize=parallelism.parallelize,
+        ),
+    )
+
+
+def build_trainer(
+    config: dict[str, Any],
+    precision: Precision,
+    parallelism: Parallelism,
+    callbacks: list[pl.Callback],
+    context: RunContext,
+) -> pl.Trainer:
+    """Build the Lightning Trainer."""
+    return instantiate(
+        config["trainer"],
+        key="trainer",
+        strategy=parallelism.strategy,
+        precision="32-true" if parallelism.casts_parameters else precision.trainer_word,
+        accumulation_micro_steps=context.plan.batch.accumulation_micro_steps,
+        folder=context.folder,
+        callbacks=callbacks,
+    )
+
+
+def make_plan(
+    config: dict[str, Any], *, model: LanguageModel, batch: BatchPlan, dataset: Dataset, precision: Precision
+) -> Plan:
+    """Compute what the run will be from the model's shape, the batch and the budget."""
+    shape = model.shape()
+    flops = flops_per_token(shape, batch.context_tokens)
+    budget: Budget = instantiate(config["budget"], key="budget")
+    cluster: Cluster = instantiate(config["cluster"], key="cluster")
+    peak = device_peak(cluster, compute_dtype=precision.compute_dtype, accelerator=config["trainer"]["accelerator"])
+    return Plan(
+        shape=shape,
+        batch=batch,
+        horizon=horizon(
+            budget,
+            tokens_per_step=batch.tokens_per_step,
+            num_parameters=shape.num_parameters,
+            flops_per_token=flops.palm,
+        ),
+        flops_per_token=flops,
+        train_tokens=dataset.split("train").num_tokens,
+        peak_flops=peak.flops if peak else None,
+        peak_source=peak.source if peak else "unknown device: set cluster.peak_flops",
+        usd_per_gpu_hour=cluster.usd_per_gpu_hour,
+    )
+
+
+def identity(config: dict[str, Any], dataset: Dataset) -> dict[str, str | int | float | None]:
+    """Name what a checkpoint must share with a run that resumes from it; everything else may change."""
+    architecture = {name: value for name, value in config["model"].items() if name != "attention"}
+    return {
+        **flatten(architecture, "model"),
+        "optimizer._target_": config["optimizer"]["_target_"],
+        "data.fingerprint": dataset.manifest.fingerprint,
+        "batch.context_tokens": config["batch"]["context_tokens"],
+        "batch.tokens_per_step": config["batch"]["tokens_per_step"],
+        "seed": config["seed"],
+    }
+

@@ -1,0 +1,131 @@
+"""Check a composed config before anything is allocated: the schema is each target's own signature.
+
+Returns a copy in which amounts written for people ("20M", "2h") have become numbers.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.targets import find_target
+from lmtrain.errors import ConfigurationError, suggest
+
+TARGET, PARTIAL = "_target_", "_partial_"
+LATE_FACTS = frozenset({"context", "num_ranks", "compute_dtype"})
+
+
+def check_node(node: Any, *, key: str, allowed: Sequence[str] = ()) -> Any:
+    """Check a node and all below it; `key` is its full dotted name in messages.
+
+    Raises:
+        ConfigurationError: A missing or unknown key, a forbidden target, or a value of the wrong type.
+    """
+    if isinstance(node, list):
+        return [check_node(item, key=f"{key}.{index}", allowed=allowed) for index, item in enumerate(node)]
+    if not isinstance(node, dict):
+        return node
+    if TARGET not in node:
+        return {name: check_node(value, key=f"{key}.{name}", allowed=allowed) for name, value in node.items()}
+    target = find_target(str(node[TARGET]), key=key, allowed=allowed)
+    return check_call(target, node, key=key, allowed=allowed)
+
+
+def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, allowed: Sequence[str]) -> dict[str, Any]:
+    """Check one node's arguments against its target's signature, and each value against its annotation."""
+    parameters = inspect.signature(target).parameters
+    hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
+    checked: dict[str, Any] = {}
+    for name, value in node.items():
+        full_key = f"{key}.{name}"
+        if name in (TARGET, PARTIAL):
+            checked[name] = value
+            continue
+        if name not in parameters:
+            raise ConfigurationError(_unknown(full_key, name, value, parameters))
+        if isinstance(value, (dict, list)):
+            value = check_node(value, key=full_key, allowed=allowed)
+        checked[name] = check_value(value, hints.get(name, Any), key=full_key)
+    _require_all(parameters, checked, key=key)
+    return checked
+
+
+def check_value(value: Any, annotation: Any, *, key: str) -> Any:
+    """Return a value as its annotation wants it, with human amounts parsed by the key's unit.
+
+    Raises:
+        ConfigurationError: The value is missing ("???") or of another type.
+    """
+    if value == "???":
+        msg = f"{key} has no value; set it on the command line: {key}=..."
+        raise ConfigurationError(msg)
+    if isinstance(value, dict) and TARGET in value:
+        return value  # an object, checked by its own signature
+    kinds = _alternatives(annotation)
+    if isinstance(value, str) and kinds & {int, float} and str not in kinds:
+        value = _amount(value, kinds, key=key)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and str in kinds and not kinds & {int, float}:
+        value = str(value)
+    if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
+        raise ConfigurationError(_wrong_type(key, value, annotation))
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+        return adapter.validate_python(value)
+    except PydanticSchemaGenerationError:
+        return value
+    except ValidationError as problem:
+        if _is_plain(annotation):
+            raise ConfigurationError(_wrong_type(key, value, annotation)) from problem
+        return value
+
+
+def _amount(value: str, kinds: set[Any], *, key: str) -> Any:
+    number = parse_quantity(value, key)
+    return int(number) if float not in kinds and float(number).is_integer() else number
+
+
+def _alternatives(annotation: Any) -> set[Any]:
+    """Return the types that a union allows; Annotated and Literal count as what they hold."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return {kind for part in typing.get_args(annotation) for kind in _alternatives(part)}
+    if origin is typing.Annotated:
+        return _alternatives(typing.get_args(annotation)[0])
+    if origin is typing.Literal:
+        return {type(value) for value in typing.get_args(annotation)}
+    return {annotation}
+
+
+def _is_plain(annotation: Any) -> bool:
+    plain = {int, float, str, bool, Path, type(None)}
+    kinds = _alternatives(annotation)
+    return bool(kinds & (plain - {type(None)})) or any(typing.get_origin(kind) in (list, tuple, dict) for kind in kinds)
+
+
+def _require_all(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any], *, key: str) -> None:
+    if given.get(PARTIAL):
+        return
+    for name, parameter in parameters.items():
+        is_needed = parameter.default is inspect.Parameter.empty and parameter.kind not in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        )
+        if is_needed and name not in given and name not in LATE_FACTS:
+            msg = f"{key}.{name} is missing: {given[TARGET]} needs it; set {key}.{name}=..."
+            raise ConfigurationError(msg)
+
+
+def _unknown(full_key: str, name: str, value: Any, parameters: Mapping[str, inspect.Parameter]) -> str:
+    names = [known for known in parameters if known != "self"]
+    return f"{full_key}={value} is not a setting of this node; it has {', '.join(names)}.{suggest(name, names)}"
+
+
+def _wrong_type(key: str, value: Any, annotation: Any) -> str:
+    wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+    return f"{key}={value!r} is not of type {wanted}."

@@ -1,0 +1,66 @@
+"""The help page: every group and option with the first comment line of its file, read without importing Hydra."""
+
+from pathlib import Path
+
+USAGE = """\
+{program}: train a language model; every FLOP accounted for.
+
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      one run
+  {program} -m KEY=VALUE,VALUE ...                  a sweep, one trial a value
+  {program} --cfg job --resolve                     print the composed config and stop
+  {program} -sc install=bash                        tab completion (eval its output)
+  {program} --allow-target my_package. ...          let _target_ name your own code
+
+Amounts read as people write them: budget.tokens=20M, callbacks.checkpoint.every_seconds=10min.
+`budget.KEY=VALUE` alone replaces the default budget. The same command run again resumes (resume=auto|never|must|PATH).
+
+Shared keys
+{shared}
+Groups and their options (* default)
+{groups}"""
+
+
+def help_page(conf: Path, *, program: str, config: str = "train") -> str:
+    """Render the help page of one entry config from the YAML files themselves."""
+    main = conf / f"{config}.yaml"
+    defaults = _default_options(main)
+    folders = sorted(path for path in conf.iterdir() if path.is_dir() and any(path.glob("*.yaml")))
+    groups = "".join(_group(folder, defaults.get(folder.name)) for folder in folders)
+    return USAGE.format(program=program, shared=_shared_keys(main), groups=groups)
+
+
+def describe(file: Path) -> str:
+    """Return the first comment line of a YAML file that is not a Hydra directive."""
+    comments = (line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if comment and not comment.startswith("@package")), "")
+
+
+def _group(folder: Path, default: str | None) -> str:
+    lines = [f"\n  {folder.name}\n"]
+    for file in sorted(folder.glob("*.yaml")):
+        mark = "*" if file.stem == default else " "
+        lines.append(f"   {mark} {file.stem:<22} {describe(file)}\n")
+    return "".join(lines)
+
+
+def _default_options(main: Path) -> dict[str, str]:
+    entries = (line.strip().removeprefix("- ") for line in main.read_text().splitlines() if line.startswith("  - "))
+    pairs = (entry.split("#")[0].removeprefix("override ").partition(":") for entry in entries)
+    return {group.strip().lstrip("/"): option.strip() for group, _, option in pairs if option.strip()}
+
+
+def _shared_keys(main: Path) -> str:
+    """List the commented scalars of the entry config: `key: value  # meaning`, one nesting level deep."""
+    lines: list[str] = []
+    parent = ""
+    for line in main.read_text().splitlines():
+        key, colon, rest = line.partition(":")
+        if not colon or line.lstrip().startswith(("#", "-")):
+            continue
+        value, _, comment = rest.partition(" #")
+        if not line.startswith(" "):
+            parent = key
+        if comment and key.strip() != "defaults" and parent not in {"hydra", "defaults"}:
+            name = key if not line.startswith(" ") else f"{parent}.{key.strip()}"
+            lines.append(f"    {name + '=' + value.strip():<36} {comment.strip()}\n")
+    return "".join(lines)

@@ -1,0 +1,60 @@
+"""One training job as its ranks receive it: the composed config, and what the command line said about it."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Where and how a run is executed, not what it computes: these leave its name alone.
+EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger", "launcher")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run."""
+
+    config: dict[str, Any]
+    overrides: list[str]
+    name: str
+    root: str
+    allowed_targets: list[str] = field(default_factory=list[str])
+    sweep: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Return the run's folder."""
+        return Path(self.root) / self.name
+
+    def save(self, path: Path) -> None:
+        """Write the job for the ranks to read."""
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+
+def load_job(path: Path) -> Job:
+    """Read a job that `save` wrote."""
+    return Job(**json.loads(path.read_text()))
+
+
+def default_name(model: str, overrides: Sequence[str]) -> str:
+    """Name a run by its model option and what it overrides: the same command gives the same name."""
+    telling = sorted(word for word in overrides if not word.lstrip("+").startswith(EXECUTION_KEYS))
+    return f"{model}-{short_hash(telling)}" if telling else model
+
+
+def short_hash(value: Any) -> str:
+    """Return eight hexadecimal digits of a JSON value's sha256."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Return the hash that all ranks compare before training."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def flatten(node: Any, prefix: str) -> dict[str, str | int | float | None]:
+    """Return the leaves of a config node under their dotted names; lists become text."""
+    if isinstance(node, dict):
+        return {key: leaf for name, value in node.items() for key, leaf in flatten(value, f"{prefix}.{name}").items()}
+    return {prefix: json.dumps(node) if isinstance(node, list) else node}

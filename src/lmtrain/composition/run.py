@@ -1,0 +1,168 @@
+"""The life of a run on one rank: join the others, find where to go on, build, train, say how it ended."""
+
+import logging
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.composition.build import Run, build_run
+from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.job import Job, config_hash, load_job
+from lmtrain.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_REQUEUE,
+    EXIT_TERMINATED,
+    LMTRAIN_ERRORS,
+    ConfigurationError,
+)
+from lmtrain.launch.agree import agree_on
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import broadcast_outcome, join
+from lmtrain.report.summary import print_summary
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, status_name
+from lmtrain.training.checkpoints import CheckpointFacts, newest_whole, read_facts, require_same_identity
+
+EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED, signal.SIGUSR1: EXIT_REQUEUE}
+
+
+def run_saved(path: Path) -> int:
+    """Train the job that the parent saved; return the exit code."""
+    return execute(load_job(path))
+
+
+def execute(job: Job) -> int:
+    """Train a job on this rank and return the exit code; every rank of the job calls this.
+
+    Raises:
+        ConfigurationError: The ranks disagree, or the run cannot go on from its checkpoint.
+    """
+    quiet_libraries()
+    keep_caches_in(Path(job.config["run"]["cache"]))
+    outer = outer_launcher(os.environ)
+    rank = outer.rank if outer else 0
+    join(outer)
+    agree_on(config_hash(job.config))
+    checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
+    log = open_log(job, checkpoint) if rank == 0 else None
+    run = build_run(job, rank=rank, log=log)
+    if checkpoint:
+        require_same_identity(checkpoint, run.context.identity)
+        if is_done(run, checkpoint):
+            return EXIT_DONE
+    return train(job, run, checkpoint)
+
+
+def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Fit, with the run's status true from start to end."""
+    folder = RunFolder(job.folder, root=Path(job.root))
+    if run.context.log is None:
+        return fit(run, checkpoint)
+    handle = instantiate(job.config["logger"], key="logger").start(folder)
+    code = 1
+    try:
+        code = fit(run, checkpoint)
+    except LMTRAIN_ERRORS as error:
+        code = error.exit_code
+        raise
+    finally:
+        step = run.trainer.global_step
+        tokens = step * run.context.plan.batch.tokens_per_step
+        run.context.log.close()
+        handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+    if code == EXIT_DONE:
+        print_summary(folder.path)
+    return code
+
+
+def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Run the Trainer and return the exit code that its end stands for."""
+    try:
+        run.trainer.fit(
+            run.module,
+            datamodule=run.datamodule,
+            ckpt_path=str(checkpoint.path) if checkpoint else None,
+            weights_only=True,
+        )
+    finally:
+        run.context.events.close()
+    stop_signal = getattr(run.callbacks.get("graceful_stop"), "stop_signal", None)
+    return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
+
+
+def find_checkpoint(job: Job) -> CheckpointFacts | None:
+    """Return the checkpoint to go on from, as `resume` says: auto, must, never, or a path.
+
+    Raises:
+        ConfigurationError: `resume` asks for a checkpoint that is not there.
+        EnvironmentProblem: There are checkpoints, and all are damaged.
+    """
+    resume = job.config["resume"]
+    if resume == "never":
+        return None
+    if resume not in ("auto", "must"):
+        return _checkpoint_at(Path(resume))
+    facts, passed_over = newest_whole(job.folder / "checkpoints")
+    for line in passed_over:
+        print(f"{line}; passed over", file=sys.stderr)
+    if facts is None and resume == "must":
+        msg = f"resume=must, but {job.folder} holds no checkpoint; use resume=auto to start at step 0."
+        raise ConfigurationError(msg)
+    return facts
+
+
+def _checkpoint_at(path: Path) -> CheckpointFacts:
+    facts = read_facts(path)
+    if facts is None and (path / "checkpoints").is_dir():
+        facts, _ = newest_whole(path / "checkpoints")
+    if facts is None:
+        msg = f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
+        raise ConfigurationError(msg)
+    return facts
+
+
+def open_log(job: Job, checkpoint: CheckpointFacts | None) -> RunLog:
+    """Open the run's metrics, without the points after the step that the run goes back to."""
+    log = RunLog(job.folder)
+    log.truncate_after(checkpoint.step if checkpoint else -1)
+    return log
+
+
+def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
+    """Tell whether the budget is spent exactly, and say so.
+
+    Raises:
+        ConfigurationError: The run is already past its budget.
+    """
+    horizon = run.context.plan.horizon
+    if checkpoint.step < horizon.steps:
+        return False
+    where = f"{run.context.folder} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
+    fix = "raise the budget to train on, or start anew with another run.name or resume=never"
+    if checkpoint.step > horizon.steps:
+        key = f"budget.{horizon.limited_by}"
+        msg = f"{key} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
+        raise ConfigurationError(msg)
+    if run.context.is_main_process:
+        print(f"Nothing left to do: {where}, the end of its budget. To go on, {fix}.")
+    return True
+
+
+def quiet_libraries() -> None:
+    """Keep Lightning's notices and advertisements off the console; warnings about the run itself stay."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*isinstance.*LeafSpec.*"):
+        warnings.filterwarnings("ignore", message)
+    warnings.filterwarnings("ignore", module="lightning")
+
+
+def keep_caches_in(folder: Path) -> None:
+    """Point compile caches at a folder of the project, so that a second start finds what the first compiled."""
+    for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
+        os.environ.setdefault(variable, str((folder / name).absolute()))

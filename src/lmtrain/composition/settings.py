@@ -1,0 +1,20 @@
+"""Where a run lives and how often it speaks: the shared keys under `run`."""
+
+from dataclasses import dataclass
+
+from lmtrain.errors import ConfigurationError
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Folders are relative to where the command is typed; `name` None names the run after its overrides."""
+
+    name: str | None = None
+    root: str = "runs"
+    cache: str = ".cache"
+    log_every_steps: int = 10
+
+    def __post_init__(self) -> None:
+        if self.log_every_steps < 1:
+            msg = f"run.log_every_steps={self.log_every_steps} is below 1; nearest valid: 1."
+            raise ConfigurationError(msg)

@@ -1,0 +1,101 @@
+"""From a composed config to a running job: name it, check it, take its folder, and train here or on new ranks."""
+
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from lmtrain.composition.check import check_node, check_value
+from lmtrain.composition.job import Job
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.launch.detect import OuterLauncher
+from lmtrain.launch.local import launch
+from lmtrain.tracking.run_folder import RunFolder, run_path
+
+SCALARS: dict[str, Any] = {"seed": int, "resume": str, "gradient_clip_norm": float | None}
+NODES = frozenset(
+    {"run", "batch", "budget", "model", "attention", "loss", "data", "source", "tokenizer", "optimizer", "schedule"}
+    | {"precision", "strategy", "recompute", "compile", "cluster", "callbacks", "logger", "trainer"}
+)
+
+
+def check_config(config: dict[str, Any], *, allowed: list[str]) -> dict[str, Any]:
+    """Return a whole config with every value checked and every amount a number.
+
+    Raises:
+        ConfigurationError: The first thing that is wrong.
+    """
+    for name in config:
+        if name not in NODES and name not in SCALARS:
+            msg = f"{name}={config[name]} is not a key of a run.{suggest(name, [*NODES, *SCALARS])}"
+            raise ConfigurationError(msg)
+    scalars = {name: check_value(config[name], kind, key=name) for name, kind in SCALARS.items()}
+    nodes = {name: check_node(config[name], key=name, allowed=allowed) for name in sorted(NODES)}
+    return {**scalars, **nodes}
+
+
+def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> int:
+    """Train a job: in this process for one rank, else on ranks of its own; return the exit code.
+
+    `isolated` gives even a single rank its own process, so that the trials of a sweep share nothing.
+    """
+    require_launcher(job, outer)
+    folder = RunFolder(run_path(Path(job.root), job.name), root=Path(job.root))
+    with ExitStack() as held:
+        if outer is None or outer.rank == 0:
+            if job.config["resume"] == "never":
+                set_aside(folder)
+            folder.create(sweep=job.sweep)
+            held.enter_context(folder.lock())
+            attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(job.config)), job.overrides)
+            job.save(attempt / "job.json")
+            if outer is None and (isolated or job.config["trainer"]["devices"] > 1):
+                prepare_data(job)
+                num_processes = job.config["trainer"]["devices"]
+                return launch(attempt / "job.json", num_processes=num_processes, run_folder=folder.path)
+        from lmtrain.composition.run import execute  # torch and lightning: only where training happens
+
+        return execute(job)
+
+
+def set_aside(folder: RunFolder) -> None:
+    """Rename an older run of the same name, so that resume=never loses nothing."""
+    if not folder.path.exists():
+        return
+    numbers = (number for number in range(1, sys.maxsize) if not _older(folder, number).exists())
+    older = _older(folder, next(numbers))
+    with folder.lock():
+        shutil.move(folder.path, older)
+    print(f"{folder.path} is now {older}; the new run starts at step 0.", file=sys.stderr)
+
+
+def prepare_data(job: Job) -> None:
+    """Prepare the data once, in the parent, so that ranks find it and a refusal comes early."""
+    from lmtrain.composition.instantiate import instantiate
+
+    node = job.config["data"].get("folder")
+    if isinstance(node, dict):
+        instantiate(node, key="data.folder")
+
+
+def _older(folder: RunFolder, number: int) -> Path:
+    return folder.path.with_name(f"{folder.path.name}.before-{number}")
+
+
+def require_launcher(job: Job, outer: OuterLauncher | None) -> None:
+    """Refuse several nodes without a launcher that started this one.
+
+    Raises:
+        ConfigurationError: `trainer.num_nodes` is above 1 in a process that no launcher started.
+    """
+    nodes = job.config["trainer"]["num_nodes"]
+    if outer is None and nodes > 1:
+        msg = (
+            f"trainer.num_nodes={nodes} needs a launcher on every node; run the same command under "
+            f"torchrun --nnodes={nodes} --nproc-per-node={job.config['trainer']['devices']} (or SLURM's srun)."
+        )
+        raise ConfigurationError(msg)
+

@@ -1,0 +1,99 @@
+"""The commands that compose a config: train and prepare. Each returns an exit code."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from lmtrain.composition.arguments import Arguments, parse_arguments
+from lmtrain.composition.help import help_page
+from lmtrain.composition.job import Job, default_name, short_hash
+from lmtrain.composition.paths import conf_folder
+from lmtrain.errors import LMTRAIN_ERRORS
+from lmtrain.launch.detect import OuterLauncher, outer_launcher
+
+HELP_FLAGS = frozenset({"-h", "--help"})
+
+
+def train(words: list[str], *, program: str = "lmtrain train") -> int:
+    """Train a language model, or one a trial under -m; the worst trial's exit code counts.
+
+    Raises:
+        ConfigurationError: The command line is wrong; nothing was started.
+    """
+    if HELP_FLAGS & set(words):
+        print(help_page(conf_folder(), program=program))
+        return 0
+    outer = outer_launcher(os.environ)
+    world = (outer.local_world_size, outer.world_size // outer.local_world_size) if outer else None
+    arguments = parse_arguments(words, world=world)
+    from lmtrain.composition.compose import Choices, for_each_config
+
+    outcomes: dict[str, int] = {}
+
+    def task(config: dict[str, Any], choices: Choices) -> None:
+        job = make_job(config, choices.overrides, choices.options["model"], arguments, is_trial=choices.is_trial)
+        outcomes[job.name] = _outcome(job, outer, is_trial=choices.is_trial)
+
+    for_each_config(task, arguments, config_name="train", program=program)
+    if len(outcomes) > 1:
+        print_outcomes(outcomes)
+    return max(outcomes.values(), default=0)
+
+
+def prepare(words: list[str], *, program: str = "lmtrain prepare") -> int:
+    """Prepare a data set into shards and print its folder."""
+    if HELP_FLAGS & set(words):
+        print(help_page(conf_folder(), program=program, config="prepare"))
+        return 0
+    arguments = parse_arguments(words)
+    from lmtrain.composition.check import check_node
+    from lmtrain.composition.compose import Choices, for_each_config
+    from lmtrain.composition.instantiate import instantiate
+
+    def task(config: dict[str, Any], choices: Choices) -> None:
+        del choices
+        node = check_node(config["folder"], key="folder", allowed=arguments.allowed_targets)
+        print(instantiate(node, key="folder"))
+
+    for_each_config(task, arguments, config_name="prepare", program=program)
+    return 0
+
+
+def make_job(
+    config: dict[str, Any], overrides: list[str], model: str, arguments: Arguments, *, is_trial: bool
+) -> Job:
+    """Check a composed config and give its run a name; trials that share a given name get a folder below it."""
+    from lmtrain.composition.start import check_config
+
+    checked = check_config(config, allowed=arguments.allowed_targets)
+    unnamed = default_name(model, overrides)
+    given = checked["run"]["name"]
+    name = unnamed if given is None else f"{given}/{unnamed}" if is_trial else given
+    return Job(
+        config=checked,
+        overrides=overrides,
+        name=name,
+        root=str(Path(checked["run"]["root"]).absolute()),
+        allowed_targets=arguments.allowed_targets,
+        sweep=f"sweep-{short_hash(sorted(arguments.overrides))}" if is_trial else None,
+    )
+
+
+def print_outcomes(outcomes: dict[str, int]) -> None:
+    """Print one line a trial: its name and how it ended."""
+    width = max(map(len, outcomes))
+    for name, code in outcomes.items():
+        print(f"  {name:<{width}}  {'done' if code == 0 else f'failed, exit code {code}'}")
+
+
+def _outcome(job: Job, outer: OuterLauncher | None, *, is_trial: bool) -> int:
+    from lmtrain.composition.start import start
+
+    if not is_trial:
+        return start(job, outer=outer)
+    try:  # a failing trial does not end the sweep
+        return start(job, outer=outer, isolated=outer is None)
+    except LMTRAIN_ERRORS as error:
+        print(f"{job.name}: {error}", file=sys.stderr)
+        return error.exit_code

@@ -1,0 +1,33 @@
+import pytest
+
+from lmtrain.composition.arguments import parse_arguments
+from lmtrain.errors import ConfigurationError
+
+
+def test_a_budget_key_alone_replaces_the_default_budget() -> None:
+    assert parse_arguments(["budget.steps=20"]).hydra == ["budget.steps=20", "budget=none"]
+
+
+def test_a_chosen_budget_option_is_kept() -> None:
+    words = ["budget=tokens_per_parameter", "budget.steps=20"]
+    assert parse_arguments(words).hydra == words
+
+
+def test_devices_follow_an_outer_launcher() -> None:
+    assert parse_arguments(["seed=1"], world=(4, 2)).overrides == ["seed=1", "trainer.devices=4", "trainer.num_nodes=2"]
+
+
+def test_devices_against_the_launcher_are_refused_with_the_fix() -> None:
+    with pytest.raises(ConfigurationError, match=r"trainer\.devices=1 but the launcher started 2.*set it to 2"):
+        parse_arguments(["trainer.devices=1"], world=(2, 1))
+
+
+@pytest.mark.parametrize("words", [["--allow-target", "mine."], ["--allow-target=mine."]])
+def test_allowed_targets_are_taken_off_the_command_line(words: list[str]) -> None:
+    arguments = parse_arguments([*words, "seed=1"])
+    assert (arguments.allowed_targets, arguments.hydra) == (["mine."], ["seed=1"])
+
+
+def test_an_allowed_target_without_a_prefix_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="needs the prefix"):
+        parse_arguments(["--allow-target"])

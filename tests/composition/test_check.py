@@ -1,0 +1,65 @@
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.check import check_node, check_value
+from lmtrain.errors import ConfigurationError
+
+BATCH = {
+    "_target_": "lmtrain.accounting.batches.Batch",
+    "context_tokens": 256,
+    "tokens_per_step": 2048,
+    "micro_batch_sequences": None,
+}
+
+
+def checked(**changes: Any) -> dict[str, Any]:
+    return check_node({**BATCH, **changes}, key="batch")
+
+
+def test_a_right_node_passes_unchanged() -> None:
+    assert checked() == BATCH
+
+
+def test_amounts_for_people_become_numbers() -> None:
+    assert checked(tokens_per_step="4K")["tokens_per_step"] == 4000
+
+
+def test_an_unknown_key_names_the_nearest_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.contxt_tokens=1.*Did you mean 'context_tokens'"):
+        checked(contxt_tokens=1)
+
+
+@pytest.mark.parametrize("value", ["abc", 1.5, True, [1]])
+def test_a_value_of_another_type_is_refused_under_its_full_key(value: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens="):
+        checked(context_tokens=value)
+
+
+def test_a_missing_argument_is_named() -> None:
+    node = {name: value for name, value in BATCH.items() if name != "context_tokens"}
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens is missing"):
+        check_node(node, key="batch")
+
+
+def test_a_partial_node_may_wait_for_arguments() -> None:
+    node = {"_target_": BATCH["_target_"], "_partial_": True}
+    assert check_node(node, key="batch") == node
+
+
+def test_a_value_left_open_must_be_set() -> None:
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens has no value"):
+        checked(context_tokens="???")
+
+
+def test_nodes_inside_nodes_are_checked_under_their_full_key() -> None:
+    with pytest.raises(ConfigurationError, match=r"outer\.inner\.tokens_per_step=x is not a count"):
+        check_node({"inner": {**BATCH, "tokens_per_step": "x"}}, key="outer")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation", "expected"),
+    [(1, float, 1.0), ("1h", float | None, 3600), (None, int | None, None), (7, str | None, "7"), (True, bool, True)],
+)
+def test_values_fit_their_annotation(value: object, annotation: object, expected: object) -> None:
+    assert check_value(value, annotation, key="callbacks.checkpoint.every_seconds") == expected

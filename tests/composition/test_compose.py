@@ -1,0 +1,47 @@
+import pytest
+
+from lmtrain.composition.arguments import parse_arguments
+from lmtrain.composition.compose import compose_config, for_each_config
+from lmtrain.errors import ConfigurationError
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train", program="train.py")
+    return str(refused.value)
+
+
+def test_an_unknown_key_names_the_nearest_and_its_neighbours() -> None:
+    message = refusal("optimizer.lrr=1")
+    assert message.startswith("optimizer.lrr=1: there is no key optimizer.lrr; optimizer has ")
+    assert "Did you mean 'optimizer.lr'?" in message
+
+
+def test_an_unknown_option_lists_the_options() -> None:
+    message = refusal("model=lama_tiny")
+    assert "model=lama_tiny: there is no such option; model has gpt2_124m, " in message
+    assert "Did you mean 'llama_tiny'?" in message
+
+
+def test_an_unknown_group_names_the_nearest() -> None:
+    assert "Did you mean 'model'?" in refusal("modle=llama_tiny")
+
+
+def test_a_malformed_override_is_quoted() -> None:
+    assert "seed=[1" in refusal("seed=[1")
+
+
+def test_a_composed_config_is_plain_and_resolved() -> None:
+    config = compose_config(["model.width=64"])
+    assert config["model"]["width"] == 64
+    assert config["model"]["max_context_tokens"] == config["batch"]["context_tokens"]
+    assert "hydra" not in config
+
+
+def test_a_sweep_composes_each_value() -> None:
+    seeds: list[int] = []
+    arguments = parse_arguments(["-m", "seed=1,2"])
+    for_each_config(
+        lambda config, choices: seeds.append(config["seed"]), arguments, config_name="train", program="train.py"
+    )
+    assert seeds == [1, 2]

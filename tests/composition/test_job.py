@@ -1,0 +1,29 @@
+from pathlib import Path
+
+from lmtrain.composition.job import Job, config_hash, default_name, flatten, load_job
+
+
+def test_the_same_overrides_in_any_order_give_the_same_name() -> None:
+    assert default_name("llama", ["a=1", "b=2"]) == default_name("llama", ["b=2", "a=1"])
+
+
+def test_another_value_gives_another_name() -> None:
+    assert default_name("llama", ["a=1"]) != default_name("llama", ["a=2"])
+
+
+def test_where_a_run_is_executed_leaves_its_name_alone() -> None:
+    assert default_name("llama", ["trainer.devices=2", "resume=must", "run.log_every_steps=1"]) == "llama"
+
+
+def test_a_job_survives_saving(tmp_path: Path) -> None:
+    job = Job(config={"seed": 1, "model": {"width": 8}}, overrides=["seed=1"], name="a", root="runs", sweep="s")
+    job.save(tmp_path / "job.json")
+    assert load_job(tmp_path / "job.json") == job
+
+
+def test_a_config_hash_changes_with_any_value() -> None:
+    assert config_hash({"a": {"b": 1}}) != config_hash({"a": {"b": 2}})
+
+
+def test_leaves_get_their_dotted_names() -> None:
+    assert flatten({"a": {"b": 1, "c": [1, 2]}}, "x") == {"x.a.b": 1, "x.a.c": "[1, 2]"}

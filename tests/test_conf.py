@@ -1,0 +1,47 @@
+"""Every YAML file composes, binds to its targets' signatures, and is short."""
+
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.compose import compose_config
+from lmtrain.composition.help import describe
+from lmtrain.composition.paths import conf_folder
+from lmtrain.composition.start import check_config
+
+FILES = sorted(conf_folder().glob("*/*.yaml"))
+GIVEN = {
+    "source/text_files": ["source.paths=[README.md]"],
+    "source/hf_dataset": ["source.dataset=x"],
+    "data/shards": ["data.folder.path=x"],
+    "tokenizer/folder": ["tokenizer.path=x", "tokenizer.vocab_size=300"],
+    "callbacks": [],
+}
+
+
+def overrides_for(file: Path) -> list[str]:
+    """Choose a file's option, with a value for what it leaves open."""
+    group, option = file.parent.name, file.stem
+    choice = f"callbacks=[{option}]" if group == "callbacks" else f"{group}={option}"
+    if group in ("experiment", "debug"):
+        choice = f"+{group}={option}" if group not in {"experiment", "debug"} else choice
+    if file.stem == "none" and group == "budget":
+        return [choice, "budget.steps=1"]
+    return [choice, *GIVEN.get(f"{group}/{option}", [])]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_every_option_composes_and_binds(file: Path) -> None:
+    check_config(compose_config(overrides_for(file)), allowed=[])
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_every_option_begins_with_a_line_for_the_help_page(file: Path) -> None:
+    assert len(describe(file)) > 10
+
+
+def test_experiments_pick_options_and_shared_scalars_only() -> None:
+    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()} - {"budget"}
+    for file in (conf_folder() / "experiment").glob("*.yaml"):
+        keys = {line.split(":")[0] for line in file.read_text().splitlines() if line and line[0] not in " #-"}
+        assert not keys & groups, f"{file} tunes a field of a group; put it in an option file"
