@@ -27,10 +27,16 @@ class StepMetrics:
     def __init__(self) -> None:
         self._micro_totals: list[Tensor] = []  # each [2]: nats, valid tokens
         self._finished: list[tuple[int, float, Tensor]] = []  # step, lr, [2]: loss, gradient norm
+        self._last_step: Tensor | None = None
 
     def add_micro_step(self, total: LossTotal) -> None:
         """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
         self._micro_totals.append(torch.stack([total.nats.detach().double(), total.num_tokens.double()]))
+
+    @property
+    def last_step(self) -> Tensor | None:
+        """Return [loss, gradient norm] of the newest finished step, still on its device, as float64 [2]."""
+        return self._last_step
 
     def reduce_totals(self) -> Tensor:
         """Return [nats, valid tokens] of the open step, summed over its micro-batches and all ranks, as float64 [2]."""
@@ -42,8 +48,8 @@ class StepMetrics:
 
     def finish_step(self, step: int, *, totals: Tensor, gradient_norm: Tensor, lr: float) -> None:
         """Close a step, counted from 1, with its totals [2] and gradient norm []."""
-        loss = totals[0] / totals[1]
-        self._finished.append((step, lr, torch.stack([loss, gradient_norm.detach().double()])))
+        self._last_step = torch.stack([totals[0] / totals[1], gradient_norm.detach().double()])
+        self._finished.append((step, lr, self._last_step))
 
     def drain(self) -> list[StepRecord]:
         """Fetch every finished step since the last call: the one host sync of a log interval."""

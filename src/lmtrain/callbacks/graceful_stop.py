@@ -1,0 +1,100 @@
+"""Let a signal end a run after the step it is in, with a checkpoint, on all ranks alike.
+
+Lightning ends with exit code 0 and no checkpoint on SIGTERM, deadlocks where only another rank than the first gets it
+(a collective inside the handler), and saves inside the handler under SLURM (lightning 2.6.6).
+"""
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Any, Final
+
+import lightning.pytorch as pl
+import torch
+from typing_extensions import override
+
+from lmtrain.training.context import RunContext
+from lmtrain.training.step_interval import StepInterval
+from lmtrain.training.steps import is_step_end
+
+_LOG = logging.getLogger(__name__)
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class GracefulStop(pl.Callback):
+    """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves that step.
+
+    Handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps` steps. A
+    second SIGINT interrupts at once. `stop_signal` tells, after training, which signal ended it short of its budget
+    (None: none did), for the exit code: 143, 130, 85. It belongs last in the list: handlers stay until all is saved.
+    """
+
+    def __init__(self, *, every_steps: int, context: RunContext) -> None:
+        super().__init__()
+        self._context = context
+        self._interval = StepInterval(
+            every_steps, last_step=context.plan.horizon.steps, key="callbacks.graceful_stop.every_steps"
+        )
+        self._received = 0
+        self._previous: dict[signal.Signals, Any] = {}
+        self.stop_signal: int | None = None
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._received = _replace_own_signals(trainer)
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python refuses handlers
+            self._previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.world_size == 1:
+            received = self._received if is_step_end(trainer, batch_idx) else 0
+        else:
+            received = self._agree(trainer) if self._interval.is_due(trainer, batch_idx) else 0
+        if received and trainer.global_step < self._context.plan.horizon.steps:
+            self._stop(trainer, received)
+
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._restore()
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._restore()
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._received = number
+        if number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _agree(self, trainer: pl.Trainer) -> int:
+        """Return the same signal number on every rank, 0 where none has received any."""
+        flag = torch.tensor(self._received, device=trainer.strategy.root_device)
+        return int(trainer.strategy.reduce(flag, reduce_op="max"))
+
+    def _stop(self, trainer: pl.Trainer, received: int) -> None:
+        self.stop_signal = received
+        trainer.should_stop = True
+        self._context.events.mark("stop_signal", signal=received, step=trainer.global_step)
+        if self._context.is_main_process:
+            _LOG.warning("%s: stopping after step %d.", signal.Signals(received).name, trainer.global_step)
+
+    def _restore(self) -> None:
+        previous, self._previous = self._previous, {}
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+def _replace_own_signals(trainer: pl.Trainer) -> int:
+    """Switch Lightning's SIGTERM handling off, and return SIGTERM if one came while it was on, else 0.
+
+    Lightning broadcasts its flag and reads it on the host for every micro-batch, and raises at the end (2.6.6).
+    """
+    epoch_loop, connector = trainer.fit_loop.epoch_loop, trainer._signal_connector  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    epoch_loop._broadcast_sigterm_tensor = lambda: None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    received, connector.received_sigterm = connector.received_sigterm, False
+    return signal.SIGTERM if received else 0

@@ -1,0 +1,46 @@
+"""Keep beside a run's results what it was promised to be, what it read, and what it ran on."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from typing_extensions import override
+
+from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.training.context import RunContext
+
+
+class RunManifest(pl.Callback):
+    """Write plan.json and dataset.json into the run's folder, and devices.json into that of its newest attempt."""
+
+    def __init__(self, *, context: RunContext) -> None:
+        super().__init__()
+        self._context = context
+
+    @override
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self._context.is_main_process:
+            return
+        folder = self._context.folder
+        attempts = RunFolder(folder).attempts()
+        write_json(folder / "plan.json", self._context.plan.to_json())
+        write_json(folder / "dataset.json", self._context.dataset.manifest.to_json())
+        write_json((attempts or [folder])[-1] / "devices.json", describe_devices(trainer))
+
+
+def describe_devices(trainer: pl.Trainer) -> dict[str, Any]:
+    """Return what computes: the device of this rank, how many there are, and how they work together."""
+    device = trainer.strategy.root_device
+    facts: dict[str, Any] = {
+        "type": device.type,
+        "num_devices": trainer.world_size,
+        "num_nodes": trainer.num_nodes,
+        "strategy": type(trainer.strategy).__name__,
+        "precision": str(trainer.precision),
+        "cpu_threads": torch.get_num_threads(),
+    }
+    if device.type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        facts |= {"name": properties.name, "memory_bytes": properties.total_memory, "cuda": torch.version.cuda}
+    return facts

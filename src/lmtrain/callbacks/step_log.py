@@ -1,0 +1,63 @@
+"""Write what every optimizer step did to the run's log, fetched from the device once a log interval."""
+
+import time
+from typing import Any
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.training.context import RunContext
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.step_interval import StepInterval
+from lmtrain.training.steps import is_step_end
+
+
+class StepLog(pl.Callback):
+    """Append loss (nats per token), gradient norm and learning rate, a line a step, every `every_steps` steps.
+
+    It also writes before each checkpoint, so that no step before one is ever missing. It belongs first in the list:
+    the callbacks after it then find an idle device and a complete log.
+    """
+
+    def __init__(self, *, every_steps: int, context: RunContext) -> None:
+        super().__init__()
+        self._context = context
+        self._interval = StepInterval(
+            every_steps, last_step=context.plan.horizon.steps, key="callbacks.step_log.every_steps"
+        )
+        self._ended_at: dict[int, float] = {}
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if is_step_end(trainer, batch_idx):
+            self._ended_at[trainer.global_step] = time.time()
+        if self._interval.is_due(trainer, batch_idx):
+            self._write(pl_module)
+
+    @override
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self._write(pl_module)
+
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(pl_module)
+
+    def _write(self, module: pl.LightningModule) -> None:
+        """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
+        assert isinstance(module, CausalLMModule)
+        records = module.step_metrics.drain()
+        ended_at, self._ended_at = self._ended_at, {}
+        if self._context.log is None:
+            return
+        for record in records:
+            metrics = {
+                "train/loss": record.loss,
+                "train/gradient_norm": record.gradient_norm,
+                "train/lr": record.lr,
+            }
+            tokens = record.step * self._context.plan.batch.tokens_per_step
+            self._context.log.append(record.step, tokens, metrics, time=ended_at.get(record.step))

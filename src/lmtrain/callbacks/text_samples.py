@@ -1,0 +1,90 @@
+"""Let the model speak: generate from a fixed prompt at the end of a run, and during it where asked."""
+
+import json
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.inference.generate import generate
+from lmtrain.training.context import RunContext
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.step_interval import StepInterval
+
+
+class TextSamples(pl.Callback):
+    """Append {step, prompt, text} to the run's samples.jsonl after the last step and every `every_steps` steps.
+
+    An empty prompt starts a new document. The same seed draws the same random numbers at every step.
+    """
+
+    def __init__(
+        self,
+        *,
+        prompt: str = "",
+        num_new_tokens: int = 100,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        every_steps: int | None = None,
+        seed: int = 0,
+        context: RunContext,
+    ) -> None:
+        super().__init__()
+        if num_new_tokens < 1:
+            raise ConfigurationError(
+                f"callbacks.text_samples.num_new_tokens={num_new_tokens} is below 1; nearest valid: 1."
+            )
+        self._context = context
+        self._prompt = prompt
+        self._num_new_tokens = num_new_tokens
+        self._temperature = temperature
+        self._top_k = top_k
+        self._seed = seed
+        self._interval = StepInterval(
+            every_steps, last_step=context.plan.horizon.steps, key="callbacks.text_samples.every_steps"
+        )
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._interval.is_due(trainer, batch_idx):
+            self._sample(trainer, pl_module)
+
+    def _sample(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        """Generate on every rank, since a sharded model needs them all; write on the first."""
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()  # training steps still queued are not part of the pause
+        with self._context.events.pause("text_samples", step=trainer.global_step):
+            text = self._generate(trainer, module)
+        if self._context.is_main_process:
+            self._append({"step": trainer.global_step, "prompt": self._prompt, "text": text})
+
+    def _generate(self, trainer: pl.Trainer, module: pl.LightningModule) -> str:
+        """Return the prompt's continuation, without the prompt."""
+        assert isinstance(module, CausalLMModule)
+        tokenizer = self._context.tokenizer
+        ids = tokenizer.encode(self._prompt) or [tokenizer.end_of_text_id]
+        device = trainer.strategy.root_device
+        # Compiled blocks would compile again for every length of the growing text.
+        with trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
+            tokens = generate(
+                module.language_model,
+                torch.tensor([ids], device=device),
+                num_new_tokens=self._num_new_tokens,
+                temperature=self._temperature,
+                top_k=self._top_k,
+                generator=torch.Generator(device).manual_seed(self._seed),
+            )
+        new_ids: list[int] = tokens[0, len(ids) :].tolist()
+        return tokenizer.decode(new_ids)
+
+    def _append(self, sample: dict[str, str | int]) -> None:
+        path = self._context.folder / "samples.jsonl"
+        try:
+            with path.open("a") as file:
+                file.write(json.dumps(sample, ensure_ascii=False) + "\n")
+        except OSError as problem:
+            raise EnvironmentProblem(f"{path} cannot be written: {problem}. Free some space.") from problem

@@ -1,0 +1,144 @@
+"""How fast a run trains, how much of the hardware's peak that is, and what it has cost so far.
+
+Utilization is by the two conventions of accounting.flops, over the dense peak in the plan.
+"""
+
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.accounting.utilization import model_flops_utilization, usd
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.context import RunContext
+from lmtrain.training.step_interval import StepInterval
+from lmtrain.training.steps import is_step_end
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """A moment: optimizer steps done, and seconds of training, pauses left out."""
+
+    step: int
+    seconds: float
+
+
+class Throughput(pl.Callback):
+    """Append tokens/s, MFU and dollars every `every_steps` steps, and at the end.
+
+    Speed leaves out what `context.events` has as pauses, and the first step of a process, which compiles. Dollars are
+    for all the time the devices are held; after a resume they go on from the checkpoint's.
+    """
+
+    def __init__(self, *, every_steps: int, context: RunContext) -> None:
+        super().__init__()
+        self._context = context
+        self._interval = StepInterval(
+            every_steps, last_step=context.plan.horizon.steps, key="callbacks.throughput.every_steps"
+        )
+        self._began = time.monotonic()
+        self._held_before_seconds = 0.0
+        self._mark: _Mark | None = None
+        self._first_step = contextlib.ExitStack()
+        self._warned = False
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._context.plan.peak_flops is None:
+            self._warn(
+                f"No MFU: the peak of this device is not known ({self._context.plan.peak_source}); "
+                "set cluster.peak_flops to its dense peak in FLOP/s."
+            )
+
+    @override
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._mark is None and batch_idx % trainer.accumulate_grad_batches == 0:
+            self._first_step.enter_context(self._context.events.pause("first_step", step=trainer.global_step + 1))
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not is_step_end(trainer, batch_idx):
+            return
+        if self._mark is None:
+            self._first_step.close()
+            self._mark = self._now(trainer)
+        if self._interval.is_due(trainer, batch_idx):
+            self._append(trainer)
+
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._append(trainer)
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._first_step.close()
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"held_seconds": self._held_seconds()}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._held_before_seconds = float(state_dict["held_seconds"])
+
+    def _append(self, trainer: pl.Trainer) -> None:
+        """Append the interval since the last point; nothing where no step was timed in it."""
+        before, now = self._mark, self._now(trainer)
+        if before is None or now.step == before.step or self._context.log is None:
+            return
+        self._mark = now
+        tokens_per_step = self._context.plan.batch.tokens_per_step
+        tokens_per_second = (now.step - before.step) * tokens_per_step / (now.seconds - before.seconds)
+        metrics = {
+            "speed/tokens_per_second": tokens_per_second,
+            **self._utilization(tokens_per_second, trainer.world_size),
+            **self._cost(trainer.world_size),
+        }
+        self._context.log.append(now.step, now.step * tokens_per_step, metrics)
+
+    def _utilization(self, tokens_per_second: float, num_devices: int) -> dict[str, float]:
+        plan = self._context.plan
+        if plan.peak_flops is None:
+            return {}
+        utilization = partial(
+            model_flops_utilization,
+            tokens_per_second=tokens_per_second,
+            peak_flops=plan.peak_flops,
+            num_devices=num_devices,
+        )
+        try:
+            return {
+                "speed/mfu_palm": utilization(plan.flops_per_token.palm),
+                "speed/mfu_causal": utilization(plan.flops_per_token.causal),
+            }
+        except ConfigurationError as problem:  # the numbers are wrong, the training is not: say so once and go on
+            self._warn(str(problem))
+            return {}
+
+    def _cost(self, num_devices: int) -> dict[str, float]:
+        price = self._context.plan.usd_per_gpu_hour
+        if price is None:
+            return {}
+        return {"cost/usd": usd(self._held_seconds(), num_devices=num_devices, usd_per_gpu_hour=price)}
+
+    def _held_seconds(self) -> float:
+        return self._held_before_seconds + time.monotonic() - self._began
+
+    def _now(self, trainer: pl.Trainer) -> _Mark:
+        return _Mark(trainer.global_step, time.perf_counter() - self._context.events.paused_seconds)
+
+    def _warn(self, message: str) -> None:
+        if self._context.is_main_process and not self._warned:
+            self._warned = True
+            _LOG.warning(message)

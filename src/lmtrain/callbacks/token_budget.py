@@ -1,0 +1,33 @@
+"""End a run at the first step at or past its budget."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.training.context import RunContext
+
+
+class TokenBudget(pl.Callback):
+    """Stop at the plan's horizon, which is the budget in whole steps; the Trainer itself has no limit.
+
+    A run that resumes with its budget spent trains no step.
+    """
+
+    def __init__(self, *, context: RunContext) -> None:
+        super().__init__()
+        self._last_step = context.plan.horizon.steps
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._stop_if_spent(trainer)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._stop_if_spent(trainer)
+
+    def _stop_if_spent(self, trainer: pl.Trainer) -> None:
+        if trainer.global_step >= self._last_step:
+            trainer.should_stop = True

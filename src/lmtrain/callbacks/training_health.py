@@ -1,0 +1,65 @@
+"""Stop a run whose loss or gradient is no longer a number, and name the step and the batch where that began."""
+
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.training.checkpoints import list_checkpoints
+from lmtrain.training.context import RunContext
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.step_interval import StepInterval
+from lmtrain.training.steps import is_step_end
+
+
+class TrainingHealth(pl.Callback):
+    """Look every `every_steps` steps at the losses and gradient norms since the last look.
+
+    They stay on the device until then. They are sums over all ranks, so that every rank stops alike; exit code 3.
+    """
+
+    def __init__(self, *, every_steps: int, context: RunContext) -> None:
+        super().__init__()
+        self._context = context
+        self._interval = StepInterval(
+            every_steps, last_step=context.plan.horizon.steps, key="callbacks.training_health.every_steps"
+        )
+        self._unseen: list[tuple[int, Tensor]] = []  # step, [2]: loss, gradient norm
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, CausalLMModule)
+        last_step = pl_module.step_metrics.last_step
+        if is_step_end(trainer, batch_idx) and last_step is not None:
+            self._unseen.append((trainer.global_step, last_step))
+        if self._unseen and self._interval.is_due(trainer, batch_idx):
+            self._look()
+
+    def _look(self) -> None:
+        """Fetch what is unseen.
+
+        Raises:
+            EnvironmentProblem: A step's loss or gradient norm is not finite.
+        """
+        unseen, self._unseen = self._unseen, []
+        values: list[list[float]] = torch.stack([value for _, value in unseen]).tolist()
+        for (step, _), (loss, gradient_norm) in zip(unseen, values, strict=True):
+            if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+                raise EnvironmentProblem(self._describe(step, loss, gradient_norm))
+
+    def _describe(self, step: int, loss: float, gradient_norm: float) -> str:
+        num_sequences = self._context.plan.batch.sequences_per_step
+        first = (step - 1) * num_sequences
+        saved = [facts for facts in list_checkpoints(self._context.checkpoints_folder) if facts.step < step]
+        way_back = f"the last good checkpoint is {saved[-1].path}" if saved else "there is no checkpoint before it"
+        return (
+            f"Step {step} has loss {loss:g} and gradient norm {gradient_norm:g}; training cannot recover from it. Its "
+            f"batch was windows {first} to {first + num_sequences - 1} of the run's order; {way_back}. "
+            "Nearest fix: a lower optimizer.lr, or a gradient_clip_norm."
+        )

@@ -1,0 +1,93 @@
+"""Measure how well the model predicts held-out text: before the first step, during the run, and after the last."""
+
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.training.context import RunContext
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.step_interval import StepInterval
+
+
+class Validation(pl.Callback):
+    """Append bits per byte, loss (nats per token) and bytes read of a held-out split, on every rank.
+
+    During the run it is measured `num_passes` times, evenly, or every `every_steps` steps; with neither, only before
+    and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run trains on, so that
+    a run of two steps does not validate for minutes.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_passes: int | None = None,
+        every_steps: int | None = None,
+        max_tokens: int | None = None,
+        split: str = "validation",
+        context: RunContext,
+    ) -> None:
+        super().__init__()
+        if num_passes is not None and every_steps is not None:
+            raise ConfigurationError(
+                f"callbacks.validation.num_passes={num_passes} and every_steps={every_steps} are two answers to one "
+                "question; set one of them to null."
+            )
+        if num_passes is not None and num_passes < 1:
+            raise ConfigurationError(f"callbacks.validation.num_passes={num_passes} is below 1; nearest valid: 1.")
+        if max_tokens is not None and max_tokens < 2:
+            raise ConfigurationError(
+                f"callbacks.validation.max_tokens={max_tokens} is below 2; null reads the whole split."
+            )
+        context.dataset.split(split)  # refuses a name that is none of its splits
+        horizon = context.plan.horizon
+        self._context = context
+        self._split = split
+        self._max_tokens = min(horizon.tokens, max_tokens or horizon.tokens)
+        self._token_bytes = torch.from_numpy(context.tokenizer.token_bytes())
+        self._interval = StepInterval(
+            math.ceil(horizon.steps / num_passes) if num_passes else every_steps,
+            last_step=horizon.steps,
+            key="callbacks.validation.every_steps",
+        )
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.global_step == 0:
+            self._validate(trainer, pl_module)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._interval.is_due(trainer, batch_idx):
+            self._validate(trainer, pl_module)
+
+    def _validate(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if torch.accelerator.is_available():
+            torch.accelerator.synchronize()  # training steps still queued are not part of the pause
+        step = trainer.global_step
+        with self._context.events.pause("validation", step=step):
+            result = self._evaluate(trainer, module)
+        if self._context.log is not None:
+            metrics = {
+                "validation/loss": result.nats_per_token,
+                "validation/bits_per_byte": result.bits_per_byte,
+                "validation/num_bytes": result.num_bytes,
+            }
+            self._context.log.append(step, step * self._context.plan.batch.tokens_per_step, metrics)
+
+    def _evaluate(self, trainer: pl.Trainer, module: pl.LightningModule) -> BitsPerByte:
+        """Score with plain cross-entropy, in the dtype that training computes in."""
+        datamodule: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]  # set by fit(datamodule=)
+        assert isinstance(module, CausalLMModule)
+        assert isinstance(datamodule, TokenDataModule)
+        batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens)
+        with trainer.precision_plugin.forward_context():
+            return evaluate(module.language_model, batches, token_bytes=self._token_bytes, loss=CrossEntropy())

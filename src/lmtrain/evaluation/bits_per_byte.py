@@ -1,0 +1,67 @@
+"""Bits per byte: how well a model predicts text, whatever its tokenizer.
+
+bits per byte = sum of nats / (ln 2 x sum of bytes), sums over every valid target of every batch of every rank; special
+tokens have no bytes. B batch, T tokens, V vocabulary.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lmtrain.errors import DataError
+from lmtrain.models.base import LanguageModel, Loss
+from lmtrain.parallel.reduction import sum_over_ranks
+
+
+@dataclass(frozen=True, kw_only=True)
+class BitsPerByte:
+    """Sums over an evaluation; nothing here was averaged before it was added up."""
+
+    nats: float
+    num_bytes: int
+    num_tokens: int
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Return bits per byte of text."""
+        return self.nats / (math.log(2) * self.num_bytes)
+
+    @property
+    def nats_per_token(self) -> float:
+        """Return the mean loss of a token."""
+        return self.nats / self.num_tokens
+
+
+def evaluate(
+    model: LanguageModel, batches: Iterable[tuple[Tensor, Tensor]], *, token_bytes: Tensor, loss: Loss
+) -> BitsPerByte:
+    """Score every valid target of (inputs, targets), int64 [B, T] each with -100 for no target, over all ranks.
+
+    `token_bytes` [V] is how many bytes of text each token stands for. Every rank calls this with batches of its own;
+    the model is put into evaluation mode and back. Raises: DataError when the targets have no bytes at all.
+    """
+    device = next(model.parameters()).device
+    sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, bytes, tokens: exact below 2^53
+    token_bytes = token_bytes.to(device, sums.dtype)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():  # inference_mode would make compiled blocks compile again
+            for inputs, targets in batches:
+                sums += _score(model, inputs.to(device), targets.to(device), token_bytes, loss)
+    finally:
+        model.train(was_training)
+    nats, num_bytes, num_tokens = sum_over_ranks(sums).tolist()
+    if not num_bytes:
+        raise DataError(f"validation has {num_tokens:.0f} targets and 0 bytes of text; it needs at least one byte.")
+    return BitsPerByte(nats=nats, num_bytes=round(num_bytes), num_tokens=round(num_tokens))
+
+
+def _score(model: LanguageModel, inputs: Tensor, targets: Tensor, token_bytes: Tensor, loss: Loss) -> Tensor:
+    _, nats, num_tokens = model(inputs, targets, loss)
+    valid = targets >= 0
+    num_bytes = token_bytes[targets.clamp(min=0)].masked_fill(~valid, 0).sum()
+    return torch.stack((nats.to(token_bytes.dtype), num_bytes, num_tokens.to(token_bytes.dtype)))

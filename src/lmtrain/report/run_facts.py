@@ -1,0 +1,157 @@
+"""What a finished run's folder says about it, as numbers; nothing else is read."""
+
+import json
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.training.checkpoints import CheckpointFacts, list_checkpoints
+
+BITS_PER_BYTE = "validation/bits_per_byte"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Bits per byte of a held-out text, before training where that was measured, and after.
+
+    `whole_bytes` are of the whole split, `num_bytes` those that were read; `references` name what compressors reach.
+    """
+
+    before: float | None
+    after: float
+    num_bytes: int
+    whole_bytes: int
+    context_tokens: int
+    references: dict[str, float]
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether the whole text was read, but for its first token, which nothing predicts."""
+        return self.num_bytes >= 0.999 * self.whole_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """A run at its end; None or empty where its folder does not tell."""
+
+    folder: Path
+    name: str
+    step: int
+    tokens: int
+    seconds: float | None
+    tokens_per_second: float | None
+    mfu_palm: float | None
+    usd: float | None
+    held_out: HeldOut | None
+    sample: dict[str, Any]
+    last: CheckpointFacts | None
+    best: CheckpointFacts | None
+    mlflow_run_id: str | None
+    budget_key: str
+    budget: float
+    lr: float | None
+    overrides: tuple[str, ...]
+
+
+def read_run(folder: Path) -> RunFacts:
+    """Read a run's folder; whatever file is missing leaves its facts open."""
+    points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
+    plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
+    checkpoints = list_checkpoints(folder / "checkpoints")
+    measured = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
+    speed = _mean_speed(points)
+    last = points[-1] if points else Point(0.0, 0, 0, {})
+    budget_key, budget = _budget(plan)
+    job = _newest_job(folder)
+    return RunFacts(
+        folder=folder,
+        name=str(read_json(folder / "run.json").get("name", folder.name)),
+        step=last.step,
+        tokens=last.tokens,
+        seconds=last.tokens / speed if speed else None,
+        tokens_per_second=speed,
+        mfu_palm=_mean_mfu(points, speed),
+        usd=_last(points, "cost/usd"),
+        held_out=_held_out(points, plan, read_json(folder / "dataset.json")),
+        sample=_last_sample(folder / "samples.jsonl"),
+        last=checkpoints[-1] if checkpoints else None,
+        best=min(measured, key=lambda facts: facts.metrics[BITS_PER_BYTE], default=None),
+        mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
+        budget_key=budget_key,
+        budget=budget,
+        lr=job.get("config", {}).get("optimizer", {}).get("lr"),
+        overrides=tuple(job.get("overrides", ())),
+    )
+
+
+def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
+    """Return the command line that made this run, with some words replaced: NAME=VALUE, or NAME= to leave it out."""
+    keys = {word.partition("=")[0].lstrip("+~") for word in replaced}
+    kept = [word for word in facts.overrides if word.partition("=")[0].lstrip("+~") not in keys]
+    words = ["python", "train.py", *(["-m"] if sweep else []), *kept]
+    return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
+
+
+def _mean_speed(points: list[Point]) -> float | None:
+    """Return tokens/s over all measured intervals: their tokens over their seconds, pauses left out of both."""
+    tokens, seconds, before = 0, 0.0, None
+    for point in points:
+        speed = point.metrics.get("speed/tokens_per_second")
+        if speed:
+            since = point.tokens - (before.tokens if before else 0)
+            tokens, seconds, before = tokens + since, seconds + since / speed, point
+    return tokens / seconds if seconds else None
+
+
+def _mean_mfu(points: list[Point], speed: float | None) -> float | None:
+    """Return the MFU that goes with a speed: both are proportional."""
+    with_mfu = [point.metrics for point in points if "speed/mfu_palm" in point.metrics]
+    if not with_mfu or speed is None:
+        return None
+    return with_mfu[-1]["speed/mfu_palm"] * speed / with_mfu[-1]["speed/tokens_per_second"]
+
+
+def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]) -> HeldOut | None:
+    measured = [point for point in points if BITS_PER_BYTE in point.metrics]
+    if not measured:
+        return None
+    last = measured[-1].metrics
+    reference = dataset.get("references", {}).get("validation", {})
+    names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}
+    num_bytes = int(last.get("validation/num_bytes", 0))
+    return HeldOut(
+        before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 else None,
+        after=last[BITS_PER_BYTE],
+        num_bytes=num_bytes,
+        whole_bytes=dataset.get("splits", {}).get("validation", {}).get("text_bytes", num_bytes),
+        context_tokens=plan.get("batch", {}).get("context_tokens", 0),
+        references={name: reference[key] for name, key in names.items() if reference.get(key)},
+    )
+
+
+def _last(points: list[Point], metric: str) -> float | None:
+    return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)
+
+
+def _last_sample(path: Path) -> dict[str, Any]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return json.loads(lines[-1]) if lines else {}
+
+
+def _budget(plan: dict[str, Any]) -> tuple[str, float]:
+    """Return the key of the budget that ends a run, and its amount."""
+    horizon = plan.get("horizon", {})
+    key = str(horizon.get("limited_by", "tokens"))
+    if key == "tokens_per_parameter":
+        return f"budget.{key}", horizon["tokens"] / plan["parameters"]["total"]
+    return f"budget.{key}", float(horizon.get(key, 0))
+
+
+def _newest_job(folder: Path) -> dict[str, Any]:
+    """Return what the command line asked for last: its overrides, and the config that they composed."""
+    attempts = RunFolder(folder).attempts()
+    return read_json(attempts[-1] / "job.json") if attempts else {}

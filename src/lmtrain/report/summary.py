@@ -1,0 +1,134 @@
+"""The page that a run ends with: what it learned, beside what compressors reach, what it took, what to try next.
+
+Lines are never wrapped here, so that paths and commands can be copied whole.
+"""
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.rule import Rule
+from rich.text import Text
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.run_facts import BITS_PER_BYTE, HeldOut, RunFacts, command, read_run
+from lmtrain.training.checkpoints import CheckpointFacts
+
+COLUMNS = 92
+SAMPLE_LINES = 14
+
+
+def print_summary(folder: Path) -> None:
+    """Print the summary of a run's folder, in colour on a terminal."""
+    if sys.stdout.isatty():
+        console = Console()
+        console.print(page(read_run(folder)), width=min(COLUMNS, console.width), soft_wrap=True)
+    else:
+        sys.stdout.write(summarize(folder))
+        sys.stdout.flush()
+
+
+def summarize(folder: Path) -> str:
+    """Return the summary of a run's folder as plain text."""
+    file = io.StringIO()
+    console = Console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
+    console.print(page(read_run(folder)), soft_wrap=True)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def page(facts: RunFacts) -> RenderableType:
+    """Lay out the facts of a run; what is not known is left out."""
+    parts: list[RenderableType] = [Text(""), Rule(Text(facts.name, style="bold"), style="dim cyan"), _took(facts)]
+    if facts.held_out:
+        parts += [_heading(_how_measured(facts.held_out)), *_scores(facts.held_out)]
+    if facts.sample:
+        parts += [_heading("A sample of what it writes"), *_sample(facts)]
+    parts += [_heading("Where it is"), *_places(facts)]
+    parts += [_heading("Next"), *_next_commands(facts)]
+    return Group(*parts)
+
+
+def _took(facts: RunFacts) -> Text:
+    said = [f"{format_quantity(facts.tokens)} tokens in {facts.step:,} steps"]
+    if facts.seconds is not None and facts.tokens_per_second is not None:
+        said.append(f"{format_quantity(facts.seconds, 'seconds')} of training")
+        said.append(f"{format_quantity(round(facts.tokens_per_second))} tokens/s")
+    if facts.mfu_palm is not None:
+        said.append(f"MFU {facts.mfu_palm:.1%} (PaLM)")
+    if facts.usd is not None:
+        said.append(f"${facts.usd:,.2f}")
+    return Text(", ".join(said))
+
+
+def _how_measured(held_out: HeldOut) -> str:
+    part = "all" if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%}"
+    windows = f"windows of {held_out.context_tokens} tokens"
+    return f"Bits per byte of held-out text: {part}, {held_out.num_bytes:,} bytes, {windows}"
+
+
+def _scores(held_out: HeldOut) -> list[Text]:
+    """List model and compressors, the worst first."""
+    of_what = "" if held_out.is_whole else ", of all of it"
+    scores = {f"{name}{of_what}": value for name, value in held_out.references.items()}
+    if held_out.before is not None:
+        scores["before training"] = held_out.before
+    scores["after training"] = held_out.after
+    worst_first = sorted(scores.items(), key=lambda score: -score[1])
+    lines = _aligned([(name, f"{value:.3f}") for name, value in worst_first])
+    for line, (name, _) in zip(lines, worst_first, strict=True):
+        line.stylize("bold cyan" if name == "after training" else "dim")
+    return lines
+
+
+def _sample(facts: RunFacts) -> list[Text]:
+    text = f"{facts.sample.get('prompt', '')}{facts.sample.get('text', '')}"
+    lines = printable(text).splitlines()
+    shown = [*lines[:SAMPLE_LINES], *(["[...]"] if len(lines) > SAMPLE_LINES else [])]
+    return [Text(f"  {line}", style="green") for line in shown]
+
+
+def printable(text: str) -> str:
+    """Replace what a terminal could take for a command: a model may write any byte."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text).expandtabs(4)
+
+
+def _places(facts: RunFacts) -> list[Text]:
+    rows = [(name, str(checkpoint.path)) for name, checkpoint in _named_checkpoints(facts)]
+    rows.append(("metrics", str(facts.folder / "metrics.jsonl")))
+    if facts.mlflow_run_id:
+        rows.append(("MLflow run", facts.mlflow_run_id))
+    return _aligned(rows)
+
+
+def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
+    if facts.last is None:
+        return []
+    if facts.best is None or facts.best == facts.last:
+        return [("checkpoint" if facts.best is None else "checkpoint, the best too", facts.last)]
+    best = f"best checkpoint ({facts.best.metrics[BITS_PER_BYTE]:.3f})"
+    return [("last checkpoint", facts.last), (best, facts.best)]
+
+
+def _next_commands(facts: RunFacts) -> list[Text]:
+    doubled = f"{facts.budget_key}={format_quantity(2 * facts.budget)}"
+    anew = ("run.name=", "resume=")
+    commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", doubled))]
+    if facts.lr is not None:
+        sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
+        commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))
+    own_text = ("source=text_files", "source.paths=[my/notes]")
+    commands.append(("learn your own text", command(facts, *anew, *own_text)))
+    commands.append(("see all runs", "lmtrain ui"))
+    return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}", style="bold")
+
+
+def _aligned(rows: Sequence[tuple[str, str]]) -> list[Text]:
+    """Write rows of a name and a value, the values under one another."""
+    width = max(len(name) for name, _ in rows)
+    return [Text.assemble((f"  {name:<{width}}   ", "dim"), value) for name, value in rows]

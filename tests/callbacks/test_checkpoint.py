@@ -1,0 +1,166 @@
+import json
+import logging
+
+import pytest
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.step_log import StepLog
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.storage.hashed_folder import damage
+from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from tests.callbacks.tiny_run import AtStep, NotANumber
+
+
+def train(run, *callbacks, **settings):
+    return run.fit(*callbacks, TokenBudget(context=run.context), **settings)
+
+
+def fail_at(monkeypatch, *steps):
+    """Let saving fail as it does on a full disk."""
+    save = AtomicCheckpointIO.save_checkpoint
+
+    def fail(self, checkpoint, path, storage_options=None):
+        if checkpoint["global_step"] in steps:
+            raise EnvironmentProblem(f"{path} could not be written: No space left on device.")
+        save(self, checkpoint, path, storage_options)
+
+    monkeypatch.setattr(AtomicCheckpointIO, "save_checkpoint", fail)
+
+
+def test_the_last_few_and_the_best_stay(make_run):
+    run = make_run(steps=6)
+    measured = {1: 5.0, 2: 3.0, 3: 4.0, 4: 4.5, 5: 4.2, 6: 4.1}
+    log = [
+        AtStep(
+            step, lambda _, step=step, value=value: run.context.log.append(step, 0, {"validation/bits_per_byte": value})
+        )
+        for step, value in measured.items()
+    ]
+    train(run, *log, Checkpoint(every_steps=1, keep_last=2, context=run.context))
+    assert run.saved_steps() == [2, 5, 6]
+    assert [path.name for path in run.context.checkpoints_folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_score_measured_at_another_step_makes_no_checkpoint_the_best(make_run):
+    run = make_run(steps=4)
+    measure = AtStep(1, lambda _: run.context.log.append(1, 0, {"validation/bits_per_byte": 1.0}))
+    train(run, measure, Checkpoint(every_steps=2, keep_last=1, context=run.context))
+    assert run.saved_steps() == [4]
+
+
+def test_a_manifest_tells_step_tokens_identity_and_metrics(make_run):
+    run = make_run(steps=2)
+    train(run, StepLog(every_steps=1, context=run.context), Checkpoint(context=run.context))
+    folder = run.context.checkpoints_folder / "step_00000002"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["step"], manifest["tokens"], manifest["identity"]) == (2, 64, {"seed": 1})
+    assert manifest["metrics"]["train/loss"] == run.points("train/loss")[2]
+    assert damage(folder) is None
+
+
+def test_going_on_from_a_checkpoint_gives_the_same_losses_to_the_last_bit(make_run):
+    straight, stopped = make_run(name="straight", steps=6), make_run(name="stopped", steps=6)
+    train(straight, StepLog(every_steps=4, context=straight.context))
+    stop = AtStep(3, lambda trainer: setattr(trainer, "should_stop", True))
+    train(stopped, StepLog(every_steps=4, context=stopped.context), Checkpoint(context=stopped.context), stop)
+    assert stopped.saved_steps() == [3]
+    saved = stopped.context.checkpoints_folder / "step_00000003"
+    train(stopped, StepLog(every_steps=4, context=stopped.context), checkpoint=saved)
+    assert stopped.points("train/loss") == straight.points("train/loss")
+
+
+def test_the_log_holds_every_step_before_a_checkpoint_even_after_a_crash(make_run):
+    run = make_run(steps=9)
+
+    def crash(_):
+        raise KeyError("crash")
+
+    with pytest.raises(KeyError):
+        train(
+            run,
+            StepLog(every_steps=100, context=run.context),
+            Checkpoint(every_steps=3, context=run.context),
+            AtStep(5, crash),
+        )
+    assert list(run.points("train/loss")) == [1, 2, 3]
+
+
+def test_a_failed_save_is_reported_and_training_goes_on(make_run, monkeypatch, caplog):
+    run = make_run(steps=5)
+    fail_at(monkeypatch, 2, 3)
+    with caplog.at_level(logging.ERROR, logger="lmtrain"):
+        train(run, Checkpoint(every_steps=1, keep_last=9, context=run.context))
+    assert run.saved_steps() == [1, 4, 5]
+    assert len(caplog.messages) == 2
+    assert "NO CHECKPOINT (failure 2; the run ends at 3)" in caplog.messages[1]
+
+
+def test_the_third_failure_in_a_row_ends_the_run(make_run, monkeypatch):
+    run = make_run(steps=9)
+    fail_at(monkeypatch, 2, 3, 4)
+    with pytest.raises(EnvironmentProblem, match=r"3 checkpoints in a row could not be saved.*No space left"):
+        train(run, Checkpoint(every_steps=1, context=run.context))
+    assert run.saved_steps() == [1]
+
+
+def test_a_run_never_ends_well_without_its_last_checkpoint(make_run, monkeypatch):
+    run = make_run(steps=2)
+    fail_at(monkeypatch, 2)
+    with pytest.raises(EnvironmentProblem, match="The last checkpoint of the run could not be saved"):
+        train(run, Checkpoint(context=run.context))
+
+
+def test_older_checkpoints_stay_while_the_new_one_is_not_whole(make_run, monkeypatch, caplog):
+    run = make_run(steps=4)
+    monkeypatch.setattr(
+        "lmtrain.callbacks.checkpoint.damage", lambda path: "state.pt is missing" if "03" in path.name else None
+    )
+    stop = AtStep(3, lambda trainer: setattr(trainer, "should_stop", True))
+    with (
+        caplog.at_level(logging.ERROR, logger="lmtrain"),
+        pytest.raises(EnvironmentProblem, match=r"state\.pt is missing"),
+    ):
+        train(run, Checkpoint(every_steps=1, keep_last=1, context=run.context), stop)
+    assert run.saved_steps() == [2, 3]
+
+
+@pytest.mark.parametrize("gradient", [float("nan"), float("inf")])
+def test_a_step_that_is_not_finite_is_never_saved(make_run, gradient, caplog):
+    run = make_run(steps=4)
+    broken = NotANumber(3, gradient=gradient)
+    with caplog.at_level(logging.ERROR, logger="lmtrain"), pytest.raises(EnvironmentProblem, match="not finite"):
+        train(run, broken, Checkpoint(every_steps=1, keep_last=9, context=run.context))
+    assert run.saved_steps() == [1, 2]
+    assert "Step 3 is not saved" in caplog.messages[0]
+
+
+def test_saving_by_the_clock_takes_no_more_than_its_share_of_the_time(make_run):
+    often, seldom = make_run(name="often", steps=4), make_run(name="seldom", steps=4)
+    train(often, Checkpoint(every_seconds=1e-9, keep_last=9, context=often.context))
+    train(seldom, Checkpoint(every_seconds=1e-9, max_time_share=1e-6, keep_last=9, context=seldom.context))
+    assert often.saved_steps() == [1, 2, 3, 4]
+    assert seldom.saved_steps() == [1, 4]
+
+
+def test_checkpoints_of_a_course_that_was_left_are_set_aside(make_run):
+    run = make_run(steps=4)
+    train(run, Checkpoint(every_steps=1, keep_last=9, context=run.context))
+    saved = run.context.checkpoints_folder / "step_00000002"
+    train(run, Checkpoint(every_steps=4, keep_last=9, context=run.context), checkpoint=saved)
+    assert run.saved_steps() == [1, 2, 4]
+    assert len(list(run.context.checkpoints_folder.glob("left_step_*"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"keep_last": 0}, "keep_last=0 is below 1; nearest valid: 1"),
+        ({"every_steps": 0}, "every_steps=0 is below 1; nearest valid: 1"),
+        ({"every_seconds": 0.0}, "every_seconds=0.0 is not above 0"),
+        ({"max_time_share": 2.0}, "max_time_share=2.0 is not above 0 and at most 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(make_run, settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Checkpoint(**settings, context=make_run().context)

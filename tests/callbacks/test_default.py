@@ -1,0 +1,104 @@
+"""The callbacks of conf/callbacks/default.yaml, all at once."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CONF = Path(__file__).parents[2] / "conf" / "callbacks"
+
+
+def default_callbacks(context, *, log_every_steps, **replaced):
+    """Build what the files say, in their order; keywords replace settings of a callback."""
+    names = OmegaConf.load(CONF / "default.yaml").defaults
+    scalars = {"run": {"log_every_steps": log_every_steps}, "seed": 7}
+    callbacks = {}
+    for name in names:
+        nodes = OmegaConf.merge(scalars, OmegaConf.load(CONF / f"{name}.yaml"))
+        settings = cast("dict[str, Any]", OmegaConf.to_container(nodes, resolve=True))[name] | replaced.get(name, {})
+        module, _, kind = settings.pop("_target_").rpartition(".")
+        callbacks[name] = getattr(import_module(module), kind)(**settings, context=context)
+    return callbacks
+
+
+class ReadsOfTheDevice(TorchDispatchMode):
+    """Counts every way in which a loop can ask a device for a value: item(), float(), bool(), tolist()."""
+
+    num = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.num += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+class CountedSteps(pl.Callback):
+    """Counts the reads of each step: from the end of the one before to its own."""
+
+    def __init__(self, monkeypatch):
+        self.reads = ReadsOfTheDevice()
+        self.by_step = {}
+        tolist = torch.Tensor.tolist
+
+        def counted(tensor):
+            self.reads.num += 1
+            return tolist(tensor)
+
+        monkeypatch.setattr(torch.Tensor, "tolist", counted)
+
+    def on_train_start(self, trainer, pl_module):
+        self.reads.__enter__()
+        self.reads.num = 0
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.by_step[trainer.global_step], self.reads.num = self.reads.num, 0
+
+    def on_train_end(self, trainer, pl_module):
+        self.reads.__exit__(None, None, None)
+
+
+def test_no_step_between_log_points_asks_the_device_for_a_value(make_run, monkeypatch):
+    run = make_run(steps=20, peak_flops=1e15, usd_per_gpu_hour=2.0)
+    replaced = {
+        "validation": {"num_passes": 1},
+        "checkpoint": {"every_steps": 10, "every_seconds": None},
+        "text_samples": {"num_new_tokens": 3},
+    }
+    callbacks = default_callbacks(run.context, log_every_steps=5, **replaced)
+    counted = CountedSteps(monkeypatch)
+    run.fit(*callbacks.values(), counted)
+    assert {step for step, num in counted.by_step.items() if num} == {5, 10, 15, 20}
+    assert counted.by_step[5] == 2  # the log's and training health's
+
+
+def test_together_they_leave_a_whole_run(make_run):
+    run = make_run(steps=12, peak_flops=1e15, usd_per_gpu_hour=2.0)
+    run.fit(*default_callbacks(run.context, log_every_steps=5).values())
+    assert list(run.points("train/loss")) == [*range(1, 13)]
+    assert list(run.points("validation/bits_per_byte")) == [0, 3, 6, 9, 12]
+    for metric in ("speed/tokens_per_second", "speed/mfu_palm", "speed/mfu_causal", "cost/usd"):
+        assert list(run.points(metric)) == [5, 10, 12]
+    assert run.saved_steps()[-1] == 12
+    for name in ("plan.json", "dataset.json", "samples.jsonl"):
+        assert (run.context.folder / name).is_file()
+
+
+def test_resuming_a_finished_run_changes_nothing(make_run):
+    run = make_run(steps=3)
+    run.fit(*default_callbacks(run.context, log_every_steps=5).values())
+    before = (run.context.folder / "metrics.jsonl").read_text()
+    saved = run.context.checkpoints_folder / "step_00000003"
+    run.fit(*default_callbacks(run.context, log_every_steps=5).values(), checkpoint=saved)
+    assert (run.context.folder / "metrics.jsonl").read_text() == before
+    assert run.saved_steps() == [3]
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
+def test_every_file_begins_with_a_line_for_help(file):
+    first, second = file.read_text().splitlines()[:2]
+    assert first.startswith("# ")
+    assert second in ("defaults:", f"{file.stem}:")

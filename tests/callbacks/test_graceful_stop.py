@@ -1,0 +1,76 @@
+import os
+import signal
+
+import lightning.pytorch as pl
+import pytest
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.graceful_stop import GracefulStop
+from lmtrain.callbacks.step_log import StepLog
+from lmtrain.callbacks.token_budget import TokenBudget
+from tests.callbacks.tiny_run import AtStep
+
+
+def receive(number):
+    return lambda *_: os.kill(os.getpid(), number)
+
+
+def train(run, *callbacks, **settings):
+    """Train with the callbacks that stop and save; return what the signals led to."""
+    graceful_stop = GracefulStop(every_steps=2, context=run.context)
+    log, checkpoint = StepLog(every_steps=2, context=run.context), Checkpoint(context=run.context)
+    run.fit(log, TokenBudget(context=run.context), *callbacks, checkpoint, graceful_stop, **settings)
+    return graceful_stop.stop_signal
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(make_run, number):
+    before = signal.getsignal(number)
+    run = make_run(steps=9)
+    assert train(run, AtStep(3, receive(number))) == number
+    assert run.saved_steps() == [3]
+    assert list(run.points("train/loss")) == [1, 2, 3]
+    assert signal.getsignal(number) == before
+
+
+def test_a_signal_between_micro_steps_waits_for_the_whole_step(make_run):
+    class InTheMiddle(pl.Callback):
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            if batch_idx == 4:  # the first of two micro-steps of step 3
+                receive(signal.SIGTERM)()
+
+    run = make_run(steps=9, accumulation_micro_steps=2)
+    assert train(run, InTheMiddle()) == signal.SIGTERM
+    assert run.saved_steps() == [3]
+
+
+def test_going_on_after_a_signal_gives_the_same_losses_to_the_last_bit(make_run):
+    straight, stopped = make_run(name="straight", steps=6), make_run(name="stopped", steps=6)
+    train(straight)
+    train(stopped, AtStep(3, receive(signal.SIGTERM)))
+    train(stopped, checkpoint=stopped.context.checkpoints_folder / "step_00000003")
+    assert stopped.points("train/loss") == straight.points("train/loss")
+
+
+def test_a_run_that_is_done_anyway_was_not_stopped(make_run):
+    run = make_run(steps=3)
+    assert train(run, AtStep(3, receive(signal.SIGTERM))) is None
+    assert run.saved_steps() == [3]
+
+
+def test_a_second_ctrl_c_interrupts_at_once(make_run):
+    run = make_run(steps=9)
+    handlers = []
+    look = AtStep(3, lambda _: (receive(signal.SIGINT)(), handlers.append(signal.getsignal(signal.SIGINT))))
+    assert train(run, look) == signal.SIGINT
+    assert handlers == [signal.default_int_handler]
+
+
+def test_sigterm_before_training_starts_is_not_lost(make_run):
+    class TooEarly(pl.Callback):
+        def on_train_start(self, trainer, pl_module):
+            receive(signal.SIGTERM)()  # this callback comes first, so that Lightning's handler is still there
+
+    run = make_run(steps=9)
+    assert train(run, TooEarly()) == signal.SIGTERM
+    assert run.saved_steps() == [1]

@@ -1,0 +1,93 @@
+import logging
+import time
+
+import pytest
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.throughput import Throughput
+from lmtrain.callbacks.token_budget import TokenBudget
+from tests.callbacks.tiny_run import AtStep, TinyModel
+
+TOKENS_PER_STEP = 32
+
+
+def train(run, *callbacks, **settings):
+    return run.fit(
+        Throughput(every_steps=2, context=run.context), *callbacks, TokenBudget(context=run.context), **settings
+    )
+
+
+def test_pauses_do_not_count_as_training_time(make_run):
+    run = make_run(steps=4)
+
+    def pause(_):
+        with run.context.events.pause("validation"):
+            time.sleep(0.5)
+
+    train(run, AtStep(3, pause))
+    assert run.points("speed/tokens_per_second")[4] > 2 * TOKENS_PER_STEP / 0.5  # what it would be with the pause
+
+
+def test_the_first_step_which_compiles_does_not_count(make_run):
+    class CompilesFirst(TinyModel):
+        def hidden_states(self, tokens):
+            if not hasattr(self, "compiled"):
+                self.compiled = True
+                time.sleep(0.5)
+            return super().hidden_states(tokens)
+
+    run = make_run(steps=3)
+    train(run, module=run.module(CompilesFirst()))
+    assert run.points("speed/tokens_per_second")[2] > 2 * TOKENS_PER_STEP / 0.5
+    assert run.context.events.paused_seconds > 0.5
+
+
+def test_time_outside_pauses_counts(make_run):
+    run = make_run(steps=4)
+    train(run, AtStep(3, lambda _: time.sleep(0.2)))
+    assert run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 0.2
+
+
+def test_mfu_is_flops_over_peak_by_both_conventions(make_run):
+    run = make_run(steps=2, peak_flops=1e15)
+    train(run)
+    tokens_per_second = run.points("speed/tokens_per_second")[2]
+    for convention in ("palm", "causal"):
+        flops = getattr(run.context.plan.flops_per_token, convention)
+        assert run.points(f"speed/mfu_{convention}")[2] == pytest.approx(flops * tokens_per_second / 1e15)
+
+
+def test_an_unknown_peak_gives_no_mfu_and_one_warning_with_its_key(make_run, caplog):
+    run = make_run(steps=6, peak_flops=None)
+    with caplog.at_level(logging.WARNING, logger="lmtrain"):
+        train(run)
+    assert run.points("speed/mfu_palm") == {}
+    assert len(run.points("speed/tokens_per_second")) == 3
+    assert [record.message for record in caplog.records if "cluster.peak_flops" in record.message] == caplog.messages[
+        :1
+    ]
+
+
+def test_mfu_over_100_percent_is_called_an_error_in_the_numbers(make_run, caplog):
+    run = make_run(steps=6, peak_flops=1.0)
+    with caplog.at_level(logging.WARNING, logger="lmtrain"):
+        train(run)
+    assert run.points("speed/mfu_palm") == {}
+    assert sum("over 100% is an error in the numbers" in message for message in caplog.messages) == 1
+
+
+def test_dollars_are_for_all_the_time_and_go_on_after_a_resume(make_run):
+    run = make_run(steps=2, usd_per_gpu_hour=3600.0)  # a dollar a second
+    run.context.log.append(0, 0, {})
+    train(run, Checkpoint(context=run.context), AtStep(1, lambda _: time.sleep(0.3)))
+    spent = run.points("cost/usd")[2]
+    assert spent > 0.3
+    longer = make_run(steps=4, usd_per_gpu_hour=3600.0)
+    train(longer, checkpoint=longer.context.checkpoints_folder / "step_00000002")
+    assert longer.points("cost/usd")[4] > spent
+
+
+def test_a_run_without_a_price_has_no_cost(make_run):
+    run = make_run(steps=2)
+    train(run)
+    assert run.points("cost/usd") == {}

@@ -1,0 +1,37 @@
+import pytest
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.callbacks.training_health import TrainingHealth
+from lmtrain.errors import EnvironmentProblem
+from tests.callbacks.tiny_run import NotANumber
+
+
+def train(run, *callbacks):
+    health = TrainingHealth(every_steps=4, context=run.context)
+    return run.fit(*callbacks, health, TokenBudget(context=run.context), Checkpoint(every_steps=2, context=run.context))
+
+
+@pytest.mark.parametrize(("gradient", "norm"), [(float("nan"), "nan"), (float("inf"), "inf")])
+def test_a_step_that_is_not_finite_stops_the_run_with_its_batch_named(make_run, gradient, norm):
+    run = make_run(steps=9)
+    with pytest.raises(EnvironmentProblem) as stopped:
+        train(run, NotANumber(3, gradient=gradient))
+    message = str(stopped.value)
+    assert "Step 3 has loss" in message
+    assert f"gradient norm {norm}" in message
+    assert "windows 8 to 11 of the run's order" in message  # 4 sequences a step, from 0
+    assert f"the last good checkpoint is {run.context.checkpoints_folder / 'step_00000002'}" in message
+    assert stopped.value.exit_code == 3
+    assert run.saved_steps() == [2]
+
+
+def test_the_last_step_is_looked_at_whatever_the_interval(make_run):
+    run = make_run(steps=3)
+    with pytest.raises(EnvironmentProblem, match="Step 3 has loss"):
+        train(run, NotANumber(3))
+
+
+def test_a_healthy_run_is_left_alone(make_run):
+    run = make_run(steps=9)
+    assert train(run).global_step == 9

@@ -1,0 +1,86 @@
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.step_log import StepLog
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.callbacks.validation import Validation
+from lmtrain.errors import ConfigurationError, DataError
+
+
+def train(run, validation, **settings):
+    return run.fit(validation, TokenBudget(context=run.context), **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "measured"),
+    [
+        ({}, [0, 6]),
+        ({"num_passes": 3}, [0, 2, 4, 6]),
+        ({"every_steps": 4}, [0, 4, 6]),
+        ({"num_passes": 99}, [*range(7)]),
+    ],
+)
+def test_it_is_measured_before_during_and_after(make_run, settings, measured):
+    run = make_run(steps=6)
+    train(run, Validation(**settings, context=run.context))
+    assert list(run.points("validation/bits_per_byte")) == measured
+    assert list(run.points("validation/loss")) == measured
+
+
+def test_a_resumed_run_does_not_measure_before_its_first_step_again(make_run):
+    run, longer = make_run(steps=2), make_run(steps=4)
+    run.fit(TokenBudget(context=run.context), Checkpoint(context=run.context))
+    train(longer, Validation(context=longer.context), checkpoint=run.context.checkpoints_folder / "step_00000002")
+    assert list(longer.points("validation/loss")) == [4]
+
+
+def test_bits_per_byte_is_of_the_whole_split_and_agrees_with_torch(make_run):
+    run = make_run(steps=10)  # 320 tokens: more than the split
+    module = run.module()
+    tokens = torch.from_numpy(run.context.dataset.split("validation").window(0, 201).astype("int64"))
+    with torch.no_grad():
+        nats = F.cross_entropy(module.language_model(tokens[None, :-1])[0], tokens[1:]).item()
+    train(run, Validation(context=run.context), module=module)
+    assert run.points("validation/loss")[0] == pytest.approx(nats, rel=1e-5)
+    assert run.points("validation/bits_per_byte")[0] == pytest.approx(nats / math.log(2), rel=1e-5)  # a byte a token
+
+
+def test_a_pass_never_reads_more_tokens_than_the_run_trains_on(make_run):
+    run = make_run(steps=1)  # 32 tokens
+    module = run.module()
+    tokens = torch.from_numpy(run.context.dataset.split("validation").window(0, 32).astype("int64"))
+    with torch.no_grad():
+        nats = F.cross_entropy(module.language_model(tokens[None, :-1])[0], tokens[1:]).item()
+    train(run, Validation(context=run.context), module=module)
+    assert run.points("validation/loss")[0] == pytest.approx(nats, rel=1e-5)
+
+
+def test_training_does_not_notice(make_run):
+    losses = []
+    for name in ("with", "without"):
+        run = make_run(name=name, steps=4)
+        extra = [Validation(num_passes=4, context=run.context)] if name == "with" else []
+        module = run.module()
+        run.fit(StepLog(every_steps=1, context=run.context), *extra, TokenBudget(context=run.context), module=module)
+        losses.append(run.points("train/loss"))
+        assert module.language_model.training
+    assert losses[0] == losses[1]
+
+
+def test_a_pass_of_one_token_which_predicts_nothing_is_refused(make_run):
+    with pytest.raises(ConfigurationError, match="max_tokens=1 is below 2"):
+        Validation(max_tokens=1, context=make_run().context)
+
+
+def test_two_answers_to_one_question_are_refused(make_run):
+    with pytest.raises(ConfigurationError, match="num_passes=4 and every_steps=2"):
+        Validation(num_passes=4, every_steps=2, context=make_run().context)
+
+
+def test_an_unknown_split_is_refused_with_the_nearest_name(make_run):
+    with pytest.raises(DataError, match="Did you mean 'validation'"):
+        Validation(split="valdation", context=make_run().context)

@@ -1,0 +1,62 @@
+"""One rank of two, started by the tests: train with what the arguments ask for, and print how it ended."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import lightning.pytorch as pl
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
+from lightning.pytorch.strategies import DDPStrategy
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.graceful_stop import GracefulStop
+from lmtrain.callbacks.step_log import StepLog
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.callbacks.validation import Validation
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from tests.callbacks.tiny_run import AtStep, TinyRun, make_context
+
+
+def main(folder: Path, dataset_folder: Path, fault: str) -> None:
+    """Train six steps: `sigterm` reaches the second rank alone, `full_disk` fails two saves of the first."""
+    rank = int(os.environ["RANK"])
+    context = make_context(folder, dataset_folder, steps=6, num_ranks=2, rank=rank)
+    graceful_stop = GracefulStop(every_steps=2, context=context)
+    faults: list[pl.Callback] = []
+    if fault == "sigterm" and rank == 1:
+        faults.append(AtStep(3, lambda _: os.kill(os.getpid(), signal.SIGTERM)))
+    if fault == "full_disk":
+        fail_on_first_rank()
+    run = TinyRun(context=context)
+    strategy = DDPStrategy(cluster_environment=TorchElasticEnvironment(), process_group_backend="gloo")
+    trainer = run.fit(
+        StepLog(every_steps=2, context=context),
+        TokenBudget(context=context),
+        *faults,
+        Validation(context=context),
+        Checkpoint(every_steps=2 if fault == "full_disk" else None, context=context),
+        graceful_stop,
+        strategy=strategy,
+        devices=2,
+    )
+    result = {"step": trainer.global_step, "stop_signal": graceful_stop.stop_signal, "saved": run.saved_steps()}
+    (folder / f"rank{rank}.json").write_text(json.dumps(result))
+
+
+def fail_on_first_rank() -> None:
+    """Let the saves of steps 2 and 4 fail where they are written, while the other rank waits."""
+    save = AtomicCheckpointIO.save_checkpoint
+
+    def fail(self, checkpoint, path, storage_options=None):
+        if checkpoint["global_step"] < 6:
+            raise EnvironmentProblem("No space left on device.")
+        save(self, checkpoint, path, storage_options)
+
+    AtomicCheckpointIO.save_checkpoint = fail
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,111 @@
+import math
+
+import pytest
+import torch
+from torch import multiprocessing
+
+from lmtrain.errors import DataError
+from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.gpt2 import GPT2
+
+
+def build(*, vocab_size=256, init_std=0.2):
+    model = GPT2(width=16, num_layers=1, num_heads=2, vocab_size=vocab_size, max_context_tokens=64, init_std=init_std)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    return model
+
+
+def windows(*, num_batches=3, num_sequences=2, num_tokens=16, vocab_size=256, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randint(vocab_size, (num_batches, num_sequences, num_tokens + 1), generator=generator)
+    return [(batch[:, :-1], batch[:, 1:].clone()) for batch in text]
+
+
+@pytest.mark.parametrize(("num_batches", "num_sequences", "num_tokens"), [(1, 1, 1), (3, 2, 16), (7, 3, 11)])
+def test_uniform_model_of_bytes_needs_eight_bits_whatever_the_batch(num_batches, num_sequences, num_tokens):
+    batches = windows(num_batches=num_batches, num_sequences=num_sequences, num_tokens=num_tokens)
+    result = evaluate(build(init_std=0.0), batches, token_bytes=torch.ones(256), loss=CrossEntropy())
+    assert result.bits_per_byte == pytest.approx(8.0, abs=1e-7)  # fp32 has ln 256 to 3e-9
+    assert result.num_bytes == result.num_tokens == num_batches * num_sequences * num_tokens
+
+
+def test_result_does_not_depend_on_how_text_is_batched():
+    model = build()
+    batches = windows(num_batches=4)
+    joined = [(torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches]))]
+    results = [evaluate(model, given, token_bytes=torch.ones(256), loss=CrossEntropy()) for given in (batches, joined)]
+    assert results[0].nats == pytest.approx(results[1].nats, rel=1e-7)
+    assert results[0].num_tokens == results[1].num_tokens
+
+
+def test_padding_counts_as_neither_bytes_nor_tokens_nor_nats():
+    model = build()
+    (inputs, targets), *_ = windows()
+    expected = evaluate(model, [(inputs[:1], targets[:1])], token_bytes=torch.ones(256), loss=CrossEntropy())
+    targets[1:] = -100
+    assert evaluate(model, [(inputs, targets)], token_bytes=torch.ones(256), loss=CrossEntropy()) == expected
+
+
+def test_tokens_count_the_bytes_they_stand_for_and_specials_none():
+    (inputs, targets), *_ = windows(num_batches=1)
+    token_bytes = torch.arange(256) % 5
+    result = evaluate(build(), [(inputs, targets)], token_bytes=token_bytes, loss=CrossEntropy())
+    assert result.num_bytes == sum(target % 5 for target in targets.flatten().tolist())
+
+
+def test_nats_are_those_of_a_plain_sum():
+    model = build()
+    batches = windows()
+    result = evaluate(model, batches, token_bytes=torch.ones(256), loss=CrossEntropy(z_loss_weight=1.0))
+    with torch.no_grad():
+        nats = sum(
+            torch.nn.functional.cross_entropy(model(x).double().flatten(0, 1), y.flatten(), reduction="sum").item()
+            for x, y in batches
+        )
+    assert result.nats == pytest.approx(nats, rel=1e-6)
+
+
+def test_bits_per_byte_by_its_definition():
+    result = BitsPerByte(nats=100 * math.log(2), num_bytes=50, num_tokens=20)
+    assert result.bits_per_byte == pytest.approx(2.0)
+    assert result.nats_per_token == pytest.approx(5 * math.log(2))
+
+
+@pytest.mark.parametrize("was_training", [True, False])
+def test_mode_is_given_back(was_training):
+    model = build()
+    model.train(was_training)
+    seen = []
+    model.register_forward_pre_hook(lambda module, inputs: seen.append(module.training))
+    evaluate(model, windows(), token_bytes=torch.ones(256), loss=CrossEntropy())
+    assert seen == [False] * 3
+    assert model.training is was_training
+
+
+def test_text_without_bytes_is_refused():
+    with pytest.raises(DataError, match="0 bytes"):
+        evaluate(build(), [], token_bytes=torch.ones(256), loss=CrossEntropy())
+
+
+@pytest.mark.distributed
+def test_two_ranks_with_unequal_shares_equal_one(tmp_path):
+    batches = windows(num_batches=3)
+    expected = evaluate(build(), batches, token_bytes=torch.ones(256), loss=CrossEntropy())
+    uniform = evaluate(build(init_std=0.0), batches, token_bytes=torch.ones(256), loss=CrossEntropy())
+    multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    for rank in range(2):
+        result = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
+        assert result[0].nats == pytest.approx(expected.nats, rel=1e-12)
+        assert (result[0].num_bytes, result[0].num_tokens) == (expected.num_bytes, expected.num_tokens)
+        assert result[1].bits_per_byte == pytest.approx(uniform.bits_per_byte, rel=1e-12)
+
+
+def _rank(rank, folder):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    share = windows(num_batches=3)[rank::2]
+    results = [
+        evaluate(build(init_std=std), share, token_bytes=torch.ones(256), loss=CrossEntropy()) for std in (0.2, 0.0)
+    ]
+    torch.save(results, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()

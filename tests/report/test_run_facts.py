@@ -1,0 +1,78 @@
+import json
+
+import pytest
+
+from lmtrain.report.run_facts import command, read_run
+from lmtrain.tracking.run_log import RunLog
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run as its callbacks leave it, in numbers that are easy to check."""
+    run = tmp_path / "runs" / "cat"
+    (run / "attempts" / "1").mkdir(parents=True)
+    write(run / "run.json", {"name": "cat"})
+    write(run / "status.json", {"status": "FINISHED", "mlflow_run_id": "4f2a"})
+    write(run / "plan.json", {"batch": {"context_tokens": 256}, "horizon": {"limited_by": "tokens", "tokens": 3000}})
+    references = {"validation": {"text_bytes": 5000, "gzip_bits_per_byte": 1.93, "xz_bits_per_byte": 1.586}}
+    write(run / "dataset.json", {"splits": {"validation": {"text_bytes": 5000}}, "references": references})
+    overrides = ["optimizer.lr=0.02", "run.name=cat", "resume=never"]
+    write(run / "attempts" / "1" / "job.json", {"overrides": overrides, "config": {"optimizer": {"lr": 0.02}}})
+    for step, score in ((100, 1.5), (200, 1.4), (300, 1.45)):
+        checkpoint = run / "checkpoints" / f"step_{step:08d}"
+        checkpoint.mkdir(parents=True)
+        facts = {"step": step, "tokens": 10 * step, "identity": {}, "metrics": {"validation/bits_per_byte": score}}
+        write(checkpoint / "manifest.json", facts | {"files": {}})
+    log = RunLog(run)
+    log.append(0, 0, {"validation/bits_per_byte": 8.03, "validation/num_bytes": 4999})
+    log.append(100, 1000, {"speed/tokens_per_second": 100.0, "speed/mfu_palm": 0.1, "cost/usd": 0.5})
+    log.append(300, 3000, {"speed/tokens_per_second": 400.0, "speed/mfu_palm": 0.4, "cost/usd": 1.5})
+    log.append(300, 3000, {"validation/bits_per_byte": 1.45, "validation/num_bytes": 4999})
+    (run / "samples.jsonl").write_text('{"step": 100, "text": "old"}\n{"step": 300, "prompt": "a", "text": "new"}\n')
+    return run
+
+
+def write(path, content):
+    path.write_text(json.dumps(content))
+
+
+def test_speed_is_all_tokens_over_all_seconds_not_a_mean_of_speeds(folder):
+    facts = read_run(folder)
+    assert facts.tokens_per_second == pytest.approx(3000 / (10 + 5))
+    assert facts.seconds == pytest.approx(15)
+    assert facts.mfu_palm == pytest.approx(0.2)  # proportional to speed
+    assert facts.usd == 1.5
+
+
+def test_held_out_scores_are_the_first_and_the_last(folder):
+    held_out = read_run(folder).held_out
+    assert held_out is not None
+    assert (held_out.before, held_out.after, held_out.is_whole) == (8.03, 1.45, True)
+    assert held_out.references == {"gzip -9": 1.93, "xz -9e": 1.586}
+
+
+def test_best_and_last_checkpoint_differ(folder):
+    facts = read_run(folder)
+    assert facts.best is not None
+    assert facts.last is not None
+    assert (facts.best.step, facts.last.step) == (200, 300)
+
+
+def test_the_last_sample_counts(folder):
+    assert read_run(folder).sample["text"] == "new"
+
+
+def test_an_empty_folder_has_facts_too(tmp_path):
+    facts = read_run(tmp_path)
+    assert (facts.step, facts.held_out, facts.last, facts.overrides) == (0, None, None, ())
+
+
+def test_a_command_keeps_what_it_does_not_replace(folder):
+    facts = read_run(folder)
+    assert command(facts, "run.name=cat", "resume=", "budget.tokens=6K") == (
+        "python train.py optimizer.lr=0.02 run.name=cat budget.tokens=6K"
+    )
+    assert (
+        command(facts, "run.name=", "resume=", "optimizer.lr=1,2", sweep=True) == "python train.py -m optimizer.lr=1,2"
+    )
+    assert command(facts, "source.paths=[my/notes]").endswith(" 'source.paths=[my/notes]'")

@@ -1,0 +1,117 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmtrain.report.run_facts import HeldOut, RunFacts, read_run
+from lmtrain.report.summary import print_summary, printable, summarize
+from lmtrain.training.checkpoints import CheckpointFacts
+
+HELD_OUT = HeldOut(
+    before=8.03,
+    after=1.402,
+    num_bytes=655_776,
+    whole_bytes=655_777,
+    context_tokens=256,
+    references={"gzip -9": 1.93, "xz -9e": 1.586},
+)
+LAST = CheckpointFacts(
+    path=Path("runs/cat/checkpoints/step_00000748"),
+    step=748,
+    tokens=1_531_904,
+    identity={},
+    metrics={"validation/bits_per_byte": 1.402},
+)
+FACTS = RunFacts(
+    folder=Path("runs/cat"),
+    name="cat",
+    step=748,
+    tokens=1_531_904,
+    seconds=118.4,
+    tokens_per_second=12_934.0,
+    mfu_palm=0.381,
+    usd=0.01,
+    held_out=HELD_OUT,
+    sample={"prompt": "def ", "text": "main():\n    return 1\n"},
+    last=LAST,
+    best=LAST,
+    mlflow_run_id="4f2a",
+    budget_key="budget.tokens",
+    budget=1.5e6,
+    lr=0.025,
+    overrides=("seed=3",),
+)
+
+
+@pytest.fixture
+def summary(monkeypatch):
+    """Return the text of the summary of these facts."""
+
+    def of(facts):
+        monkeypatch.setattr("lmtrain.report.summary.read_run", lambda folder: facts)
+        return summarize(facts.folder)
+
+    return of
+
+
+def test_a_summary_says_what_it_took(summary):
+    assert "1.5M tokens in 748 steps, 1min58s of training, 12.9K tokens/s, MFU 38.1% (PaLM), $0.01" in summary(FACTS)
+
+
+def test_the_model_stands_beside_the_compressors_from_worst_to_best(summary):
+    lines = summary(FACTS).splitlines()
+    start = lines.index("Bits per byte of held-out text: all, 655,776 bytes, windows of 256 tokens")
+    assert [line.split() for line in lines[start + 1 : start + 5]] == [
+        ["before", "training", "8.030"],
+        ["gzip", "-9", "1.930"],
+        ["xz", "-9e", "1.586"],
+        ["after", "training", "1.402"],
+    ]
+
+
+def test_a_score_of_a_part_says_so(summary):
+    text = summary(replace(FACTS, held_out=replace(HELD_OUT, num_bytes=65_577)))
+    assert "the first 10.0%, 65,577 bytes" in text
+    assert "xz -9e, of all of it" in text
+
+
+def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
+    text = summary(FACTS)
+    assert "runs/cat/checkpoints/step_00000748" in text
+    assert "4f2a" in text
+    for command in (
+        "python train.py seed=3 run.name=cat budget.tokens=3.0M",
+        "python train.py -m seed=3 optimizer.lr=0.0125,0.025,0.05",
+        "python train.py seed=3 source=text_files 'source.paths=[my/notes]'",
+        "lmtrain ui",
+    ):
+        assert f"  {command}\n" in text
+
+
+def test_a_best_checkpoint_that_is_not_the_last_is_named_with_its_score(summary):
+    best = replace(LAST, path=Path("runs/cat/checkpoints/step_00000500"), step=500)
+    text = summary(replace(FACTS, best=best))
+    assert "best checkpoint (1.402)   runs/cat/checkpoints/step_00000500" in text
+    assert "last checkpoint" in text
+
+
+def test_a_long_path_or_command_is_one_line_to_copy(summary):
+    path = Path("/disks") / ("long" * 40) / "step_00000748"
+    text = summary(replace(FACTS, last=replace(LAST, path=path), overrides=("model.width=" + "1" * 200,)))
+    assert f" {path}\n" in text
+    assert f"{'1' * 200} run.name=cat budget.tokens=3.0M\n" in text
+
+
+def test_a_sample_cannot_command_the_terminal(summary):
+    text = summary(replace(FACTS, sample={"text": "a\x1b[31m[bold]b\x07"}))
+    assert not set(text) & {"\x1b", "\x07"}
+    assert "[bold]b" in text
+    assert printable("tab\tnew\nline\x9b") == "tab new\nline\N{REPLACEMENT CHARACTER}"
+
+
+def test_a_run_of_which_little_is_known_has_a_summary(tmp_path, capsys):
+    print_summary(tmp_path)
+    printed = capsys.readouterr().out
+    assert "0 tokens in 0 steps" in printed
+    assert "\x1b" not in printed
+    assert read_run(tmp_path).lr is None
