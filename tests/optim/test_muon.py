@@ -1,0 +1,174 @@
+"""Muon's rule against its formula, the AdamW inside against torch's, and state that survives a round trip."""
+
+import copy
+
+import pytest
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+from lmtrain.optim.muon import Muon, muon
+from lmtrain.optim.orthogonalize import POLAR_EXPRESS, orthogonalize
+from tests.optim.models import fill_gradients, tiny_model
+
+RATES = {"lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01}
+SETTINGS = {**RATES, "row_beta": 0.9, "iteration": "polar_express", "beta1": 0.8, "beta2": 0.95, "eps": 1e-7}
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    for step in steps:
+        fill_gradients(model, step)
+        optimizer.step()
+
+
+def test_every_parameter_is_in_exactly_one_group() -> None:
+    model = tiny_model()
+    optimizer = muon(model, **SETTINGS)
+    grouped = [id(p) for group in optimizer.param_groups for p in group["params"]]
+    assert sorted(grouped) == sorted(id(p) for p in model.parameters())
+    assert {g["name"]: g["lr"] for g in optimizer.param_groups} == {
+        "matrices": 0.02, "embeddings": 0.03, "head": 0.004, "vectors": 0.01,
+    }  # fmt: skip
+
+
+def test_matrix_update_is_the_published_rule() -> None:
+    model = tiny_model()
+    optimizer = muon(model, **RATES, momentum=0.9, iteration="polar_express", weight_decay=0.5)
+    before, gradients = copy.deepcopy(model), []
+    for step in range(2):
+        fill_gradients(model, step)
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+        optimizer.step()
+    for name in ("blocks.0.left.weight", "blocks.1.up.weight", "blocks.1.down.weight"):
+        weights, average = before.get_parameter(name).detach(), torch.zeros(())
+        for gradient in gradients:
+            average = 0.9 * average + 0.1 * gradient[name]
+            source = 0.1 * gradient[name] + 0.9 * average
+            direction = orthogonalize(source[None], quintics=POLAR_EXPRESS)[0]
+            scale = max(1, weights.shape[0] / weights.shape[1]) ** 0.5
+            weights = weights * (1 - 0.02 * 0.5) - 0.02 * scale * direction
+        torch.testing.assert_close(model.get_parameter(name).detach(), weights, rtol=0, atol=1e-3)  # bf16 products
+
+
+def test_other_parameters_follow_torch_adamw_step_by_step() -> None:
+    ours, theirs = tiny_model(), tiny_model()
+    optimizer = muon(ours, **SETTINGS)
+    others = [g for g in muon(theirs, **SETTINGS).param_groups if g["kind"] == "adamw"]
+    reference = torch.optim.AdamW(
+        [{"params": g["params"], "lr": g["lr"]} for g in others],
+        betas=(0.8, 0.95), eps=1e-7, weight_decay=0.0, foreach=False,
+    )  # fmt: skip
+    for step in range(4):
+        theirs.load_state_dict(ours.state_dict())
+        for model, one in ((ours, optimizer), (theirs, reference)):
+            fill_gradients(model, step)
+            one.step()
+        for group in reference.param_groups:
+            for parameter in group["params"]:
+                name = next(n for n, p in theirs.named_parameters() if p is parameter)
+                torch.testing.assert_close(ours.get_parameter(name), parameter, rtol=0, atol=1e-6)
+
+
+def test_stacking_does_not_change_the_update() -> None:
+    together, apart = tiny_model(), tiny_model()
+    train(together, muon(together, **SETTINGS), range(3))
+    [matrices, *others] = muon(apart, **SETTINGS).param_groups
+    alone = [{**matrices, "params": [p]} for p in matrices["params"]]
+    train(apart, Muon([*alone, *others], quintics=POLAR_EXPRESS), range(3))
+    for mine, other in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=2e-3)  # one bf16 rounding of an update of size 0.02 x 3
+
+
+def test_state_dict_round_trip_continues_exactly() -> None:
+    settings = {**SETTINGS, "initial_momentum": 0.85, "momentum_warmup_steps": 4}
+    model = tiny_model()
+    optimizer = muon(model, **settings)
+    train(model, optimizer, range(2))
+    other = copy.deepcopy(model)
+    resumed = muon(other, **settings)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    train(model, optimizer, range(2, 4))
+    train(other, resumed, range(2, 4))
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_momentum_warms_up_linearly_from_its_start() -> None:
+    model = tiny_model()
+    optimizer = muon(model, **RATES, momentum=0.97, initial_momentum=0.85, momentum_warmup_steps=2)
+    weight = model.get_parameter("blocks.0.left.weight")
+    expected = torch.zeros(8, 8)
+    for step, momentum in enumerate((0.85, 0.91, 0.97, 0.97)):
+        fill_gradients(model, step)
+        assert weight.grad is not None
+        expected = momentum * expected + (1 - momentum) * weight.grad
+        optimizer.step()
+        torch.testing.assert_close(optimizer.state[weight]["momentum"], expected)
+
+
+def test_one_schedule_moves_every_group() -> None:
+    optimizer = muon(tiny_model(), **SETTINGS)
+    schedule = LambdaLR(optimizer, lambda step: 1.0 if step == 0 else 0.5)
+    optimizer.step()
+    schedule.step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.015, 0.002, 0.005]
+
+
+def count_operations(optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    with torch.profiler.profile() as profile:
+        optimizer.step()
+    return {event.key: event.count for event in profile.key_averages()}
+
+
+def test_step_never_waits_for_the_device() -> None:
+    model = tiny_model()
+    optimizer = muon(model, **SETTINGS)
+    train(model, optimizer, range(1))
+    counts = count_operations(optimizer)
+    num_others = sum(len(group["params"]) for group in optimizer.param_groups if group["kind"] == "adamw")
+    assert counts["aten::_fused_adamw_"] == 3  # one a group
+    # torch's own fused kernel reads its step count once a parameter where the device is the CPU; nothing else may.
+    assert counts["aten::_local_scalar_dense"] == num_others
+    for group in optimizer.param_groups:
+        if group["kind"] == "adamw":
+            for parameter in group["params"]:
+                parameter.grad = None
+    assert "aten::_local_scalar_dense" not in count_operations(optimizer)
+
+
+def test_parameter_without_gradient_stays() -> None:
+    model = tiny_model()
+    optimizer = muon(model, **SETTINGS)
+    before = copy.deepcopy(model)
+    fill_gradients(model, 0)
+    model.blocks[0].left.weight.grad = None
+    model.head.weight.grad = None
+    optimizer.step()
+    assert torch.equal(model.blocks[0].left.weight, before.blocks[0].left.weight)
+    assert torch.equal(model.head.weight, before.head.weight)
+    assert not torch.equal(model.blocks[1].left.weight, before.blocks[1].left.weight)
+
+
+def test_closure_runs_with_gradients_and_its_loss_comes_back() -> None:
+    model = tiny_model()
+    optimizer = muon(model, **SETTINGS)
+
+    def closure() -> float:
+        fill_gradients(model, 0)
+        return 1.5
+
+    assert optimizer.step(closure) == 1.5
+    assert model.head.weight.grad is not None
+
+
+@pytest.mark.slow
+def test_compiled_update_equals_eager() -> None:
+    eager, compiled = tiny_model(), tiny_model()
+    optimizers = muon(eager, **SETTINGS), muon(compiled, **SETTINGS, compile_update=True)
+    generator = torch.Generator().manual_seed(0)
+    for mine, other in zip(eager.parameters(), compiled.parameters(), strict=True):
+        mine.grad = torch.randn(mine.shape, generator=generator)
+        other.grad = mine.grad.clone()
+    for optimizer in optimizers:
+        optimizer.step()
+    for mine, other in zip(eager.parameters(), compiled.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=0, atol=2e-3)  # bf16 products of updates of 0.02
