@@ -72,15 +72,15 @@ class Manifest:
         return {"format": FORMAT, "fingerprint": self.fingerprint, **asdict(self)}
 
 
-def manifest_from_json(content: Mapping[str, Any]) -> Manifest:
+def manifest_from_json(content: Any) -> Manifest:
     """Read the content of `dataset.json`.
 
     Raises:
         ValueError: Another format, a missing key, or a fingerprint that does not belong to the content.
     """
-    if content.get("format") != FORMAT:
-        raise ValueError(f"its format is {content.get('format')!r} instead of {FORMAT!r}")
-    fields = {key: value for key, value in content.items() if key not in {"format", "fingerprint"}}
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise ValueError(f"it is not of the format {FORMAT}")
+    fields: dict[str, Any] = {key: value for key, value in content.items() if key not in {"format", "fingerprint"}}
     try:
         fields["splits"] = {name: _split_from_json(split) for name, split in fields["splits"].items()}
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}

@@ -205,8 +205,7 @@ def _read_manifest(folder: Path) -> Manifest:
             f"data folder {folder} has no {MANIFEST_FILE}: it is not a prepared data set. Use data=prepared."
         )
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
-        return manifest_from_json(content)
+        return manifest_from_json(json.loads(path.read_text()))
     except ValueError as problem:
         raise DataError(f"{path} cannot be used: {problem}. {REBUILD}") from problem
 

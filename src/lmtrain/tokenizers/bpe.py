@@ -32,10 +32,10 @@ class BytePairTokenizer(Tokenizer):
         """Read a `tokenizer.json` text whose special token `end_of_text` ends a document.
 
         Raises:
-            DataError: Not a byte-level tokenizer, or no such special token.
+            DataError: Not a tokenizer, not a byte-level one, or no such special token.
         """
+        self._tokenizer = _read(tokenizer_json)
         self._content: dict[str, Any] = json.loads(tokenizer_json)
-        self._tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # the typed text of a special token stays text
@@ -83,17 +83,15 @@ class BytePairTokenizer(Tokenizer):
 
     @cached_property
     def _bytes_of_ids(self) -> tuple[bytes, ...]:
-        added = {token["id"]: b"" if token["special"] else token["content"].encode() for token in self._added_tokens()}
+        added_tokens = self._tokenizer.get_added_tokens_decoder().items()
+        added = {id_: b"" if token.special else token.content.encode() for id_, token in added_tokens}
         vocabulary = {id_: token for token, id_ in self._tokenizer.get_vocab().items()}
         learned = {id_: bytes_of(token) for id_, token in vocabulary.items() if id_ not in added}
         pieces = learned | added
         return tuple(pieces.get(id_, b"") for id_ in range(max(pieces) + 1))
 
-    def _added_tokens(self) -> list[dict[str, Any]]:
-        return self._content.get("added_tokens") or []
-
     def _special_token_id(self, content: str) -> int:
-        specials = {token["content"]: int(token["id"]) for token in self._added_tokens() if token["special"]}
+        specials = _specials(self._tokenizer)
         if content not in specials:
             known = ", ".join(sorted(specials)) or "none"
             msg = f"tokenizer.end_of_text='{content}' is not a special token of this tokenizer; it has: {known}."
@@ -122,13 +120,7 @@ def train_byte_pairs(
     Raises:
         ConfigurationError: The vocabulary cannot hold the bytes and the special tokens.
     """
-    smallest = len(CHARACTER_OF_BYTE) + len(special_tokens)
-    if vocab_size < smallest:
-        msg = (
-            f"tokenizer.vocab_size={vocab_size} cannot hold 256 bytes and {len(special_tokens)} special tokens; "
-            f"nearest valid: {smallest}."
-        )
-        raise ConfigurationError(msg)
+    require_room(vocab_size, special_tokens)
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = _pre_tokenizer()
     tokenizer.decoder = decoders.ByteLevel()
@@ -142,6 +134,43 @@ def train_byte_pairs(
     tokenizer.train_from_iterator(documents, trainer)
     tokenizer.add_special_tokens(list(unused_tokens(vocab_size - tokenizer.get_vocab_size())))
     return BytePairTokenizer(tokenizer.to_str(), end_of_text=special_tokens[0])
+
+
+def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
+    """Refuse a vocabulary that cannot hold the bytes and the special tokens.
+
+    Raises:
+        ConfigurationError: It cannot, or no token ends a document.
+    """
+    smallest = len(CHARACTER_OF_BYTE) + len(special_tokens)
+    if not special_tokens:
+        raise ConfigurationError(
+            f"tokenizer.special_tokens=[] has none that ends a document; usual: ['{END_OF_TEXT}']."
+        )
+    if vocab_size < smallest:
+        needs = f"cannot hold 256 bytes and {len(special_tokens)} special tokens; nearest valid: {smallest}"
+        raise ConfigurationError(f"tokenizer.vocab_size={vocab_size} {needs}.")
+
+
+def special_tokens_of(tokenizer_json: str) -> dict[str, int]:
+    """Return the special tokens of a `tokenizer.json` text and their ids.
+
+    Raises:
+        DataError: It is not a tokenizer.
+    """
+    return _specials(_read(tokenizer_json))
+
+
+def _read(tokenizer_json: str) -> tokenizers.Tokenizer:
+    try:
+        return tokenizers.Tokenizer.from_str(tokenizer_json)
+    except Exception as problem:  # the library raises nothing narrower
+        raise DataError(f"tokenizer.json is damaged or no tokenizer: {problem}. Restore or rebuild it.") from problem
+
+
+def _specials(tokenizer: tokenizers.Tokenizer) -> dict[str, int]:
+    added = tokenizer.get_added_tokens_decoder().items()
+    return {token.content: id_ for id_, token in added if token.special}
 
 
 def _pre_tokenizer() -> pre_tokenizers.PreTokenizer:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lmtrain.errors import DataError
 from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer
-from lmtrain.tokenizers.bpe import BytePairTokenizer
+from lmtrain.tokenizers.bpe import BytePairTokenizer, special_tokens_of
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 _KNOWN_ENDS = (END_OF_TEXT, "<|endoftext|>", "<|end_of_sentence|>", "<|im_end|>")
@@ -26,17 +26,16 @@ def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tok
         raise DataError(f"tokenizer folder {folder} has no {TOKENIZER_FILE}; name a folder that has one.")
     try:
         text = path.read_text(encoding="utf-8")
-        content: dict[str, Any] = json.loads(text)
         meta: dict[str, Any] = json.loads((folder / META_FILE).read_text()) if (folder / META_FILE).is_file() else {}
     except ValueError as problem:
         raise DataError(f"tokenizer folder {folder} is damaged ({problem}); restore or rebuild it.") from problem
     if meta.get("kind") == "byte_level":
         return ByteLevelTokenizer(vocab_size=int(meta["vocab_size"]))
-    return BytePairTokenizer(text, end_of_text=end_of_text or meta.get("end_of_text") or _usual_end_of_text(content))
+    return BytePairTokenizer(text, end_of_text=end_of_text or meta.get("end_of_text") or _usual_end_of_text(text))
 
 
-def _usual_end_of_text(content: dict[str, Any]) -> str:
-    specials = [token["content"] for token in content.get("added_tokens") or [] if token["special"]]
+def _usual_end_of_text(tokenizer_json: str) -> str:
+    specials = special_tokens_of(tokenizer_json)
     found = [end for end in _KNOWN_ENDS if end in specials]
     if not found:
         known = ", ".join(specials) or "none"

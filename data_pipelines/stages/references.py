@@ -1,0 +1,37 @@
+"""What general compressors make of the held-out text: the bits per byte that a model has to beat."""
+
+import lzma
+import zlib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from data_pipelines.stages.spool import Part
+from lmtrain.data.manifest import References
+
+MAX_BYTES = 16_000_000  # xz -9e reads about 1.5 MB/s
+
+
+def compress(parts: Sequence[Part]) -> References:
+    """Compress a split's documents, back to back, with `gzip -9` and `xz -9e`; the first 16 MB of a longer one."""
+    text = _text_of(parts)
+    with ThreadPoolExecutor(max_workers=2) as executor:
+        gzip, xz = executor.map(lambda codec: len(codec(text)) * 8 / len(text), (_gzip, _xz))
+    return References(text_bytes=len(text), gzip_bits_per_byte=round(gzip, 4), xz_bits_per_byte=round(xz, 4))
+
+
+def _text_of(parts: Sequence[Part]) -> bytes:
+    text = bytearray()
+    for part in parts:
+        text += "".join(document.text for document in part.documents()).encode()
+        if len(text) >= MAX_BYTES:
+            break
+    return bytes(text[:MAX_BYTES])
+
+
+def _gzip(text: bytes) -> bytes:
+    compressor = zlib.compressobj(level=9, wbits=31)  # a gzip header without a name or a time
+    return compressor.compress(text) + compressor.flush()
+
+
+def _xz(text: bytes) -> bytes:
+    return lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)

@@ -1,0 +1,140 @@
+"""Which documents train and which are held out: decided by a hash of the document's name, for ever.
+
+A corpus that fits in memory is looked at as a whole first: where a few documents are most of it, they are cut into
+parts, so that there is something to hold out and something to train on.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+from data_pipelines.sources.base import Document
+from lmtrain.errors import ConfigurationError, DataError
+
+SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
+SMALL_CORPUS_CHARACTERS = 64_000_000
+LARGEST_SHARE = 10  # in a small corpus no document may be more than a tenth of it;
+PART_SHARE = 100  # one that is gets cut into hundredths of the whole
+MIN_PART_CHARACTERS = 200
+MAX_DOCUMENT_CHARACTERS = 1_000_000
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Which fractions of the documents are held out."""
+
+    validation_fraction: float
+    test_fraction: float
+
+    def __post_init__(self) -> None:
+        """Refuse fractions that leave nothing to train on."""
+        for name, fraction in (("validation", self.validation_fraction), ("test", self.test_fraction)):
+            if not 0 <= fraction < 1:
+                msg = f"data.folder.{name}_fraction={fraction} is not a fraction of the documents; usual: 0.05."
+                raise ConfigurationError(msg)
+        held_out = self.validation_fraction + self.test_fraction
+        if held_out >= 1:
+            msg = f"data.folder.validation_fraction + data.folder.test_fraction = {held_out} leaves nothing to train on"
+            raise ConfigurationError(f"{msg}; usual: 0.05 each.")
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Return the splits that must not be empty."""
+        fractions = {TRAIN: 1.0, VALIDATION: self.validation_fraction, TEST: self.test_fraction}
+        return tuple(split for split, fraction in fractions.items() if fraction > 0)
+
+    def split_of(self, document_id: str) -> str:
+        """Return the split of a document: one does not move when the other fraction changes."""
+        place = place_of(document_id)
+        if place < self.validation_fraction:
+            return VALIDATION
+        return TEST if place >= 1 - self.test_fraction else TRAIN
+
+
+def split_documents(
+    documents: Iterable[Document], *, held_out: HeldOut, tell: Callable[[str], object]
+) -> Iterator[tuple[str, Document]]:
+    """Yield each document with its split, in order.
+
+    In a corpus of up to 64 million characters very long documents are cut into parts, and a split that the hash leaves
+    empty gets the nearest document; `tell` hears of either. In a larger one nothing but a document of more than a
+    million characters is cut.
+
+    Raises:
+        DataError: Too little text to hold any out.
+    """
+    pieces = chain.from_iterable(_cut_if_longer(document, MAX_DOCUMENT_CHARACTERS) for document in documents)
+    first: list[Document] = []
+    num_characters = 0
+    for piece in pieces:
+        first.append(piece)
+        num_characters += len(piece.text)
+        if num_characters > SMALL_CORPUS_CHARACTERS:
+            yield from ((held_out.split_of(document.id), document) for document in chain(first, pieces))
+            return
+    if first:
+        yield from _split_small(first, num_characters=num_characters, held_out=held_out, tell=tell)
+
+
+def place_of(document_id: str) -> float:
+    """Return where in [0, 1) the hash of a name falls."""
+    digest = hashlib.sha256(f"split {document_id}".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") / (1 << 48)
+
+
+def cut(text: str, num_characters: int) -> list[str]:
+    """Return the text in parts of about so many characters that end with a paragraph, else a line, else a word."""
+    parts: list[str] = []
+    start = 0
+    while len(text) - start > 3 * num_characters // 2:
+        end = _good_end(text, start + num_characters, start + 3 * num_characters // 2)
+        parts.append(text[start:end])
+        start = end
+    return [*parts, text[start:]]
+
+
+def _good_end(text: str, earliest: int, latest: int) -> int:
+    for border in ("\n\n", "\n", " "):
+        found = text.find(border, earliest, latest)
+        if found >= 0:
+            return found + len(border)
+    return earliest
+
+
+def _cut_if_longer(document: Document, max_characters: int, *, part_characters: int | None = None) -> list[Document]:
+    if len(document.text) <= max_characters:
+        return [document]
+    parts = cut(document.text, part_characters or max_characters)
+    return [Document(f"{document.id}#{number}", part) for number, part in enumerate(parts)]
+
+
+def _split_small(
+    documents: list[Document], *, num_characters: int, held_out: HeldOut, tell: Callable[[str], object]
+) -> Iterator[tuple[str, Document]]:
+    part_characters = max(num_characters // PART_SHARE, MIN_PART_CHARACTERS)
+    longest = max(num_characters // LARGEST_SHARE, 2 * MIN_PART_CHARACTERS)
+    pieces = [
+        piece for document in documents for piece in _cut_if_longer(document, longest, part_characters=part_characters)
+    ]
+    if len(pieces) > len(documents):
+        parts = f"{len(documents):,} into {len(pieces):,}"
+        tell(f"  documents of more than a tenth of the text are cut into parts, so that some can be held out: {parts}")
+    if len(pieces) < len(held_out.splits):
+        msg = f"source gives {num_characters:,} characters in {len(pieces)} documents: too little to hold any out"
+        raise DataError(f"{msg}; give at least {2 * len(held_out.splits) * MIN_PART_CHARACTERS:,} characters.")
+    splits = [held_out.split_of(piece.id) for piece in pieces]
+    complete = _with_every_split(splits, [place_of(piece.id) for piece in pieces], held_out)
+    for split in sorted(set(complete) - set(splits)):
+        tell(f"  no document fell into the {split} split by its hash: the nearest one is taken")
+    yield from zip(complete, pieces, strict=True)
+
+
+def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut) -> list[str]:
+    by_place = sorted(range(len(places)), key=places.__getitem__)
+    nearest = {VALIDATION: by_place[0], TEST: by_place[-1], TRAIN: by_place[len(by_place) // 2]}
+    complete = list(splits)
+    for split, index in nearest.items():
+        if split in held_out.splits and split not in complete:
+            complete[index] = split
+    return complete

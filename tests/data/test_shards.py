@@ -1,0 +1,182 @@
+import json
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtrain.data.manifest import Manifest
+from lmtrain.data.shard_writer import ShardWriter, write_manifest
+from lmtrain.data.shards import existing_folder, narrowest_dtype, open_dataset
+from lmtrain.errors import ConfigurationError, DataError
+
+DOCUMENTS = [[1, 2, 3, 0], [4, 0], [5, 6, 7, 8, 9, 0], [10, 0], [11, 12, 0]]
+IDS = [token for document in DOCUMENTS for token in document]
+
+
+def write_dataset(folder, *, dtype="uint16", vocab_size=300, shard_tokens=6):
+    folder.mkdir(parents=True, exist_ok=True)
+    writer = ShardWriter(folder, split="train", dtype=dtype, shard_tokens=shard_tokens)
+    writer.append(np.array(IDS), np.cumsum([len(document) for document in DOCUMENTS]))
+    splits = {"train": writer.close(text_bytes=99)}
+    manifest = Manifest(name="tiny", dtype=dtype, vocab_size=vocab_size, tokenizer_fingerprint="f" * 64, splits=splits)
+    write_manifest(folder, manifest)
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_dataset(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_what_was_written_is_read(tmp_path, dtype):
+    dataset = open_dataset(write_dataset(tmp_path / dtype, dtype=dtype))
+    split = dataset.split("train")
+    assert split.window(0, len(IDS)).tolist() == IDS
+    assert split.window(0, 3).dtype == split.dtype == np.dtype(dtype)
+    assert (split.num_tokens, split.num_documents, split.text_bytes) == (17, 5, 99)
+    assert split.document_ends().tolist() == [4, 6, 12, 14, 17]
+
+
+def test_the_format_on_disk_is_flat_little_endian_ids_and_uint64_ends(folder):
+    assert (folder / "train_00000.ds").read_bytes() == np.array(IDS[:6], dtype="<u2").tobytes()
+    assert (folder / "train_00000.ds.index").read_bytes() == np.array([4, 6], dtype="<u8").tobytes()
+    assert (folder / "train_00002.ds.index").read_bytes() == np.array([2, 5], dtype="<u8").tobytes()
+
+
+@given(start=st.integers(0, 17), num_tokens=st.integers(0, 17))
+def test_a_window_crosses_shards_unseen(tmp_path_factory, start, num_tokens):
+    folder = tmp_path_factory.getbasetemp() / "crossing"
+    split = open_dataset(folder if folder.exists() else write_dataset(folder)).split("train")
+    num_tokens = min(num_tokens, 17 - start)
+    assert split.window(start, num_tokens).tolist() == IDS[start : start + num_tokens]
+
+
+@given(starts=st.lists(st.integers(0, 17 - 4), max_size=8))
+def test_many_windows_are_the_same_as_one_at_a_time(tmp_path_factory, starts):
+    folder = tmp_path_factory.getbasetemp() / "many"
+    split = open_dataset(folder if folder.exists() else write_dataset(folder)).split("train")
+    rows = split.windows(np.array(starts, dtype=np.int64), 4)
+    assert rows.dtype == np.uint16
+    assert rows.tolist() == [IDS[start : start + 4] for start in starts]
+
+
+def test_a_window_past_the_end_is_a_defect_of_the_caller(folder):
+    with pytest.raises(AssertionError):
+        open_dataset(folder).split("train").window(15, 3)
+
+
+def test_a_split_travels_to_another_process_without_its_maps(folder):
+    split = open_dataset(folder).split("train")
+    split.window(0, 17)
+    assert len(pickle.dumps(split)) < 5000
+    assert pickle.loads(pickle.dumps(split)).window(2, 3).tolist() == IDS[2:5]
+
+
+def test_the_fingerprint_follows_the_tokens_not_the_place(folder, tmp_path):
+    fingerprint = open_dataset(folder).manifest.fingerprint
+    assert open_dataset(write_dataset(tmp_path / "elsewhere")).manifest.fingerprint == fingerprint
+    assert open_dataset(write_dataset(tmp_path / "wide", dtype="uint32")).manifest.fingerprint != fingerprint
+
+
+def test_an_existing_folder_is_given_back(folder):
+    assert existing_folder(path=str(folder)) == folder
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere does not exist\. .* data=prepared"):
+        open_dataset(tmp_path / "nowhere")
+
+
+def test_a_folder_without_a_manifest_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"has no dataset\.json"):
+        open_dataset(tmp_path)
+
+
+def test_a_missing_shard_is_named(folder):
+    (folder / "train_00001.ds").unlink()
+    with pytest.raises(DataError, match=r"train_00001\.ds is missing, but dataset\.json lists it\. .*prepare it again"):
+        open_dataset(folder)
+
+
+def test_a_missing_index_is_named(folder):
+    (folder / "train_00001.ds.index").unlink()
+    with pytest.raises(DataError, match=r"train_00001\.ds\.index is missing"):
+        open_dataset(folder)
+
+
+def test_an_empty_shard_is_named(folder):
+    (folder / "train_00000.ds").write_bytes(b"")
+    with pytest.raises(DataError, match=r"train_00000\.ds is empty instead of 6 tokens"):
+        open_dataset(folder)
+
+
+def test_a_truncated_shard_is_named_with_both_sizes(folder):
+    (folder / "train_00001.ds").write_bytes(b"\1\0" * 5)
+    with pytest.raises(
+        DataError, match=r"train_00001\.ds has 10 bytes instead of 12 \(6 tokens of uint16\): truncated"
+    ):
+        open_dataset(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "float32"}, r"dtype 'float32'; this version reads uint16 and uint32"),
+        ({"vocab_size": 70_000}, r"uint16 for 70,000 entries; it holds at most 65,536"),
+    ],
+)
+def test_a_type_that_cannot_be_is_refused(folder, change, message):
+    write_manifest(folder, replace(open_dataset(folder).manifest, **change))
+    with pytest.raises(DataError, match=message):
+        open_dataset(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "other"}, "not of the format lmtrain-shards-1"),
+        ({"fingerprint": "0"}, "fingerprint does not belong"),
+        ({"vocab_size": 301}, "fingerprint does not belong"),
+        ({"splits": {"train": {}}}, "a key is missing or of the wrong type"),
+        ({"splits": None}, "a key is missing or of the wrong type"),
+        ({"surprise": 1}, "a key is missing or of the wrong type"),
+    ],
+)
+def test_a_manifest_that_was_changed_is_refused(folder, change, message):
+    path = folder / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=message):
+        open_dataset(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_manifest_that_is_no_manifest_is_refused(folder, text):
+    (folder / "dataset.json").write_text(text)
+    with pytest.raises(DataError, match=r"dataset\.json cannot be used"):
+        open_dataset(folder)
+
+
+def test_an_unknown_split_is_refused_by_name(folder):
+    with pytest.raises(DataError, match=r"no split 'trian', only train\. Did you mean 'train'\?"):
+        open_dataset(folder).split("trian")
+
+
+def test_shards_of_another_tokenizer_are_refused(folder):
+    dataset = open_dataset(folder)
+    dataset.require_tokenizer("f" * 64)
+    with pytest.raises(DataError, match=r"was encoded with tokenizer ffffffffffff, this run has 000000000000"):
+        dataset.require_tokenizer("0" * 64)
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(257, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
+def test_ids_take_two_bytes_up_to_65536_entries(vocab_size, dtype):
+    assert narrowest_dtype(vocab_size) == dtype
+
+
+def test_a_vocabulary_beyond_four_bytes_is_refused():
+    with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size=4294967297 .* at most 4,294,967,296"):
+        narrowest_dtype(2**32 + 1)

@@ -1,0 +1,79 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtrain.data.manifest import SplitManifest
+from lmtrain.data.shard_writer import ShardWriter
+from lmtrain.data.shards import TokenSplit
+from lmtrain.data.windows import evaluation_windows, num_training_windows, training_window, training_windows
+from lmtrain.errors import ConfigurationError
+
+
+@pytest.fixture(scope="module")
+def make_split(tmp_path_factory):
+    """Make a split whose token at position p is p, in shards of 10 tokens."""
+    made = {}
+
+    def make(num_tokens):
+        if num_tokens not in made:
+            folder = tmp_path_factory.mktemp("windows")
+            writer = ShardWriter(folder, split="train", dtype="uint16", shard_tokens=10)
+            writer.append(np.arange(num_tokens), np.arange(1, num_tokens + 1))
+            split: SplitManifest = writer.close(text_bytes=0)
+            made[num_tokens] = TokenSplit(folder, dtype="uint16", split=split)
+        return made[num_tokens]
+
+    return make
+
+
+@pytest.mark.parametrize(("num_tokens", "num_windows"), [(9, 1), (16, 1), (17, 2), (100, 12)])
+def test_training_windows_begin_a_context_apart_and_overlap_by_one(make_split, num_tokens, num_windows):
+    assert num_training_windows(num_tokens, 8) == num_windows
+    for window in range(num_windows):
+        ids = training_window(make_split(num_tokens), window, 8)
+        assert ids.dtype == np.uint16
+        assert ids.tolist() == list(range(8 * window, 8 * window + 9))
+
+
+def test_a_batch_of_training_windows_keeps_its_order(make_split):
+    batch = training_windows(make_split(100), np.array([11, 0, 5]), 8)
+    assert batch.dtype == np.uint16
+    assert batch[:, 0].tolist() == [88, 0, 40]
+    assert (np.diff(batch.astype(int), axis=1) == 1).all()
+
+
+@pytest.mark.parametrize(("num_tokens", "nearest"), [(100, 64), (65, 64), (3, 2)])
+def test_a_context_longer_than_the_shards_names_the_nearest_that_fits(num_tokens, nearest):
+    message = rf"batch\.context_tokens=256 needs 257 tokens, the shards have {num_tokens}; nearest valid: {nearest},"
+    with pytest.raises(ConfigurationError, match=message):
+        num_training_windows(num_tokens, 256)
+    assert num_training_windows(num_tokens, nearest) >= 1
+
+
+def test_next_to_no_tokens_ask_for_more_text():
+    with pytest.raises(ConfigurationError, match=r"the shards have 1; prepare more text\."):
+        num_training_windows(1, 256)
+
+
+@given(num_tokens=st.integers(1, 60), context_tokens=st.integers(1, 70), max_tokens=st.none() | st.integers(1, 70))
+def test_every_token_but_the_first_is_predicted_exactly_once(make_split, num_tokens, context_tokens, max_tokens):
+    windows = evaluation_windows(make_split(num_tokens), context_tokens=context_tokens, max_tokens=max_tokens)
+    predicted = Counter()
+    for index in range(windows.num_windows):
+        inputs, targets = windows.window(index)
+        assert inputs.shape == targets.shape == (context_tokens,)
+        kept = targets != -100
+        assert kept.any()
+        assert (targets[kept] == inputs[kept] + 1).all()
+        predicted.update(targets[kept].tolist())
+    assert predicted == Counter(range(1, min(num_tokens, max_tokens or num_tokens)))
+
+
+def test_a_window_past_the_last_has_no_target(make_split):
+    windows = evaluation_windows(make_split(20), context_tokens=8)
+    assert windows.num_windows == 3
+    assert (windows.window(3).targets == -100).all()
+    assert windows.window(3).inputs.shape == (8,)
