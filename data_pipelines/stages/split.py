@@ -18,6 +18,8 @@ LARGEST_SHARE = 10  # in a small corpus no document may be more than a tenth of 
 PART_SHARE = 100  # one that is gets cut into hundredths of the whole
 MIN_PART_CHARACTERS = 200
 MAX_DOCUMENT_CHARACTERS = 1_000_000
+TWENTY = 20
+FINE = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,14 @@ def split_documents(
 
 
 def place_of(document_id: str) -> float:
-    """Return where in [0, 1) the hash of a name falls."""
-    digest = hashlib.sha256(f"split {document_id}".encode(errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:6], "big") / (1 << 48)
+    """Return where in [0, 1) the hash of a name falls.
+
+    The first of TWENTY parts is `sha256(name) % 20 == 0`: with the usual fraction of 0.05, a rule that anyone can
+    restate in one line to compare another program on the same held-out documents.
+    """
+    digest = int(hashlib.sha256(document_id.encode(errors="surrogatepass")).hexdigest(), 16)
+    rest, part = divmod(digest, TWENTY)
+    return (part + rest % FINE / FINE) / TWENTY
 
 
 def cut(text: str, num_characters: int) -> list[str]:

@@ -10,7 +10,7 @@ from lmtrain.errors import EXIT_CONFIGURATION, EXIT_INTERRUPTED, LMTRAIN_ERRORS,
 VERBS = {
     "train": ("lmtrain.composition.verbs:train", "train a model, or sweep with -m; `train --help` lists every choice"),
     "prepare": ("lmtrain.composition.verbs:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
-    "generate": ("lmtrain.inference.verb:generate_verb", "continue a text with a run's newest checkpoint"),
+    "generate": ("lmtrain.composition.generate:generate", "continue a text with a run's newest checkpoint"),
     "ui": ("lmtrain.tracking.verbs:ui", "open MLflow on the runs of this project"),
     "sync": ("lmtrain.tracking.verbs:sync", "send a run's metrics to MLflow, each point once"),
 }

@@ -39,6 +39,7 @@ def test_lines_without_a_terminal_have_no_control_characters(make_run, capsys, m
     lines = printed.splitlines()
     assert lines[0] == "cat: 96 tokens in 3 steps of 32; compiling…"
     assert lines[1].startswith("step 1/3 | 32 of 96 tokens (33%) | loss 5.")
+    assert len(lines) == 1 + 3
     assert lines[-1].startswith("step 3/3 | 96 of 96 tokens (100%)")
     assert "bits/byte" in lines[-1]
 
@@ -63,7 +64,19 @@ def test_a_terminal_gets_a_panel_and_its_cursor_back_after_a_crash(make_run, cap
     printed = capsys.readouterr().out
     assert "╭─" in printed
     assert "of 3" in printed
+    assert "failed" in printed
     assert printed.rindex("\x1b[?25h") > printed.rindex("\x1b[?25l")  # show cursor after hide cursor
+
+
+def test_a_panel_that_stays_says_how_the_run_ended(make_run, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    for name, action, ended in (("a", lambda _: None, "done"), ("b", stop, "stopped")):
+        train(make_run(name=name, steps=3), AtStep(2, action))
+        assert ended in capsys.readouterr().out
+
+
+def stop(trainer):
+    trainer.should_stop = True
 
 
 def test_a_line_holds_all_numbers_of_the_moment():

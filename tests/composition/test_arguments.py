@@ -14,7 +14,9 @@ def test_a_chosen_budget_option_is_kept() -> None:
 
 
 def test_devices_follow_an_outer_launcher() -> None:
-    assert parse_arguments(["seed=1"], world=(4, 2)).overrides == ["seed=1", "trainer.devices=4", "trainer.num_nodes=2"]
+    arguments = parse_arguments(["seed=1"], world=(4, 2))
+    assert arguments.hydra == ["seed=1", "trainer.devices=4", "trainer.num_nodes=2"]
+    assert arguments.overrides == ["seed=1"]
 
 
 def test_devices_against_the_launcher_are_refused_with_the_fix() -> None:
@@ -31,3 +33,7 @@ def test_allowed_targets_are_taken_off_the_command_line(words: list[str]) -> Non
 def test_an_allowed_target_without_a_prefix_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="needs the prefix"):
         parse_arguments(["--allow-target"])
+
+
+def test_a_switch_may_stand_anywhere() -> None:
+    assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).hydra == ["-m", "seed=1", "model.width=8,16"]

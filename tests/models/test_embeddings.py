@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.models.embeddings import BigramEmbedding, EmbeddingSkip, Smear, bigram_buckets, previous_along
+from lmtrain.models.embeddings import InputEmbedding, Mix, Smear, bigram_buckets, previous
 
 
 def test_bucket_depends_on_the_pair_and_on_nothing_else():
@@ -34,19 +34,30 @@ def test_neighbouring_pairs_rarely_share_a_bucket():
     assert buckets.unique().numel() > 7_200
 
 
-def test_bigram_embedding_starts_by_adding_nothing():
-    embedding = BigramEmbedding(50, 8)
-    embedding.initialize_weights()
-    assert torch.equal(embedding(torch.randint(1000, (2, 9))), torch.zeros(2, 9, 8))
+def test_pairs_start_by_adding_nothing_and_can_learn():
+    embedding = InputEmbedding(61, 8, num_bigram_buckets=50)
+    embedding.initialize_weights(torch.Generator().manual_seed(0), std=1.0)
+    tokens = torch.randint(61, (2, 9))
+    assert torch.equal(embedding(tokens), embedding.token(tokens))
+    embedding(tokens).sum().backward()
+    assert embedding.bigram is not None
+    assert embedding.bigram.weight.grad is not None
+    assert embedding.bigram.weight.grad.any()
+
+
+def test_embeddings_have_the_asked_spread():
+    embedding = InputEmbedding(1000, 100)
+    embedding.initialize_weights(torch.Generator().manual_seed(0), std=0.5)
+    assert abs(embedding.token.weight.std().item() - 0.5) < 5e-3
 
 
 def test_previous_shifts_by_one_and_starts_with_zeros():
     x = torch.arange(1.0, 7.0).view(1, 3, 2)
-    assert previous_along(x, 1).tolist() == [[[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]]]
+    assert previous(x).tolist() == [[[0.0, 0.0], [1.0, 2.0], [3.0, 4.0]]]
 
 
 def test_smear_adds_the_weighted_previous_vector():
-    smear = Smear(2, dim=1)
+    smear = Smear(2)
     x = torch.randn(1, 5, 2)
     assert torch.equal(smear(x), x)
     with torch.no_grad():
@@ -54,10 +65,13 @@ def test_smear_adds_the_weighted_previous_vector():
     torch.testing.assert_close(smear(x)[0, 3], x[0, 3] + x[0, 2] * torch.tensor([0.5, 2.0]))
 
 
-def test_embedding_skip_starts_as_the_identity_and_can_learn():
-    skip = EmbeddingSkip()
-    x, embedded = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    assert torch.equal(skip(x, embedded), x)
-    skip(x, embedded).square().sum().backward()
-    assert skip.embedding_weight.grad is not None
-    assert skip.embedding_weight.grad.abs() > 0
+def test_mix_starts_at_its_initial_scalars_and_both_learn():
+    mix = Mix(0.5, 0.25)
+    first, second = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    torch.testing.assert_close(mix(first, second), 0.5 * first + 0.25 * second)
+    mix(first, second).square().sum().backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in mix.parameters())
+
+
+def test_mix_keeps_the_dtype_of_the_first_stream():
+    assert Mix(0.5, 0.5)(torch.ones(1, 1, 2, dtype=torch.bfloat16), torch.ones(1, 1, 2)).dtype == torch.bfloat16

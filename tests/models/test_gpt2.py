@@ -84,7 +84,6 @@ def test_logits_and_gradients_equal_those_of_transformers(options):
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
-        attn_implementation="eager",
     )
     reference = GPT2LMHeadModel(config)
     reference.load_state_dict(to_transformers(model))

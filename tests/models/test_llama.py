@@ -29,6 +29,8 @@ OPTIONS = {
     "learned query-key norm": {"qk_norm": True},
     "fixed query-key norm": {"qk_norm": True, "qk_norm_scale": 1.2},
     "soft cap": {"logit_soft_cap": 15.0},
+    "no norm weights": {"norm_weights": False},
+    "embedding norm": {"embedding_norm": True},
     "embedding skip": {"embedding_skip": True},
     "embedding smear": {"embedding_smear": True},
     "key smear": {"key_smear": True},
@@ -54,7 +56,7 @@ def test_later_tokens_change_nothing_before_them(options):
     assert not torch.allclose(before[:, 20:], after[:, 20:])
 
 
-@pytest.mark.parametrize("name", ["embedding skip", "embedding smear", "key smear", "bigrams", "value embeddings"])
+@pytest.mark.parametrize("name", ["embedding skip", "embedding smear", "key smear", "bigrams", "no norm weights"])
 def test_option_starts_as_plain_llama(name):
     tokens = torch.randint(101, (2, 16))
     assert torch.equal(tiny(**OPTIONS[name])(tokens), tiny()(tokens))
@@ -62,6 +64,18 @@ def test_option_starts_as_plain_llama(name):
 
 def test_zero_head_predicts_uniformly():
     assert not tiny(zero_init_head=True)(torch.randint(101, (1, 8))).any()
+
+
+def test_zero_outputs_start_every_layer_as_the_identity():
+    model = tiny(zero_init_outputs=True)
+    tokens = torch.randint(101, (1, 8))
+    assert torch.equal(model.hidden_states(tokens), model.final_norm(model.embedding(tokens)))
+
+
+def test_embedding_norm_makes_the_spread_of_embeddings_irrelevant():
+    tokens = torch.randint(101, (1, 8))
+    small, large = (tiny(embedding_norm=True, embedding_init_std=std)(tokens) for std in (1.0, 100.0))
+    torch.testing.assert_close(small, large, atol=1e-4, rtol=1e-4)
 
 
 def test_soft_cap_bounds_logits():
@@ -119,16 +133,14 @@ def tiny_meta(**options):
 # What transformers calls each of our tensors; fused projections are split.
 def to_transformers(model):
     state = model.state_dict()
-    q, kv = model.layers[0].self_attention.head_counts[0], model.layers[0].self_attention.head_counts[1]
-    head_width = model.layers[0].self_attention.head_width
     renamed = {
-        "model.embed_tokens.weight": state["token_embedding.weight"],
+        "model.embed_tokens.weight": state["embedding.token.weight"],
         "model.norm.weight": state["final_norm.weight"],
     }
-    renamed["lm_head.weight"] = state.get("head.weight", state["token_embedding.weight"])
+    renamed["lm_head.weight"] = state.get("head.weight", state["embedding.token.weight"])
     for layer in range(len(model.layers)):
         ours, theirs = f"layers.{layer}.", f"model.layers.{layer}."
-        fused = state[ours + "self_attention.qkv.weight"].split([q * head_width, kv * head_width, kv * head_width])
+        fused = state[ours + "self_attention.qkv.weight"].split(model.layers[0].self_attention.widths)
         gate, up = state[ours + "feed_forward.gate_up.weight"].chunk(2)
         renamed |= {
             theirs + "self_attn.q_proj.weight": fused[0],
@@ -151,11 +163,11 @@ def reference_config(model, **settings):
     attention = model.layers[0].self_attention
     return {
         "vocab_size": model.vocab_size,
-        "hidden_size": model.token_embedding.embedding_dim,
+        "hidden_size": model.embedding.token.embedding_dim,
         "intermediate_size": model.layers[0].feed_forward.down.in_features,
         "num_hidden_layers": len(model.layers),
-        "num_attention_heads": attention.head_counts[0],
-        "num_key_value_heads": attention.head_counts[1],
+        "num_attention_heads": attention.num_heads,
+        "num_key_value_heads": attention.num_kv_heads,
         "head_dim": attention.head_width,
         "max_position_embeddings": model.max_context_tokens,
         "rms_norm_eps": 1e-5,
@@ -199,8 +211,8 @@ def test_query_key_norm_equals_that_of_qwen_3():
     model = tiny(init_std=0.1, num_kv_heads=2, qk_norm=True)
     with torch.no_grad():
         for block in model.blocks:
-            block.self_attention.q_norm.weight.uniform_(0.5, 2.0)
-            block.self_attention.k_norm.weight.uniform_(0.5, 2.0)
+            torch.nn.init.uniform_(block.self_attention.q_norm.weight, 0.5, 2.0)
+            torch.nn.init.uniform_(block.self_attention.k_norm.weight, 0.5, 2.0)
     assert_parity(model, Qwen3ForCausalLM(Qwen3Config(**reference_config(model, rope_parameters=PLAIN_ROPE))))
 
 

@@ -1,17 +1,17 @@
 import pytest
 import torch
 
-from lmtrain.models.rope import RopeScaling, rope_frequencies, rope_tables, rotate
+from lmtrain.models.rope import RopeScaling, RotaryEmbedding, rope_frequencies, rotate
 
 
 def test_rotation_keeps_lengths():
     x = torch.randn(2, 3, 16, 8)
-    rotated = rotate(x, *rope_tables(16, 8, base=10_000.0))
+    rotated = rotate(x, *RotaryEmbedding(16, 8, base=10_000.0)(16))
     torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
 
 
 def test_scores_depend_on_distance_only():
-    cos, sin = rope_tables(64, 16, base=10_000.0)
+    cos, sin = RotaryEmbedding(64, 16, base=10_000.0)(64)
     q, k = torch.randn(16), torch.randn(16)
     queries = rotate(q.expand(1, 1, 64, 16), cos, sin)[0, 0]
     keys = rotate(k.expand(1, 1, 64, 16), cos, sin)[0, 0]
@@ -22,7 +22,7 @@ def test_scores_depend_on_distance_only():
 
 def test_first_token_is_not_rotated():
     x = torch.randn(1, 1, 1, 8)
-    assert torch.equal(rotate(x, *rope_tables(1, 8, base=10_000.0)), x)
+    assert torch.equal(rotate(x, *RotaryEmbedding(4, 8, base=10_000.0)(1)), x)
 
 
 @pytest.mark.parametrize("head_width", [32, 64, 128])
@@ -53,3 +53,18 @@ def test_scaling_leaves_fast_rotations_alone_and_stretches_slow_ones():
     scaled = rope_frequencies(64, base=500_000.0, scaling=RopeScaling())
     assert torch.equal(scaled[:8], plain[:8])
     torch.testing.assert_close(scaled[-4:], plain[-4:] / 32)
+
+
+def test_tables_are_filled_again_after_to_empty():
+    with torch.device("meta"):
+        rope = RotaryEmbedding(8, 4, base=10_000.0)
+    rope.to_empty(device="cpu")
+    rope.cos.fill_(float("nan"))
+    rope.initialize_weights()
+    expected = RotaryEmbedding(8, 4, base=10_000.0)
+    assert torch.equal(rope.cos, expected.cos)
+    assert torch.equal(rope.sin, expected.sin)
+
+
+def test_tables_are_no_part_of_a_checkpoint():
+    assert RotaryEmbedding(8, 4, base=10_000.0).state_dict() == {}

@@ -3,7 +3,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention import sdpa
-from lmtrain.models.rope import rope_tables
+from lmtrain.models.rope import RotaryEmbedding
 from lmtrain.models.self_attention import SelfAttention
 
 
@@ -18,13 +18,13 @@ def test_one_projection_makes_queries_keys_and_values():
 
 def test_head_width_may_differ_from_width_over_heads():
     layer = build(width=30, head_width=16)
-    cos, sin = rope_tables(6, 16, base=10_000.0)
+    cos, sin = RotaryEmbedding(16, 16, base=10_000.0)(6)
     assert layer(torch.randn(2, 6, 30), cos, sin).shape == (2, 6, 30)
 
 
 def test_normed_queries_and_keys_ignore_the_scale_of_their_projection():
     layer = build(qk_norm=True, qk_norm_scale=1.2)
-    cos, sin = rope_tables(6, 8, base=10_000.0)
+    cos, sin = RotaryEmbedding(16, 8, base=10_000.0)(6)
     x = torch.randn(2, 6, 32)
     before = layer(x, cos, sin)
     with torch.no_grad():
@@ -33,20 +33,32 @@ def test_normed_queries_and_keys_ignore_the_scale_of_their_projection():
 
 
 def test_fixed_scale_of_the_norm_sharpens_attention():
-    cos, sin = rope_tables(6, 8, base=10_000.0)
+    cos, sin = RotaryEmbedding(16, 8, base=10_000.0)(6)
     flat, sharp = build(qk_norm=True, qk_norm_scale=1e-3), build(qk_norm=True, qk_norm_scale=1.0)
     sharp.load_state_dict(flat.state_dict())
     x = torch.randn(1, 6, 32)
-    uniform = flat.output((flat.qkv(x)[..., 64:].cumsum(1) / torch.arange(1, 7)[None, :, None]))
+    uniform = flat.output(flat.qkv(x)[..., 64:].cumsum(1) / torch.arange(1, 7)[None, :, None])
     torch.testing.assert_close(flat(x, cos, sin), uniform, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(sharp(x, cos, sin), uniform, atol=1e-3)
 
 
-def test_value_embedding_is_added_to_the_values():
-    layer = build()
-    cos, sin = rope_tables(1, 8, base=10_000.0)
+def test_value_embedding_is_mixed_half_and_half_into_the_values():
+    layer = build(value_embedding=True)
+    cos, sin = RotaryEmbedding(1, 8, base=10_000.0)(1)
     x, extra = torch.randn(2, 1, 32), torch.randn(2, 1, 32)
-    torch.testing.assert_close(layer(x, cos, sin, extra), layer(x, cos, sin) + layer.output(extra))
+    values = layer.qkv(x)[..., 64:]
+    torch.testing.assert_close(layer(x, cos, sin, extra), layer.output(0.5 * values + 0.5 * extra))
+
+
+def test_key_smear_lets_a_token_be_found_by_its_successor():
+    layer, plain = build(key_smear=True), build()
+    plain.load_state_dict(layer.state_dict(), strict=False)
+    cos, sin = RotaryEmbedding(16, 8, base=10_000.0)(6)
+    x = torch.randn(2, 6, 32)
+    torch.testing.assert_close(layer(x, cos, sin), plain(x, cos, sin))
+    layer.load_state_dict({"key_smear.weight": torch.ones(32)}, strict=False)
+    assert not torch.allclose(layer(x, cos, sin)[:, 1:], plain(x, cos, sin)[:, 1:], atol=1e-4)
+    torch.testing.assert_close(layer(x, cos, sin)[:, 0], plain(x, cos, sin)[:, 0])
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,8 @@
 """The published points of each curve, exactly, and what happens past the end and on nonsense."""
 
+import math
+from functools import partial
+
 import pytest
 
 from lmtrain.errors import ConfigurationError
@@ -60,3 +63,10 @@ def test_fraction_outside_zero_to_one_is_refused_with_the_nearest(fraction: floa
         warmup_cosine(0, 5, warmup_steps=1, final_fraction=fraction)
     with pytest.raises(ConfigurationError, match=rf"schedule\.warmdown_fraction={fraction} .* valid: {nearest}\."):
         trapezoid(0, 5, warmup_steps=1, warmdown_fraction=fraction, final_fraction=0.1)
+
+
+@pytest.mark.parametrize("total_steps", [1, 2, 750])
+def test_a_warmup_as_a_fraction_fits_a_run_of_any_length(total_steps: int) -> None:
+    steps = math.ceil(0.027 * total_steps)
+    curve = partial(trapezoid, warmdown_fraction=0.5, final_fraction=0.0)
+    assert curve(0, total_steps, warmup_fraction=0.027) == curve(0, total_steps, warmup_steps=steps)

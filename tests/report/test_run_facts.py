@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -76,3 +77,8 @@ def test_a_command_keeps_what_it_does_not_replace(folder):
         command(facts, "run.name=", "resume=", "optimizer.lr=1,2", sweep=True) == "python train.py -m optimizer.lr=1,2"
     )
     assert command(facts, "source.paths=[my/notes]").endswith(" 'source.paths=[my/notes]'")
+
+
+def test_what_lies_below_a_replaced_name_goes_with_it(folder):
+    facts = replace(read_run(folder), overrides=("data=shards", "data.folder.path=x", "+data_seed=1"))
+    assert command(facts, "data=") == "python train.py +data_seed=1"

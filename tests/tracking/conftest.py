@@ -24,7 +24,8 @@ def root(tmp_path, empty_store):
 
 
 @pytest.fixture
-def run(root):
+def run(root, monkeypatch):
+    monkeypatch.chdir(root)  # away from this repository, whose own changes would go with the run
     folder = RunFolder(root / "a")
     folder.create()
     folder.start_attempt("optimizer:\n  lr: 0.1\n", ["optimizer.lr=0.1"])

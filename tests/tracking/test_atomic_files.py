@@ -8,13 +8,17 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking import atomic_files
 
 
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
 def test_file_is_replaced_whole_and_nothing_stays_aside(tmp_path):
     path = tmp_path / "a.json"
     atomic_files.write_json(path, {"step": 1})
     atomic_files.write_json(path, {"step": 2})
 
     assert atomic_files.read_json(path) == {"step": 2}
-    assert os.listdir(tmp_path) == ["a.json"]
+    assert names(tmp_path) == ["a.json"]
 
 
 @pytest.mark.parametrize(("number", "fix"), [(errno.ENOSPC, "free some space"), (errno.EROFS, "mounted read-only")])
@@ -31,7 +35,7 @@ def test_failed_write_leaves_the_old_file_and_names_the_fix(tmp_path, monkeypatc
 
     assert caught.value.exit_code == 3
     assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["a.txt"]
+    assert names(tmp_path) == ["a.txt"]
 
 
 def test_private_file_is_readable_by_its_owner_alone(tmp_path):

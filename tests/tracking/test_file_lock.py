@@ -30,7 +30,10 @@ def held(tmp_path):
 
 def test_second_process_is_refused_with_the_holders_note(held):
     path, _ = held
-    with pytest.raises(EnvironmentProblem, match="taken by holder 7!"), file_lock(path, wait_seconds=0.1, refusal="taken by HOLDER!"):
+    with (
+        pytest.raises(EnvironmentProblem, match="taken by holder 7!"),
+        file_lock(path, wait_seconds=0.1, refusal="taken by HOLDER!"),
+    ):
         pass
 
 

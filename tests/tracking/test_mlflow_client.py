@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from lmtrain.errors import ConfigurationError
@@ -6,13 +8,11 @@ from lmtrain.tracking.mlflow_client import Store, artifacts_folder, check_uri, d
 
 def test_default_store_lies_beside_the_runs_whatever_the_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    from pathlib import Path
-
     assert default_uri(Path("runs")) == f"sqlite:///{tmp_path}/runs/mlflow.db"
 
 
 def test_files_lie_beside_the_database_and_a_server_chooses_its_own(tmp_path):
-    assert artifacts_folder(tmp_path, "sqlite:////data/x.db") == type(tmp_path)("/data/mlflow-artifacts")
+    assert artifacts_folder(tmp_path, "sqlite:////data/x.db") == Path("/data/mlflow-artifacts")
     assert Store(tmp_path, "postgresql://h/x", "e").artifacts_uri == (tmp_path / "mlflow-artifacts").as_uri()
     assert Store(tmp_path, "http://h:5000", "e").artifacts_uri is None
 

@@ -1,12 +1,13 @@
 import math
 import os
-from pathlib import Path
 
 import pytest
 
-from lmtrain.tracking import mlflow_sink
+from lmtrain.tracking import atomic_files, mlflow_sink
 from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow_sink import Trainer, follow, read_state
+from lmtrain.tracking.mlflow_tracking import MlflowTracking
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, write_status
 
@@ -17,6 +18,10 @@ def send(run, status=None, **settings):
     status = status or Status("FINISHED", exit_code=0)
     settings = {"tracking_uri": default_uri(run.root), "experiment": "lmtrain", "drain_seconds": 0.0, **settings}
     return follow(run.path, last_status=lambda: status, **settings)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
 
 
 def client_of(run):
@@ -114,19 +119,42 @@ def test_resumed_run_is_running_again(run):
 
 
 def test_origin_of_the_run_goes_with_it(run):
-    plan, dataset = {"horizon": {"steps": 5}}, {"name": "python_stdlib", "fingerprint": "f" * 64, "train_tokens": 10}
-    run.start_attempt("optimizer:\n  lr: 0.1\n", ["optimizer.lr=0.1"], plan=plan, dataset=dataset)
+    atomic_files.write_json(run.path / "plan.json", {"horizon": {"steps": 5}})
+    atomic_files.write_json(run.path / "dataset.json", {"name": "python_stdlib", "fingerprint": "f" * 64})
+    run.start_attempt("optimizer:\n  lr: 0.1\n", ["optimizer.lr=0.1"])
     assert send(run)
 
     client, found = client_of(run), stored(run)
     files = {item.path for item in client.list_artifacts(found.info.run_id, "attempts/2")}
-    expected = {"config.yaml", "overrides.txt", "git.json", "versions.json", "environment.json", "dataset.json"}
+    expected = {"config.yaml", "overrides.txt", "git.json", "versions.json", "environment.json"}
     assert {f"attempts/2/{name}" for name in expected} <= files
-    assert "plan.json" in {item.path for item in client.list_artifacts(found.info.run_id)}
+    assert {"plan.json", "dataset.json"} <= {item.path for item in client.list_artifacts(found.info.run_id)}
+    assert found.inputs is not None
     assert found.inputs.dataset_inputs[0].dataset.name == "python_stdlib"
     assert found.data.tags["lmtrain.data_fingerprint"] == "f" * 64
     assert found.data.tags["mlflow.source.name"] == "optimizer.lr=0.1"
     assert found.info.run_name == "a"
+
+
+def test_file_that_comes_late_or_changes_is_sent_again(run):
+    assert send(run, Status("RUNNING"))
+    run_id = read_state(run.path).run_id
+    sink = mlflow_sink.Sink(run, Store(run.root, default_uri(run.root), "lmtrain"))
+    sink.send()
+    stored_plan = run.root / "mlflow-artifacts" / run_id / "artifacts" / "plan.json"
+    assert not stored_plan.exists()
+    for steps in (5, 6):
+        atomic_files.write_json(run.plan_path, {"steps": steps})
+        sink.send()
+        assert atomic_files.read_json(stored_plan) == {"steps": steps}
+
+
+def test_run_began_when_its_folder_was_made(run):
+    assert send(run, Status("FINISHED", exit_code=0))
+    info = stored(run).info
+    assert info.start_time == int(run.read_identity()["created_at"] * 1000)
+    assert info.end_time is not None
+    assert info.start_time < info.end_time
 
 
 def test_nothing_is_written_outside_the_runs(run, tmp_path, monkeypatch):
@@ -136,33 +164,39 @@ def test_nothing_is_written_outside_the_runs(run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     RunLog(run.path).append(1, 1, {"train/loss": 1.0})
     assert send(run)
-    assert not list(Path("cwd").rglob("*"))
-    assert sorted(os.listdir(tmp_path)) == ["cwd", "home", "runs"]
-    assert os.listdir(tmp_path / "cwd") == os.listdir(tmp_path / "home") == []
-    assert {"a", "mlflow.db", "mlflow-artifacts"} <= set(os.listdir(tmp_path / "runs"))
+    assert names(tmp_path) == ["cwd", "home", "runs"]
+    assert names(tmp_path / "cwd") == names(tmp_path / "home") == []
+    assert {"a", "mlflow.db", "mlflow-artifacts"} <= set(names(tmp_path / "runs"))
 
 
 def test_no_secret_reaches_the_store(run):
-    run.start_attempt("api_key: canary\nuri: http://me:canary@host\n", ["+hf_token=canary"])
+    attempt = run.start_attempt("api_key: canary\nuri: http://me:canary@host\n", ["+hf_token=canary"])
+    atomic_files.write_json(attempt / "job.json", {"api_key": "canary"})
     assert send(run)
-    written = [path for path in run.root.rglob("*") if path.is_file() and path != run.config_path]
+    readable = {run.config_path, attempt / "job.json"}  # what the ranks read
+    written = [path for path in run.root.rglob("*") if path.is_file() and path not in readable]
     assert any(path.name == "mlflow.db" for path in written)
     assert [path for path in written if b"canary" in path.read_bytes()] == []
 
 
 def test_trials_of_a_sweep_hang_under_one_parent(root):
-    from lmtrain.tracking.run_folder import RunFolder
-    from lmtrain.tracking.sweeps import finish_sweep
-
     trials = [RunFolder(root / "lr-sweep" / str(number), root=root) for number in (0, 1)]
     for trial in trials:
         trial.create(sweep="lr-sweep")
         assert send(trial)
     parents = {stored(trial).data.tags["mlflow.parentRunId"] for trial in trials}
-    parent = finish_sweep(root, "lr-sweep")
-    assert parents == {parent}
+    (parent,) = parents
+    assert client_of(trials[0]).get_run(parent).info.status == "RUNNING"
+    MlflowTracking().finish_sweep(root, "lr-sweep", status="FAILED")
     info = client_of(trials[0]).get_run(parent).info
-    assert (info.run_name, info.status) == ("lr-sweep", "FINISHED")
+    assert (info.run_name, info.status) == ("lr-sweep", "FAILED")
+
+
+def test_sweep_on_a_dead_server_ends_with_a_line_and_no_password(root, capsys):
+    MlflowTracking(tracking_uri="http://me:canary@127.0.0.1:9").finish_sweep(root, "lr-sweep")
+    err = capsys.readouterr().err
+    assert "sweep lr-sweep as running" in err
+    assert "canary" not in err
 
 
 def test_dead_server_gives_up_after_the_drain_and_says_why(run):

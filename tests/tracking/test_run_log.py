@@ -66,15 +66,15 @@ def test_truncate_after_keeps_the_steps_up_to_it_and_appends_go_on(tmp_path):
     points = list(read_points(tmp_path / "metrics.jsonl"))
     assert [point.step for point in points] == [1, 2, 3, 4, 5]
     assert points[-1].metrics == {"x": -5.0}
-    assert os.listdir(tmp_path) == ["metrics.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_truncate_after_the_last_step_touches_nothing(tmp_path):
     log = RunLog(tmp_path)
     log.append(3, 30, {"x": 1.0})
-    inode = os.stat(tmp_path / "metrics.jsonl").st_ino
+    inode = (tmp_path / "metrics.jsonl").stat().st_ino
     assert log.truncate_after(3) == 0
-    assert os.stat(tmp_path / "metrics.jsonl").st_ino == inode
+    assert (tmp_path / "metrics.jsonl").stat().st_ino == inode
 
 
 def test_truncate_to_nothing_forgets_the_last_step(tmp_path):
@@ -90,15 +90,16 @@ def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
     log.append(1, 10, {"x": 1.0})
     write = os.write
 
+    parts = iter([10])
+
     def half_then_full(descriptor, content):
-        if len(content) > 10:
-            return write(descriptor, content[:10])
+        for size in parts:
+            return write(descriptor, content[:size])
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", half_then_full)
     with pytest.raises(EnvironmentProblem, match="free some space"):
-        for _ in range(10):
-            log.append(2, 20, {"x": 2.0})
+        log.append(2, 20, {"x": 2.0})
     monkeypatch.undo()
 
     assert log.last_step() == 1

@@ -8,8 +8,17 @@ from lmtrain.tracking.status import Status, read_status, status_name, write_stat
 
 @pytest.mark.parametrize(
     ("code", "name"),
-    [(0, "FINISHED"), (1, "FAILED"), (2, "FAILED"), (4, "FAILED"), (139, "FAILED")]
-    + [(85, "KILLED"), (130, "KILLED"), (137, "KILLED"), (143, "KILLED")],
+    [
+        (0, "FINISHED"),
+        (1, "FAILED"),
+        (2, "FAILED"),
+        (4, "FAILED"),
+        (139, "FAILED"),
+        (85, "KILLED"),
+        (130, "KILLED"),
+        (137, "KILLED"),
+        (143, "KILLED"),
+    ],
 )
 def test_exit_code_names_the_state(code, name):
     assert status_name(code) == name

@@ -81,7 +81,8 @@ class GracefulStop(pl.Callback):
         trainer.should_stop = True
         self._context.events.mark("stop_signal", signal=received, step=trainer.global_step)
         if self._context.is_main_process:
-            _LOG.warning("%s: stopping after step %d.", signal.Signals(received).name, trainer.global_step)
+            name = signal.Signals(received).name
+            _LOG.warning("%s: stopping after step %d; the same command goes on from it.", name, trainer.global_step)
 
     def _restore(self) -> None:
         previous, self._previous = self._previous, {}

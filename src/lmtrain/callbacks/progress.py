@@ -20,7 +20,7 @@ from lmtrain.training.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.steps import is_step_end
 
-REFRESHES_PER_SECOND: Final = 4
+REFRESHES_PER_SECOND: Final = 2
 PANEL_COLUMNS: Final = 92
 LABELS: Final = {
     "first_step": "compiling…",
@@ -70,10 +70,12 @@ class Progress(pl.Callback):
         self._context = context
         self._every_seconds = every_seconds
         self._live: Live | None = None
+        self._activity = "starting…"
         self._step = 0
         self._validation: dict[int, float] = {}
         self._checkpoint_step: int | None = None
         self._told_at = time.monotonic()
+        self._told_step = -1
 
     @override
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -91,7 +93,7 @@ class Progress(pl.Callback):
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._step = trainer.global_step
+        self._step, self._activity = trainer.global_step, "training"
         self._look_for_checkpoint()
 
     @override
@@ -106,13 +108,13 @@ class Progress(pl.Callback):
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self._context.log is not None:
+        if self._context.log is not None and self._told_step != self._step:
             self._tell_state()
-        self._stop()
+        self._stop("done" if self._step >= self._context.plan.horizon.steps else "stopped")
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._stop()
+        self._stop("failed")
 
     @override
     def state_dict(self) -> dict[str, Any]:
@@ -123,12 +125,13 @@ class Progress(pl.Callback):
         self._validation = dict(state_dict["validation"])
 
     def _tell_state(self) -> None:
-        self._told_at = time.monotonic()
+        self._told_at, self._told_step = time.monotonic(), self._step
         self._look_for_checkpoint()
         if self._live is None:
             _tell(line(self._snapshot()))
 
-    def _stop(self) -> None:
+    def _stop(self, activity: str) -> None:
+        self._activity = activity
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -153,7 +156,7 @@ class Progress(pl.Callback):
         }
         return Snapshot(
             name=self._context.folder.name,
-            activity=LABELS.get(paused_for, paused_for) if paused_for else "training",
+            activity=LABELS.get(paused_for, paused_for) if paused_for else self._activity,
             step=self._step,
             num_steps=plan.horizon.steps,
             tokens_per_step=plan.batch.tokens_per_step,

@@ -12,7 +12,7 @@ from lmtrain.training.context import RunContext
 
 
 class RunManifest(pl.Callback):
-    """Write plan.json and dataset.json into the run's folder, and devices.json into that of its newest attempt."""
+    """Write plan.json, dataset.json and tokenizer/ into the run's folder, devices.json into its newest attempt's."""
 
     def __init__(self, *, context: RunContext) -> None:
         super().__init__()
@@ -26,6 +26,7 @@ class RunManifest(pl.Callback):
         attempts = RunFolder(folder).attempts()
         write_json(folder / "plan.json", self._context.plan.to_json())
         write_json(folder / "dataset.json", self._context.dataset.manifest.to_json())
+        self._context.tokenizer.save(folder / "tokenizer")
         write_json((attempts or [folder])[-1] / "devices.json", describe_devices(trainer))
 
 

@@ -12,19 +12,21 @@ from dataclasses import dataclass, field
 from lmtrain.errors import ConfigurationError
 
 ALLOW_TARGET = "--allow-target"
+SWITCHES = frozenset({"-m", "--multirun", "--resolve"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """A command line taken apart: Hydra's share, and the target prefixes that the person allowed."""
+    """A command line taken apart: Hydra's share (`added` of it by us), and the target prefixes that were allowed."""
 
     hydra: list[str]
+    added: list[str] = field(default_factory=list[str])
     allowed_targets: list[str] = field(default_factory=list[str])
 
     @property
     def overrides(self) -> list[str]:
-        """Return the words that are overrides rather than flags."""
-        return [word for word in self.hydra if "=" in word and not word.startswith("-")]
+        """Return the typed words that are overrides rather than flags."""
+        return [word for word in self.hydra if "=" in word and not word.startswith("-") and word not in self.added]
 
 
 def parse_arguments(words: Sequence[str], *, world: tuple[int, int] | None = None) -> Arguments:
@@ -34,11 +36,13 @@ def parse_arguments(words: Sequence[str], *, world: tuple[int, int] | None = Non
         ConfigurationError: `--allow-target` without a prefix, or `trainer.devices` against the launcher's.
     """
     hydra, allowed = _split_allowed(list(words))
+    added: list[str] = []
     if any(key.startswith("budget.") for key in _keys(hydra)) and "budget" not in _keys(hydra):
-        hydra.append("budget=none")
+        added.append("budget=none")
     if world is not None:
-        hydra += _launcher_overrides(hydra, *world)
-    return Arguments(hydra=hydra, allowed_targets=allowed)
+        added += _launcher_overrides(hydra, *world)
+    hydra.sort(key=lambda word: word not in SWITCHES)  # argparse wants them before or after all overrides
+    return Arguments(hydra=[*hydra, *added], added=added, allowed_targets=allowed)
 
 
 def _split_allowed(words: list[str]) -> tuple[list[str], list[str]]:

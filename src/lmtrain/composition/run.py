@@ -107,9 +107,7 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
         return None
     if resume not in ("auto", "must"):
         return _checkpoint_at(Path(resume))
-    facts, passed_over = newest_whole(job.folder / "checkpoints")
-    for line in passed_over:
-        print(f"{line}; passed over", file=sys.stderr)
+    facts = _newest(job.folder)
     if facts is None and resume == "must":
         msg = f"resume=must, but {job.folder} holds no checkpoint; use resume=auto to start at step 0."
         raise ConfigurationError(msg)
@@ -119,10 +117,17 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
 def _checkpoint_at(path: Path) -> CheckpointFacts:
     facts = read_facts(path)
     if facts is None and (path / "checkpoints").is_dir():
-        facts, _ = newest_whole(path / "checkpoints")
+        facts = _newest(path)
     if facts is None:
         msg = f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
         raise ConfigurationError(msg)
+    return facts
+
+
+def _newest(run_folder: Path) -> CheckpointFacts | None:
+    facts, passed_over = newest_whole(run_folder / "checkpoints")
+    for line in passed_over:
+        print(f"{line}; passed over", file=sys.stderr)
     return facts
 
 

@@ -32,7 +32,8 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     outcomes: dict[str, int] = {}
 
     def task(config: dict[str, Any], choices: Choices) -> None:
-        job = make_job(config, choices.overrides, choices.options["model"], arguments, is_trial=choices.is_trial)
+        typed = [word for word in choices.overrides if word not in arguments.added]
+        job = make_job(config, typed, choices.options["model"], arguments, is_trial=choices.is_trial)
         outcomes[job.name] = _outcome(job, outer, is_trial=choices.is_trial)
 
     for_each_config(task, arguments, config_name="train", program=program)

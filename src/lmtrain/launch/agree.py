@@ -10,7 +10,8 @@ def agree_on(hash_text: str, *, what: str = "configuration") -> None:
 
     Without an initialised process group, or with one rank, there is nothing to compare.
 
-    Raises: ConfigurationError naming the different hashes and the ranks that have them.
+    Raises:
+        ConfigurationError: The hashes differ; the message names them and the ranks that have them.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return

@@ -33,7 +33,8 @@ class OuterLauncher:
 def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
     """Return the launcher that started this process as one of its ranks, None when this is an ordinary process.
 
-    Raises: ConfigurationError when a rank variable is not a number.
+    Raises:
+        ConfigurationError: A rank variable is not a number.
     """
     if "TORCHELASTIC_RUN_ID" in environment or {"RANK", "WORLD_SIZE"} <= environment.keys():
         return _torchrun(environment)

@@ -31,7 +31,11 @@ def main() -> int:
         _send_output_to(arguments.log_folder / f"rank{rank}.log")
     code = run_guarded(lambda: call(arguments.entry_point, arguments.config), os.environ.get("TORCHELASTIC_ERROR_FILE"))
     if code != 0:
-        _leave_within(LEAVE_SECONDS, code)
+        _end_within(LEAVE_SECONDS, code)
+    if "torch.distributed" in sys.modules:
+        from lmtrain.launch.process_group import leave  # imports torch: only where the entry point did
+
+        leave()
     return code
 
 
@@ -84,13 +88,13 @@ def _send_output_to(path: Path) -> None:
     os.close(descriptor)
 
 
-def _leave_within(seconds: float, code: int) -> None:
+def _end_within(seconds: float, code: int) -> None:
     # A collective that waits for a dead rank, or a loader worker, can hold up Python's own shutdown for ever.
-    def leave() -> None:
+    def end() -> None:
         time.sleep(seconds)
         os._exit(code)
 
-    threading.Thread(target=leave, daemon=True).start()
+    threading.Thread(target=end, daemon=True).start()
 
 
 def _parser() -> argparse.ArgumentParser:

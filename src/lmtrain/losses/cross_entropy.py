@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -14,9 +15,10 @@ from lmtrain.errors import ConfigurationError
 
 
 class LossTotal(NamedTuple):
-    """Sums over the valid targets, each a scalar on the device: fp32, fp32, int64.
+    """Sums over the valid targets, each a scalar on the device: fp32, float64, int64.
 
-    `objective` is what is differentiated; `nats` is plain cross-entropy, without a gradient, whatever was added.
+    `objective` is what is differentiated; `nats` is plain cross-entropy, without a gradient, whatever was added. It is
+    summed in float64, since an fp32 sum of a large batch is off in the digits that bits per byte are compared by.
     """
 
     objective: Tensor
@@ -44,9 +46,9 @@ class CrossEntropy:
         logits = project(hidden).flatten(0, -2).float()  # [B * T, V]
         flat = targets.flatten()
         valid = flat != self.ignore_index
-        nats = F.cross_entropy(logits, flat, ignore_index=self.ignore_index, reduction="sum")
-        objective = nats
+        per_token = F.cross_entropy(logits, flat, ignore_index=self.ignore_index, reduction="none")  # 0 where ignored
+        objective = per_token.sum()
         if self.z_loss_weight:
             log_z = logits.logsumexp(dim=-1)
-            objective = nats + self.z_loss_weight * log_z.square().masked_fill(~valid, 0.0).sum()
-        return LossTotal(objective=objective, nats=nats.detach(), num_tokens=valid.sum())
+            objective = objective + self.z_loss_weight * log_z.square().masked_fill(~valid, 0.0).sum()
+        return LossTotal(objective, nats=per_token.detach().sum(dtype=torch.float64), num_tokens=valid.sum())

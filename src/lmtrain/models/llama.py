@@ -20,7 +20,7 @@ from lmtrain.models.attention import Attention, sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_positive
 from lmtrain.models.embeddings import InputEmbedding
-from lmtrain.models.feed_forward import Activation, build_feed_forward
+from lmtrain.models.feed_forward import Activation
 from lmtrain.models.llama_block import LlamaBlock
 from lmtrain.models.norms import RMSNorm
 from lmtrain.models.rope import RopeScaling, RotaryEmbedding

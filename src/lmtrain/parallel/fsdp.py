@@ -1,11 +1,12 @@
 """Fully sharded data parallelism (FSDP2): each rank keeps a slice of every tensor and gathers one block at a time.
 
-Built on Lightning's ModelParallelStrategy with three of its behaviours replaced: it reduces gradients on every
-micro-batch, counts nodes for `data_parallel_size="auto"`, and writes sharded checkpoints straight into their final
-folder (2.6.6).
+Built on Lightning's ModelParallelStrategy with four of its behaviours replaced: it reduces gradients on every
+micro-batch, counts nodes for `data_parallel_size="auto"`, writes sharded checkpoints straight into their final
+folder, and lets a full disk end the run or leave a rank waiting (2.6.6).
 """
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -13,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from typing_extensions import override
 
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.strategy import Parallelism
-from lmtrain.storage.hashed_folder import aside_of, commit, require_whole, start_aside
+from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
 
 SHARDED = "sharded"
 
@@ -72,7 +77,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         )
 
     @contextmanager
-    def block_backward_sync(self) -> Iterator[None]:
+    def block_backward_sync(self) -> Generator[None]:
         """Accumulate gradients locally until the last micro-batch of a step."""
         sharded = list(self._sharded_roots())
         for module in sharded:
@@ -83,29 +88,53 @@ class FullyShardedStrategy(ModelParallelStrategy):
             for module in sharded:
                 module.set_requires_gradient_sync(True)
 
+    @override
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Write every rank's shards aside, then commit them under the final name from rank 0."""
+        """Write every rank's shards aside, then commit them under the final name from rank 0.
+
+        Raises:
+            EnvironmentProblem: On every rank, when one of them could not write.
+        """
         del storage_options
         final = Path(self.broadcast(str(filepath)))
         aside = aside_of(final)
         facts = checkpoint.get("lmtrain", {})
-        if self.is_global_zero:
-            start_aside(aside)
-        self.barrier()
-        super().save_checkpoint(checkpoint, aside / SHARDED)
-        self.barrier()
-        if self.is_global_zero:
-            commit(aside, final, facts=facts)
-        self.barrier()
+        write_shards = partial(super().save_checkpoint, checkpoint, aside / SHARDED)
+        problem = (
+            self._problem_of(partial(start_aside, aside), on_rank_0=True)
+            or self._problem_of(write_shards)
+            or self._problem_of(partial(commit, aside, final, facts=facts), on_rank_0=True)
+        )
+        if problem:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise not_written(final, problem)
 
+    @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Read the shards of a checkpoint that matches its manifest."""
+        """Read the shards of a checkpoint that matches its manifest.
+
+        Raises:
+            EnvironmentProblem: On every rank, when it does not.
+        """
         del weights_only
         path = Path(self.broadcast(str(checkpoint_path)))
-        if self.is_global_zero:
-            require_whole(path)
-        self.barrier()
+        if problem := self._problem_of(partial(require_whole, path), on_rank_0=True):
+            raise EnvironmentProblem(problem)
         return super().load_checkpoint(path / SHARDED, weights_only=True)
+
+    def _problem_of(self, action: Callable[[], object], *, on_rank_0: bool = False) -> str | None:
+        """Let each rank act, or the first alone; return one problem on all, so that none waits for one that gave up."""
+        problems: list[str | None] = [None] * self.world_size
+        mine: str | None = None
+        try:
+            if self.is_global_zero or not on_rank_0:
+                action()
+        except CheckpointException as failure:  # torch's own, which is no Exception
+            mine = "; ".join(f"rank {rank}: {cause}" for rank, (cause, _) in failure.failures.items())
+        except (OSError, RuntimeError) as failure:
+            mine = str(failure) or repr(failure)
+        dist.all_gather_object(problems, mine)
+        return next(filter(None, problems), None)
 
     def _sharded_roots(self) -> Iterator[FSDPModule]:
         assert self.lightning_module is not None

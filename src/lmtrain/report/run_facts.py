@@ -89,9 +89,12 @@ def read_run(folder: Path) -> RunFacts:
 
 
 def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
-    """Return the command line that made this run, with some words replaced: NAME=VALUE, or NAME= to leave it out."""
-    keys = {word.partition("=")[0].lstrip("+~") for word in replaced}
-    kept = [word for word in facts.overrides if word.partition("=")[0].lstrip("+~") not in keys]
+    """Return the command line that made this run, with some words replaced: NAME=VALUE, or NAME= to leave it out.
+
+    What lies below a name goes with it.
+    """
+    keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
+    kept = [word for word in facts.overrides if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
     words = ["python", "train.py", *(["-m"] if sweep else []), *kept]
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 

@@ -15,6 +15,7 @@ from typing import Any
 from lmtrain.errors import EnvironmentProblem
 
 MANIFEST = "manifest.json"
+OWN_SHA256 = "sha256"  # of the manifest's other entries, so that a changed fact is seen too
 
 
 def aside_of(final: Path) -> Path:
@@ -35,8 +36,13 @@ def write_atomically(final: Path, *, facts: dict[str, Any], write: Callable[[Pat
         commit(aside, final, facts=facts)
     except (OSError, RuntimeError) as problem:  # torch turns ENOSPC into a RuntimeError
         shutil.rmtree(aside, ignore_errors=True)
-        msg = f"{final} could not be written: {problem}. Free space or make the folder writable; nothing older was lost."
-        raise EnvironmentProblem(msg) from problem
+        raise not_written(final, str(problem)) from problem
+
+
+def not_written(final: Path, problem: str) -> EnvironmentProblem:
+    """Say which folder could not be written, why, and what to do about it."""
+    fix = "Free space or make the folder writable; nothing older was lost."
+    return EnvironmentProblem(f"{final} could not be written: {problem}. {fix}")
 
 
 def start_aside(aside: Path) -> None:
@@ -46,27 +52,39 @@ def start_aside(aside: Path) -> None:
 
 
 def commit(aside: Path, final: Path, *, facts: dict[str, Any]) -> None:
-    """Add the manifest, fsync everything, and rename the folder to its final name, replacing an older one."""
+    """Add the manifest, fsync everything, and rename the folder to its final name; an older one goes only then."""
     files = sorted(path for path in aside.rglob("*") if path.is_file())
     listed = {str(path.relative_to(aside)): [path.stat().st_size, file_sha256(path)] for path in files}
     manifest = aside / MANIFEST
-    manifest.write_text(json.dumps({**facts, "files": listed}, indent=1))
+    content = {**facts, "files": listed}
+    manifest.write_text(json.dumps({**content, OWN_SHA256: _json_sha256(content)}, indent=1))
     for path in [*files, manifest, *{path.parent for path in files}, aside]:
         fsync(path)
-    if final.exists():
-        shutil.rmtree(final)
-    aside.rename(final)
+    _take_name(aside, final)
     fsync(final.parent)
 
 
 def damage(folder: Path) -> str | None:
     """Say what is wrong with a folder's files (missing, truncated, changed bytes), or None when all is well."""
     try:
-        files: dict[str, tuple[int, str]] = json.loads((folder / MANIFEST).read_text())["files"]
+        files: dict[str, tuple[int, str]] = read_manifest(folder)["files"]
     except (OSError, ValueError, KeyError) as problem:
         return f"{MANIFEST} cannot be read ({problem})"
     problems = (_file_damage(folder / name, *expected) for name, expected in files.items())
     return next((problem for problem in problems if problem), None)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return a folder's facts and its list of files.
+
+    Raises:
+        OSError: There is no manifest.
+        ValueError: It is not what was written.
+    """
+    manifest = json.loads((folder / MANIFEST).read_text())
+    if not isinstance(manifest, dict) or manifest.pop(OWN_SHA256, None) != _json_sha256(manifest):
+        raise ValueError("its content does not match its sha256")
+    return manifest
 
 
 def require_whole(folder: Path) -> None:
@@ -93,6 +111,25 @@ def fsync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _take_name(aside: Path, final: Path) -> None:
+    """Rename a folder to its final name; an older one of that name is put back if that fails, and deleted if not."""
+    older = final.with_name(f".{final.name}.older")
+    shutil.rmtree(older, ignore_errors=True)
+    if final.exists():
+        final.rename(older)
+    try:
+        aside.rename(final)
+    except BaseException:
+        if older.exists():
+            older.rename(final)
+        raise
+    shutil.rmtree(older, ignore_errors=True)
+
+
+def _json_sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _file_damage(file: Path, num_bytes: int, sha256: str) -> str | None:

@@ -35,7 +35,8 @@ def sync_folder(folder: Path) -> None:
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Replace the file at path by content; a private file is readable by its owner alone.
 
-    Raises: EnvironmentProblem when the disk is full, read-only or not ours; the old file is then untouched.
+    Raises:
+        EnvironmentProblem: The disk is full, read-only or not ours; the old file is then untouched.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

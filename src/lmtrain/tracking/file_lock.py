@@ -17,7 +17,8 @@ def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str =
 
     A record lock: unlike flock it is not inherited by forked loader workers, which outlive a killed run for a moment.
 
-    Raises: EnvironmentProblem with refusal, HOLDER in it replaced by the holder's note, when it is not free in time.
+    Raises:
+        EnvironmentProblem: It is not free in time; the message is refusal, with the holder's note for HOLDER.
     """
     with path.open("a+") as file:
         deadline = time.monotonic() + wait_seconds

@@ -1,6 +1,7 @@
 """Open an MLflow store so that nothing is written outside its own folder, and eight processes may do so at once."""
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ def artifacts_folder(root: Path, tracking_uri: str) -> Path:
 def check_uri(tracking_uri: str | None) -> None:
     """Refuse what MLflow cannot resume runs in.
 
-    Raises: ConfigurationError.
+    Raises:
+        ConfigurationError: It is of another kind.
     """
     if tracking_uri is not None and not tracking_uri.startswith(SCHEMES):
         raise ConfigurationError(
@@ -72,7 +74,7 @@ def check_uri(tracking_uri: str | None) -> None:
 def open_client(store: Store) -> "MlflowClient":
     """Connect to a store, creating its tables where there are none; one process at a time does.
 
-    Raises: what MLflow and its database driver raise.
+    Whatever MLflow and its database driver raise is raised.
     """
     os.environ.update(ENVIRONMENT)
     from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
@@ -99,12 +101,15 @@ def experiment_id(client: "MlflowClient", store: Store) -> str:
         return found.experiment_id
 
 
-def find_or_create(client: "MlflowClient", store: Store, tags: Mapping[str, str], *, name: str) -> str:
+def find_or_create(
+    client: "MlflowClient", store: Store, tags: Mapping[str, str], *, name: str, started_at: float | None = None
+) -> str:
     """Return the id of the run that carries the first of tags; it is created with all of them where there is none."""
+    start = int((time.time() if started_at is None else started_at) * 1000)
     experiment = experiment_id(client, store)
     key, value = next(iter(tags.items()))
     with store_lock(store):
         found = client.search_runs([experiment], f"tags.`{key}` = '{value}'", max_results=1)
         if found:
             return found[0].info.run_id
-        return client.create_run(experiment, tags=dict(tags), run_name=name).info.run_id
+        return client.create_run(experiment, start_time=start, tags=dict(tags), run_name=name).info.run_id

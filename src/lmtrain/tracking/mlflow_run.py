@@ -30,6 +30,19 @@ RUN_TAG = "lmtrain.run"
 SWEEP_TAG = "lmtrain.sweep"
 PARENT_TAG = "mlflow.parentRunId"
 
+# Named one by one: what else lies in the folders may hold secrets.
+OF_RUN = ("plan.json", "dataset.json", "report.html", "report.md")
+OF_ATTEMPT = (
+    "config.yaml",
+    "overrides.txt",
+    "git.json",
+    "git.diff",
+    "versions.json",
+    "environment.json",
+    "devices.json",
+)
+DATASET_FACTS = ("name", "source", "fingerprint", "tokenizer_fingerprint", "vocab_size")
+
 T = TypeVar("T")
 
 
@@ -43,11 +56,12 @@ class MlflowRun:
         tags = {RUN_TAG: str(identity["run"]), "lmtrain.folder": str(folder.path), "mlflow.source.type": "LOCAL"}
         if identity.get("sweep"):
             tags[PARENT_TAG] = open_sweep(client, store, str(identity["sweep"]))
-        self.run_id = find_or_create(client, store, tags, name=folder.name)
+        self.run_id = find_or_create(client, store, tags, name=folder.name, started_at=_started_at(identity))
         found = client.get_run(self.run_id)
         self._params = {str(key): str(value) for key, value in found.data.params.items()}
         self._highest = {str(metric.key): int(metric.step) for metric in found.to_proto().data.metrics}
         self._num_attempts_sent = 0
+        self._sent_files: dict[Path, int] = {}
 
     def mark_running(self) -> None:
         """Say that the run goes on, also when it had ended before."""
@@ -64,13 +78,12 @@ class MlflowRun:
         self._tag(odd)
 
     def send_attempts(self) -> None:
-        """Send what is known about each attempt that was not sent yet: parameters, files, origin, data set."""
+        """Send the parameters and the origin of each attempt that was not sent yet, and the files that are new."""
         for folder in self._folder.attempts()[self._num_attempts_sent :]:
             self._send_params(folder)
             self._tag(_origin_tags(folder))
-            self._send_dataset(folder)
-            self._send_files(folder)
             self._num_attempts_sent += 1
+        self._send_files()
 
     def end(self, status: Status) -> None:
         """Give the run its last state."""
@@ -88,22 +101,25 @@ class MlflowRun:
         # MLflow refuses to change a parameter.
         self._tag({f"resume.{folder.name}.{key}": value for key, value in flat.items() if self._params[key] != value})
 
-    def _send_dataset(self, folder: Path) -> None:
-        facts = atomic_files.read_json(folder / "dataset.json")
-        if not facts:
-            return
-        name, fingerprint = str(facts.get("name", "data")), str(facts.get("fingerprint", ""))
-        text = json.dumps(facts)
-        dataset = Dataset(name, fingerprint[:36], source_type="lmtrain", source=text, profile=text)
+    def _send_files(self) -> None:
+        attempts = [
+            (folder / name, f"attempts/{folder.name}") for folder in self._folder.attempts() for name in OF_ATTEMPT
+        ]
+        for path, place in [*((self._folder.path / name, None) for name in OF_RUN), *attempts]:
+            changed_at = path.stat().st_mtime_ns if path.exists() and path.stat().st_size > 0 else None
+            if changed_at is not None and self._sent_files.get(path) != changed_at:
+                if path.name == "dataset.json":
+                    self._send_dataset(path)
+                self._client.log_artifact(self.run_id, str(path), place)
+                self._sent_files[path] = changed_at
+
+    def _send_dataset(self, path: Path) -> None:
+        facts = atomic_files.read_json(path)
+        told = json.dumps({key: facts.get(key) for key in DATASET_FACTS})
+        fingerprint = str(facts.get("fingerprint", ""))
+        dataset = Dataset(str(facts.get("name", "data")), fingerprint[:36], "lmtrain", source=told, profile=told)
         self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset)])
         self._tag({"lmtrain.data_fingerprint": fingerprint})
-
-    def _send_files(self, folder: Path) -> None:
-        for path in sorted(folder.iterdir()):
-            if path.suffix in {".yaml", ".txt", ".json", ".diff"} and path.stat().st_size > 0:
-                self._client.log_artifact(self.run_id, str(path), f"attempts/{folder.name}")
-        if self._folder.plan_path.exists():
-            self._client.log_artifact(self.run_id, str(self._folder.plan_path))
 
     def _tag(self, tags: dict[str, str]) -> None:
         rows = [RunTag(tracking_key(key), value[:MAXIMUM_VALUE_CHARACTERS]) for key, value in tags.items()]
@@ -139,6 +155,11 @@ def _origin_tags(folder: Path) -> dict[str, str]:
         "mlflow.source.name": " ".join(_read(folder / "overrides.txt").split("\n")).strip() or "train.py",
     }
     return {key: str(value) for key, value in tags.items() if value is not None}
+
+
+def _started_at(identity: dict[str, object]) -> float:
+    created_at = identity.get("created_at")
+    return created_at if isinstance(created_at, float) else time.time()
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

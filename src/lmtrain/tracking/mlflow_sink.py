@@ -103,6 +103,7 @@ class Sink:
     def _connected(self) -> "MlflowRun":
         if self._run is None:
             client = open_client(self._store)
+            self._remember(replace(self.state, phase="sending"))  # from here on a slow answer is the server's doing
             from lmtrain.tracking.mlflow_run import MlflowRun  # imports MLflow, after open_client has set it up
 
             run = MlflowRun(client, self._store, self._folder)

@@ -14,7 +14,7 @@ from lmtrain.tracking.mlflow_client import check_uri, default_uri
 from lmtrain.tracking.mlflow_sink import read_state, write_state
 from lmtrain.tracking.redaction import redact_addresses
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, Tracked, write_status
+from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
 
 STARTING_SECONDS = 45.0  # importing MLflow takes 3 to 8 seconds, and creating the tables of a new store as long again
 POLL_SECONDS = 0.05
@@ -41,6 +41,15 @@ class MlflowTracking:
         write_state(run_folder.path, replace(read_state(run_folder.path), phase="starting", error=None))
         settings = {"tracking_uri": uri, "experiment": self.experiment, "drain_seconds": self.drain_seconds}
         return MlflowHandle(run_folder, _start_sink(run_folder, settings), drain_seconds=self.drain_seconds)
+
+    def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
+        """Give the run that a sweep's trials hang under its last state; a dead server costs a line on stderr."""
+        from lmtrain.tracking.sweeps import finish_sweep  # imports MLflow, which takes seconds
+
+        try:
+            finish_sweep(root, sweep, tracking_uri=self.tracking_uri, experiment=self.experiment, status=status)
+        except Exception as error:  # noqa: BLE001  whatever MLflow and its drivers raise; the trials are stored anyway
+            sys.stderr.write(f"MLflow still shows the sweep {sweep} as running: {redact_addresses(str(error))}\n")
 
 
 class MlflowHandle:

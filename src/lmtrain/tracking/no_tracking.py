@@ -1,7 +1,9 @@
 """Track a run by its own folder alone: metrics.jsonl and status.json, no tracking server."""
 
+from pathlib import Path
+
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, Tracked, write_status
+from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
 
 
 class NoTracking:
@@ -11,6 +13,10 @@ class NoTracking:
         """Say that the run goes on."""
         write_status(run_folder.path, Status("RUNNING"))
         return FolderHandle(run_folder)
+
+    def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
+        """Do nothing: nobody was told of the sweep."""
+        del root, sweep, status
 
 
 class FolderHandle:

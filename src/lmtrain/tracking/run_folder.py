@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -46,18 +47,20 @@ class RunFolder:
     def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
         """Make the folder and give the run its identity, once; sweep names the sweep that it is a trial of.
 
-        Raises: EnvironmentProblem when the folder cannot be written or fewer than free_bytes are free.
+        Raises:
+            EnvironmentProblem: The folder cannot be written, or fewer than free_bytes are free.
         """
         try:
             self.checkpoints_path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise atomic_files.storage_problem(self.path, error) from error
         check_free_space(self.path, free_bytes)
-        identity = {"run": uuid.uuid4().hex, **self.read_identity(), "name": self.name, "root": str(self.root)}
+        new = {"run": uuid.uuid4().hex, "created_at": time.time()}
+        identity = {**new, **self.read_identity(), "name": self.name, "root": str(self.root)}
         atomic_files.write_json(self.identity_path, identity if sweep is None else identity | {"sweep": sweep})
 
     def read_identity(self) -> dict[str, object]:
-        """Return run.json, empty before create: run (the unique id that MLflow knows it by), name, root, sweep."""
+        """Return run.json, empty before create: run (its id to MLflow), created_at, name, root, sweep, ..."""
         return atomic_files.read_json(self.identity_path)
 
     def note(self, facts: Mapping[str, object]) -> None:
@@ -68,7 +71,8 @@ class RunFolder:
     def lock(self, *, wait_seconds: float = 3.0) -> Generator[None]:
         """Hold the run for this process alone; waits a little, because a killed run needs a moment to be gone.
 
-        Raises: EnvironmentProblem naming the process that has it.
+        Raises:
+            EnvironmentProblem: Another process, which the message names, has it.
         """
         refusal = (
             f"run.name={self.name} is already being trained by process HOLDER; "
@@ -83,18 +87,11 @@ class RunFolder:
         folders = (self.path / "attempts").glob("[0-9]*")
         return sorted((folder for folder in folders if folder.name.isdigit()), key=lambda folder: int(folder.name))
 
-    def start_attempt(
-        self,
-        config_text: str,
-        overrides: Sequence[str],
-        *,
-        plan: Mapping[str, object] | None = None,
-        dataset: Mapping[str, object] | None = None,
-    ) -> Path:
+    def start_attempt(self, config_text: str, overrides: Sequence[str]) -> Path:
         """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
 
         The config.yaml beside it holds config_text itself, for the ranks and for its owner's eyes alone; the attempt's
-        copies, which go to the tracking server, hold no secret. dataset tells at least a name and a fingerprint.
+        copies, which go to the tracking server, hold no secret.
         """
         atomic_files.write_text(self.config_path, config_text, private=True)
         attempts = self.attempts()
@@ -107,17 +104,14 @@ class RunFolder:
         atomic_files.write_text(folder / "git.diff", git.diff)
         atomic_files.write_json(folder / "versions.json", describe_versions())
         atomic_files.write_json(folder / "environment.json", describe_environment())
-        if plan is not None:
-            atomic_files.write_json(self.plan_path, plan)
-        if dataset is not None:
-            atomic_files.write_json(folder / "dataset.json", dataset)
         return folder
 
 
 def run_path(root: Path, name: str) -> Path:
     """Return the folder of the run called name.
 
-    Raises: ConfigurationError when the name would leave root or is not a plain path of letters, digits, "._=,-".
+    Raises:
+        ConfigurationError: The name would leave root, or holds other characters than letters, digits and ._=,+-.
     """
     parts = name.split("/")
     plain = all(part and part[0] not in ".-" and all(c.isalnum() or c in "._=,+-" for c in part) for part in parts)
@@ -133,7 +127,8 @@ def run_path(root: Path, name: str) -> Path:
 def check_free_space(folder: Path, free_bytes: int) -> None:
     """Refuse a disk with fewer than free_bytes free.
 
-    Raises: EnvironmentProblem.
+    Raises:
+        EnvironmentProblem: There is less room.
     """
     free = shutil.disk_usage(folder).free
     if free < free_bytes:

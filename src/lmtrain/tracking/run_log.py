@@ -54,7 +54,8 @@ class RunLog:
     def append(self, step: int, tokens: int, metrics: Mapping[str, float], *, time: float | None = None) -> None:
         """Add one point; time None means now.
 
-        Raises: EnvironmentProblem when the disk is full; no half line stays behind.
+        Raises:
+            EnvironmentProblem: The disk is full; no half line stays behind.
         """
         point = Point(clock.time() if time is None else time, step, tokens, dict(metrics))
         whole = os.fstat(self._descriptor).st_size
@@ -89,7 +90,8 @@ class RunLog:
 def read_points(path: Path) -> Iterator[Point]:
     """Yield the points of a metrics.jsonl in order, without a torn last line.
 
-    Raises: DataError when a line before the last is not a point.
+    Raises:
+        DataError: A line before the last is not a point.
     """
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
@@ -104,7 +106,8 @@ def read_points(path: Path) -> Iterator[Point]:
 def parse_point(line: bytes) -> Point:
     """Read one line of a run log.
 
-    Raises: ValueError, KeyError or TypeError when it is not one.
+    Raises:
+        ValueError, KeyError or TypeError: It is not one.
     """
     row = json.loads(line)
     metrics = {str(key): float(value) for key, value in row["metrics"].items()}

@@ -22,8 +22,9 @@ def sync(
 ) -> Tracked:
     """Replay a run into MLflow; what is already there is not sent again. None means where the run was tracked before.
 
-    Raises: ConfigurationError when run_folder is no run, or where it was tracked is not known; EnvironmentProblem when
-    the server still does not answer after about so many seconds.
+    Raises:
+        ConfigurationError: run_folder is no run, or the password of its server was not kept.
+        EnvironmentProblem: The server still does not answer after about so many seconds.
     """
     folder = RunFolder(run_folder)
     identity = folder.read_identity()

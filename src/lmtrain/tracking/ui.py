@@ -14,7 +14,9 @@ PORTS_TRIED = 100
 def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
     """Return the command that serves the store of a folder of runs.
 
-    Raises: EnvironmentProblem when there is no store yet; ConfigurationError when the port is taken.
+    Raises:
+        EnvironmentProblem: There is no store yet.
+        ConfigurationError: The port is taken.
     """
     uri = default_uri(root)
     if not Path(uri.removeprefix("sqlite:///")).exists():
@@ -39,7 +41,9 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
 def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Become the server of a folder of runs; does not return. Anyone who reaches host and port may change the runs.
 
-    Raises: as ui_command.
+    Raises:
+        EnvironmentProblem: There is no store yet.
+        ConfigurationError: The port is taken.
     """
     command = ui_command(root, host=host, port=port)
     sys.stdout.write(f"The runs in {root} are at http://{host}:{port} (end with Ctrl-C)\n")

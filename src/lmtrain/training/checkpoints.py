@@ -49,9 +49,9 @@ def newest_whole(folder: Path) -> tuple[CheckpointFacts | None, list[str]]:
     """
     passed_over: list[str] = []
     for path in sorted(folder.glob("step_*"), reverse=True):
-        problem = damage(path)
         facts = read_facts(path)
-        if problem is None and facts is not None:
+        problem = damage(path) or (None if facts else f"{MANIFEST} does not tell step, tokens and identity")
+        if problem is None:
             return facts, passed_over
         passed_over.append(f"{path.name} is damaged: {problem}")
     if passed_over:

@@ -1,0 +1,82 @@
+# Everything is set up, cached and run inside this folder. `make` alone lists what there is.
+# Works with the make 3.81 that macOS ships, so no .ONESHELL.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.set-up
+CACHE := $(CURDIR)/.cache
+$(shell mkdir -p '$(CACHE)/tmp')
+
+# Sockets live in TMPDIR and their paths end at 108 bytes, so a long project path keeps the system's.
+ifeq ($(shell [ "$$(printf %s '$(CACHE)/tmp' | wc -c)" -le 70 ] && echo short),short)
+export TMPDIR := $(CACHE)/tmp
+endif
+export CUDA_CACHE_PATH := $(CACHE)/cuda
+export HF_HOME := $(CACHE)/huggingface
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
+export MPLCONFIGDIR := $(CACHE)/matplotlib
+export PIP_CACHE_DIR := $(CACHE)/pip
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PRE_COMMIT_HOME := $(CACHE)/pre-commit
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PYTHONPYCACHEPREFIX := $(CACHE)/pycache
+export TORCHINDUCTOR_CACHE_DIR := $(CACHE)/inductor
+export TRITON_CACHE_DIR := $(CACHE)/triton
+export UV_CACHE_DIR := $(CACHE)/uv
+export UV_PYTHON_DOWNLOADS := never
+export UV_PYTHON_INSTALL_DIR := $(CACHE)/python
+export XDG_CACHE_HOME := $(CACHE)
+
+# The newest supported Python that really starts.
+PYTHON = $(or $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
+	"$$name" -c 'import sys; assert (3, 11) <= sys.version_info < (3, 14); print(sys.executable)' \
+	2>/dev/null && break; done),$(error lmtrain needs Python 3.11, 3.12 or 3.13 on the PATH, and none of these starts))
+# uv from the PATH, or else the one that the lock file names.
+UV := $(if $(shell uv --version 2>/dev/null),uv,.uv/bin/uv)
+
+.PHONY: help setup train test test-fast checks lock clean
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+
+setup: $(STAMP) ## make .venv from the hashed lock file
+
+train: $(STAMP) ## train on this machine's own Python library (ARGS='budget.tokens=20M')
+	@$(BIN)/python train.py $(ARGS)
+
+test: $(STAMP) ## run all tests (ARGS='-k budget')
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+test-fast: $(STAMP) ## run the tests that take about a second each
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS) \
+		-m 'not slow and not distributed and not faults and not browser and not gpu'
+
+checks: $(STAMP) ## check format, style, spelling, types and architecture
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/codespell
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/lint-imports --cache-dir .cache/import_linter
+	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_lock.py tests/test_makefile.py
+
+lock: $(filter .uv/%,$(UV)) ## resolve pyproject.toml anew into requirements.lock
+	@env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --quiet --upgrade --universal --extra dev \
+		--python-version 3.11 --generate-hashes --custom-compile-command 'make lock' --output-file requirements.lock
+
+clean: ## remove the environment, the caches and built packages; runs/ and data/ stay
+	@rm -rf .venv .uv .cache dist
+
+$(STAMP): pyproject.toml requirements.lock $(filter .uv/%,$(UV))
+	@$(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .venv
+	@$(UV) pip install --python .venv --require-hashes --build-constraints requirements.lock -r requirements.lock
+	@$(UV) pip install --python .venv --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Fetched with pip, which checks the hashes that the lock file has for it.
+.uv/bin/uv: requirements.lock
+	@'$(PYTHON)' -m venv --clear .uv || { echo 'Install the venv package of this Python, or uv.' >&2; exit 3; }
+	@sed -n '/^uv==/,/^[^ ]/{/^uv==/p;/^    --hash/p;}' requirements.lock >.uv/requirements.lock
+	@.uv/bin/python -m pip install --quiet --require-hashes --no-deps -r .uv/requirements.lock
+	@touch $@

@@ -1,0 +1,86 @@
+"""`lmtrain generate RUN`: continue a text with the newest whole checkpoint of a run, on this machine."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from lmtrain.accounting.batches import plan_batches
+from lmtrain.composition.job import Job, load_job
+from lmtrain.errors import ConfigurationError
+
+
+def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
+    """Print a prompt and what the run's model continues it with."""
+    arguments = _parser(program).parse_args(words)
+    text = arguments.prompt if arguments.prompt != "-" else sys.stdin.read()
+    continued = continue_text(
+        arguments.run,
+        prompt=text,
+        num_new_tokens=arguments.num_new_tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        seed=arguments.seed,
+    )
+    print(json.dumps({"prompt": text, "text": continued}) if arguments.json else text + continued)
+    return 0
+
+
+def continue_text(
+    run: Path, *, prompt: str, num_new_tokens: int, temperature: float, top_k: int | None, seed: int
+) -> str:
+    """Return the text that follows `prompt`; an empty prompt begins a new document.
+
+    Raises:
+        ConfigurationError: `run` is not the folder of a run with a checkpoint.
+    """
+    job = _job_of(run)
+    import torch
+
+    from lmtrain.composition.build import build_model
+    from lmtrain.composition.check import check_node
+    from lmtrain.composition.instantiate import instantiate
+    from lmtrain.inference.generate import generate as generate_tokens
+    from lmtrain.tokenizers.loading import load_tokenizer
+    from lmtrain.training.checkpoints import newest_whole
+    from lmtrain.training.module import materialize
+    from lmtrain.training.weights import load_weights
+
+    checkpoint, _ = newest_whole(run / "checkpoints")
+    if checkpoint is None:
+        msg = f"{run} has no checkpoint yet; train it first, or name another run."
+        raise ConfigurationError(msg)
+    batch = plan_batches(instantiate(check_node(job.config["batch"], key="batch"), key="batch"))
+    tokenizer = load_tokenizer(run / "tokenizer")
+    model = materialize(build_model(job.config, tokenizer=tokenizer, batch=batch), device=torch.device("cpu"), seed=0)
+    load_weights(model, checkpoint.path)
+    ids = tokenizer.encode(prompt) or [tokenizer.end_of_text_id]
+    tokens = generate_tokens(
+        model,
+        torch.tensor([ids]),
+        num_new_tokens=num_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    return tokenizer.decode(tokens[0, len(ids) :].tolist())
+
+
+def _job_of(run: Path) -> Job:
+    attempts = sorted((run / "attempts").glob("*/job.json"), key=lambda path: int(path.parent.name))
+    if not attempts:
+        msg = f"{run} is not the folder of a run: it has no attempts; nearest valid: runs/NAME."
+        raise ConfigurationError(msg)
+    return load_job(attempts[-1])
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="Continue a text with a run's newest checkpoint.")
+    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
+    parser.add_argument("--prompt", default="", help="text to continue; - reads it from standard input")
+    parser.add_argument("--num-new-tokens", type=int, default=200, help="tokens to write (200)")
+    parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the likeliest token (0.8)")
+    parser.add_argument("--top-k", type=int, default=50, help="sample among so many likeliest tokens (50)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sampling (0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser

@@ -1,0 +1,73 @@
+"""What every test starts from: one thread, no hub, no leftovers of another launch."""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(__file__).parents[1] / ".cache"
+
+# Set before torch, numpy or a tokenizer is imported; a person's own values win.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+# As in the Makefile, for those who call pytest themselves: nothing is written outside the project.
+os.environ.setdefault("HF_HOME", str(CACHE / "huggingface"))
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(CACHE / "hypothesis"))
+os.environ.setdefault("MPLCONFIGDIR", str(CACHE / "matplotlib"))
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE / "inductor"))
+
+# What launchers set for a rank: a test that inherits or leaves one of these would train as part of another job.
+RANK_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "GROUP_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+)
+for _name in RANK_VARIABLES:
+    os.environ.pop(_name, None)
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine has no device or browser for, with the reason."""
+    marked = {marker.name for item in items for marker in item.iter_markers()}
+    missing = {
+        "gpu": "no CUDA device" if "gpu" in marked and not _has_cuda() else "",
+        "browser": "no Chromium on the PATH" if not any(map(shutil.which, BROWSERS)) else "",
+    }
+    for item in items:
+        for name, reason in missing.items():
+            if reason and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def _environment_is_left_as_found() -> Iterator[None]:
+    """Fail the test that leaves a rank's variables behind, rather than the next one."""
+    yield
+    leaked = [name for name in RANK_VARIABLES if os.environ.pop(name, None) is not None]
+    assert not leaked, f"left behind in the environment: {', '.join(leaked)}"
+
+
+def _has_cuda() -> bool:
+    if importlib.util.find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()

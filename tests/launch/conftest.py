@@ -1,0 +1,97 @@
+"""Functions for ranks to call, importable by name in the processes that launch starts."""
+
+import os
+
+import pytest
+
+RANKS = '''
+import os, signal, subprocess, sys, time
+from pathlib import Path
+from lmtrain.errors import ConfigurationError, DataError
+
+RANK = int(os.environ.get("RANK", "-1"))
+
+def note(config, text):
+    (config.parent / f"note{RANK}").write_text(str(text))
+
+def wait(config):
+    note(config, os.getpid())
+    time.sleep(120)
+
+def succeed(config):
+    note(config, " ".join(f"{k}={os.environ.get(k)}" for k in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "NODE_RANK")))
+    print(f"hello from rank {RANK}: {config.read_text()} terminal={sys.stdout.isatty()}", flush=True)
+
+def hash_all(config):
+    import torch.distributed as dist
+    from lmtrain.launch.agree import agree_on
+    dist.init_process_group("gloo")
+    agree_on("abc")
+    agree_on("abc" if config.read_text() == "same" else f"hash{RANK}")
+
+def decide(config):
+    from lmtrain.launch.detect import outer_launcher
+    from lmtrain.launch.process_group import broadcast_outcome, join
+    join(outer_launcher(os.environ), timeout_seconds=60)
+    note(config, broadcast_outcome(lambda: f"decided by {RANK}"))
+    broadcast_outcome(lambda: refused_on_all(config))
+
+def raise_on_1(config):
+    wait(config) if RANK == 0 else 1 / 0
+
+def data_error_on_1(config):
+    if RANK == 1:
+        raise DataError("data.source=x has no files; nearest valid: y.")
+    wait(config)
+
+def refused_on_all(config):
+    raise ConfigurationError("seed=x is not a number; nearest valid: 1.")
+
+def exit_4_on_1(config):
+    return wait(config) if RANK == 0 else 4
+
+def killed_on_1(config):
+    wait(config) if RANK == 0 else os.kill(os.getpid(), signal.SIGKILL)
+
+def fail_once(config):
+    with (config.parent / f"starts{RANK}").open("a") as file:
+        file.write("x")
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and RANK == 1:
+        raise ValueError("once")
+
+def refuse_and_count(config):
+    with (config.parent / f"starts{RANK}").open("a") as file:
+        file.write("x")
+    raise ConfigurationError("no")
+
+def save_when_told(config):
+    """A rank with a child in its process group, as a data loader worker is; it saves for a while, then leaves."""
+    told = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, lambda n, f: told.append(n))
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    note(config, os.getpid())
+    while not told:
+        time.sleep(0.02)
+    time.sleep(0.2 + 1.0 * RANK)
+    alive = child.poll() is None
+    child.kill()
+    note(config, f"saved, child alive: {alive}")
+    return {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 85}[told[0]]
+
+def ignore_signals(config):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    wait(config)
+'''
+
+
+@pytest.fixture
+def run_folder(tmp_path, monkeypatch):
+    (tmp_path / "rank_functions.py").write_text(RANKS)
+    inherited = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), inherited])))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    folder = tmp_path / "run"
+    (folder / "attempts" / "1").mkdir(parents=True)
+    (folder / "config.yaml").write_text("same")
+    return folder

@@ -1,0 +1,67 @@
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.launch.detect import OuterLauncher, outer_launcher, without_rank_variables
+
+TORCHRUN = {
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "8",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "h",
+    "MASTER_PORT": "1",
+    "TORCHELASTIC_RUN_ID": "x",
+    "GROUP_RANK": "1",
+}
+SRUN = {
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NTASKS": "8",
+    "SLURM_NNODES": "2",
+    "SLURM_STEP_ID": "0",
+    "SLURM_JOB_NAME": "train",
+}
+
+
+def test_ordinary_process_has_no_outer_launcher():
+    assert outer_launcher({"PATH": "/bin", "HOME": "/root"}) is None
+
+
+def test_torchrun_is_recognised():
+    assert outer_launcher(TORCHRUN) == OuterLauncher("torchrun", 5, 1, 8, 4)
+
+
+def test_training_operator_that_sets_the_torch_variables_alone_is_recognised():
+    assert outer_launcher({"RANK": "1", "WORLD_SIZE": "2"}) == OuterLauncher("torchrun", 1, 0, 2, 2)
+
+
+def test_slurm_tasks_started_by_srun_are_recognised():
+    assert outer_launcher(SRUN) == OuterLauncher("slurm", 5, 1, 8, 4)
+
+
+@pytest.mark.parametrize("change", [{"SLURM_JOB_NAME": "bash"}, {"SLURM_NTASKS": "1"}, {"SLURM_STEP_ID": None}])
+def test_one_process_in_a_slurm_job_starts_its_own_ranks(change):
+    merged = {**SRUN, **change}
+    assert outer_launcher({name: value for name, value in merged.items() if value is not None}) is None
+
+
+def test_torchrun_inside_slurm_is_torchrun():
+    found = outer_launcher({**SRUN, **TORCHRUN})
+    assert found is not None
+    assert found.kind == "torchrun"
+
+
+def test_mpi_is_recognised():
+    environment = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    assert outer_launcher({**environment, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}) == OuterLauncher("mpi", 3, 1, 4, 2)
+
+
+def test_variable_that_is_no_number_is_refused_by_name():
+    with pytest.raises(ConfigurationError, match="WORLD_SIZE='many'"):
+        outer_launcher({"RANK": "0", "WORLD_SIZE": "many"})
+
+
+def test_environment_without_rank_variables_is_an_ordinary_one():
+    cleaned = without_rank_variables({**TORCHRUN, "PATH": "/bin", "TORCHELASTIC_RESTART_COUNT": "1"})
+    assert cleaned == {"PATH": "/bin"}
+    assert outer_launcher(cleaned) is None

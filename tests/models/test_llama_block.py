@@ -1,0 +1,44 @@
+import torch
+
+from lmtrain.models.attention import sdpa
+from lmtrain.models.llama_block import LlamaBlock
+from lmtrain.models.rope import RotaryEmbedding
+
+
+def build(**options):
+    block = LlamaBlock(**({"width": 16, "num_heads": 2, "feed_forward_width": 24, "attention": sdpa} | options))
+    block.initialize_weights(torch.Generator().manual_seed(0), std=0.5, output_std=0.1)
+    return block
+
+
+def run(block, x, embedded):
+    return block(x, embedded, *RotaryEmbedding(8, 8, base=10_000.0)(x.shape[1]))
+
+
+def test_block_of_zero_outputs_is_the_identity():
+    block = build()
+    block.initialize_weights(torch.Generator().manual_seed(0), std=0.5, output_std=0.0)
+    x = torch.randn(2, 5, 16)
+    assert torch.equal(run(block, x, x), x)
+
+
+def test_embedding_skip_brings_the_first_value_back():
+    block = build(embedding_skip=True)
+    x, embedded = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
+    assert torch.equal(run(block, x, embedded), run(build(), x, embedded))
+    block.load_state_dict(
+        {"embedding_skip.first": torch.zeros(1), "embedding_skip.second": torch.ones(1)}, strict=False
+    )
+    torch.testing.assert_close(run(block, x, embedded), run(build(), embedded, embedded))
+
+
+def test_matrices_start_with_their_own_spreads():
+    block = build(width=128, feed_forward_width=256)
+    weights = block.state_dict()
+    for name, std in (
+        ("self_attention.qkv", 0.5),
+        ("feed_forward.gate_up", 0.5),
+        ("self_attention.output", 0.1),
+        ("feed_forward.down", 0.1),
+    ):
+        assert abs(weights[f"{name}.weight"].std().item() / std - 1) < 0.02

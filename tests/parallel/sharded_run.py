@@ -1,0 +1,171 @@
+"""One of two ranks that train a sharded model, started by test_fsdp.py: what happened goes to rank<r>.json."""
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import torch.distributed as dist
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import join
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.llama import Llama
+from lmtrain.parallel.fsdp import fsdp
+from lmtrain.training.checkpoint_io import FACTS
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.trainer import make_trainer
+
+NUM_LAYERS = 2
+MICRO_STEPS = 2
+BYTES_BEFORE_THE_FAULT = 1000
+BATCH = Batch(context_tokens=16, tokens_per_step=16 * 4 * MICRO_STEPS, micro_batch_sequences=2)
+
+
+class AtSteps(pl.Callback):
+    """Acts at the end of some steps, notes how many gradients there are after each backward pass, and ends the run."""
+
+    def __init__(self, actions: dict[int, Callable[[pl.Trainer], object]], *, last_step: int) -> None:
+        self.actions, self.last_step = actions, last_step
+        self.has_gradients: list[bool] = []
+
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.has_gradients.append(any(parameter.grad is not None for parameter in pl_module.parameters()))
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+        micro_step_ends_step = args[-1] % MICRO_STEPS == MICRO_STEPS - 1
+        if micro_step_ends_step and trainer.global_step in self.actions:
+            self.actions[trainer.global_step](trainer)
+        trainer.should_stop = trainer.global_step >= self.last_step
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        checkpoint[FACTS] = {"step": trainer.global_step, "tokens": 0, "identity": {}}
+
+
+def fit(folder: Path, data: Path, callback: AtSteps, *, checkpoint: Path | None = None) -> CausalLMModule:
+    """Train a tiny Llama, sharded over the ranks of this job, with two micro-steps a step."""
+    num_ranks = dist.get_world_size()
+    parallelism = fsdp(num_ranks=num_ranks, compute_dtype=torch.float32)
+    batch = plan_batches(BATCH, num_ranks=num_ranks)
+    with torch.device("meta"):
+        model = Llama(
+            width=16, num_layers=NUM_LAYERS, num_heads=2, feed_forward_width=32, vocab_size=257, max_context_tokens=16
+        )
+    module = CausalLMModule(
+        model,
+        loss=CrossEntropy(),
+        optimizer=lambda model: torch.optim.AdamW(model.parameters(), lr=1e-2),
+        schedule=lambda step, total_steps: 1.0 - step / (2 * total_steps),
+        batch=batch,
+        total_steps=4,
+        seed=3,
+        transforms=ModelTransforms(parallelize=parallelism.parallelize),
+    )
+    trainer = make_trainer(
+        strategy=parallelism.strategy,
+        precision="32-true",
+        devices=num_ranks,
+        accelerator="cpu",
+        accumulation_micro_steps=batch.accumulation_micro_steps,
+        folder=folder,
+        callbacks=[callback],
+    )
+    datamodule = TokenDataModule(folder=data, batch=batch, seed=3)
+    trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint, weights_only=True)
+    return module
+
+
+def save(folder: Path) -> Callable[[pl.Trainer], None]:
+    """Return an action that saves the step under its name."""
+    return lambda trainer: trainer.save_checkpoint(folder / "checkpoints" / f"step_{trainer.global_step:08d}")
+
+
+def save_on_a_full_disk(folder: Path, notes: dict[str, Any]) -> Callable[[pl.Trainer], None]:
+    """Return an action that saves while rank 1 can write no more than a few bytes a file."""
+
+    def act(trainer: pl.Trainer) -> None:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if trainer.global_rank == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES_BEFORE_THE_FAULT, limits[1]))
+        try:
+            save(folder)(trainer)
+        except EnvironmentProblem as problem:
+            notes["refusal"] = str(problem)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    return act
+
+
+def save_and_die(folder: Path) -> Callable[[pl.Trainer], None]:
+    """Return an action in which rank 1 is killed by the kernel in the middle of writing its shard."""
+
+    def act(trainer: pl.Trainer) -> None:
+        if trainer.global_rank == 1:
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES_BEFORE_THE_FAULT, BYTES_BEFORE_THE_FAULT))
+        save(folder)(trainer)
+
+    return act
+
+
+@contextmanager
+def counted_reductions() -> Iterator[list[int]]:
+    """Count the reduce-scatters that FSDP2 asks for: one list item each."""
+    name = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"
+    original, calls = getattr(dist, name), []
+    setattr(dist, name, lambda *args, **kwargs: calls.append(1) or original(*args, **kwargs))
+    try:
+        yield calls
+    finally:
+        setattr(dist, name, original)
+
+
+def parameter_hash(module: CausalLMModule) -> str:
+    """Return a hash of this rank's slices of all parameters, to the last bit."""
+    parts = [parameter.to_local().detach().numpy().tobytes() for parameter in module.language_model.parameters()]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def round_trip(folder: Path, data: Path) -> dict[str, Any]:
+    """Train four steps; save the second, fail to save the third; train the last two again from the checkpoint."""
+    notes: dict[str, Any] = {}
+    straight_callback = AtSteps({2: save(folder), 3: save_on_a_full_disk(folder, notes)}, last_step=4)
+    with counted_reductions() as calls:
+        straight = fit(folder, data, straight_callback)
+    resumed = fit(folder, data, AtSteps({}, last_step=4), checkpoint=folder / "checkpoints" / "step_00000002")
+    notes["num_reductions"] = len(calls)
+    notes["has_gradients"] = straight_callback.has_gradients
+    for name, module in (("straight", straight), ("resumed", resumed)):
+        notes[f"{name}_losses"] = {record.step: record.loss for record in module.step_metrics.drain()}
+        notes[f"{name}_parameters"] = parameter_hash(module)
+    return notes
+
+
+def main(scenario: str, folder: Path, data: Path) -> None:
+    """Play one scenario on this rank."""
+    torch.set_num_threads(1)
+    outer = outer_launcher(os.environ)
+    assert outer is not None
+    join(outer, timeout_seconds=60)
+    if scenario == "killed":
+        fit(folder, data, AtSteps({1: save(folder), 2: save_and_die(folder)}, last_step=3))
+    notes = round_trip(folder, data)
+    (folder / f"rank{outer.rank}.json").write_text(json.dumps(notes))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

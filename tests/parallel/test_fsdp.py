@@ -1,0 +1,75 @@
+"""Two processes over gloo, started twice: one job that ends well, one whose second rank is killed in a save."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtrain.data.synthetic import synthetic
+from lmtrain.storage.hashed_folder import damage
+from lmtrain.training.checkpoints import newest_whole
+from tests.parallel.sharded_run import MICRO_STEPS, NUM_LAYERS
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+SCRIPT = Path(__file__).with_name("sharded_run.py")
+
+
+def run(scenario, folder):
+    data = synthetic(root=str(folder), vocab_size=257, num_tokens=4000)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *launcher, str(SCRIPT), scenario, str(folder), str(data)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Return the folder of a job that ended well and what each of its ranks noted."""
+    folder = tmp_path_factory.mktemp("job")
+    finished = run("round_trip", folder)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return folder, [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def test_going_on_from_a_sharded_checkpoint_gives_the_same_losses_and_weights_to_the_last_bit(job):
+    for notes in job[1]:
+        assert list(notes["straight_losses"]) == ["1", "2", "3", "4"]
+        assert notes["resumed_losses"] == {step: notes["straight_losses"][step] for step in ("3", "4")}
+        assert notes["resumed_parameters"] == notes["straight_parameters"]
+    assert job[1][0]["straight_losses"] == job[1][1]["straight_losses"]
+    assert job[1][0]["straight_parameters"] != job[1][1]["straight_parameters"], "each rank holds slices of its own"
+
+
+def test_a_sharded_checkpoint_is_whole_and_has_a_file_of_each_rank(job):
+    folder = job[0] / "checkpoints" / "step_00000002"
+    assert damage(folder) is None
+    assert {"__0_0.distcp", "__1_0.distcp"} <= {path.name for path in (folder / "sharded").iterdir()}
+
+
+def test_gradients_are_reduced_once_a_step_however_many_micro_steps(job):
+    num_groups = NUM_LAYERS + 1  # each block, and the rest of the model
+    for notes in job[1]:
+        assert notes["num_reductions"] == 4 * num_groups
+        assert len(notes["has_gradients"]) == 4 * MICRO_STEPS
+
+
+def test_a_full_disk_on_one_rank_is_refused_by_both_and_training_goes_on(job):
+    folder, ranks = job
+    for notes in ranks:
+        assert "step_00000003 could not be written: rank 1: " in notes["refusal"]
+        assert "File too large" in notes["refusal"]
+    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step_00000002"]
+
+
+@pytest.mark.faults
+def test_a_rank_killed_in_the_middle_of_its_shard_leaves_the_older_checkpoint(tmp_path):
+    finished = run("killed", tmp_path)
+    assert finished.returncode != 0
+    assert "SIGXFSZ" in finished.stderr, finished.stderr[-3000:]
+    facts, passed_over = newest_whole(tmp_path / "checkpoints")
+    assert facts is not None
+    assert (facts.step, passed_over) == (1, [])
+    assert (tmp_path / "checkpoints" / ".step_00000002.tmp").is_dir(), "the fault came before or after the save"

@@ -1,0 +1,78 @@
+import subprocess
+import sys
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, read_status, write_status
+from lmtrain.tracking.sync import sync
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lmtrain.tracking.run_folder import RunFolder
+with RunFolder(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="not a run folder"):
+        sync(tmp_path)
+
+
+@pytest.mark.slow
+def test_password_that_was_not_kept_is_asked_for_again(run):
+    run.note({"mlflow": {"tracking_uri": "postgresql://[redacted]@h/x", "experiment": "lmtrain"}})
+    with pytest.raises(ConfigurationError, match=r"give logger.tracking_uri again"):
+        sync(run.path)
+
+
+@pytest.mark.slow
+def test_replay_is_complete_and_may_be_repeated(run):
+    log = RunLog(run.path)
+    for step in range(1, 101):
+        log.append(step, step, {"train/loss": float(step)})
+    write_status(run.path, Status("FINISHED", exit_code=0))
+    first = sync(run.path)
+    assert sync(run.path) == first
+
+    client = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
+    assert len(client.get_metric_history(first.run_id, "train/loss")) == 100
+    assert client.get_run(first.run_id).info.status == "FINISHED"
+
+
+@pytest.mark.slow
+def test_dead_server_is_an_environment_problem(run):
+    write_status(run.path, Status("FINISHED", exit_code=0))
+    with pytest.raises(EnvironmentProblem, match="failed: "):
+        sync(run.path, tracking_uri="http://127.0.0.1:9", seconds=0.1)
+
+
+@pytest.mark.slow
+def test_killed_run_that_still_reads_running_becomes_killed(run):
+    write_status(run.path, Status("RUNNING", process=1_000_001))
+    sync(run.path)
+    status = read_status(run.path)
+    assert status is not None
+    assert status.status == "KILLED"
+
+
+@pytest.mark.slow
+def test_living_run_stays_running(run):
+    write_status(run.path, Status("RUNNING"))
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(run.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        tracked = sync(run.path)
+    finally:
+        holder.kill()
+        holder.communicate()
+    client = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
+    assert client.get_run(tracked.run_id).info.status == "RUNNING"
+    assert atomic_files.read_json(run.status_path)["status"] == "RUNNING"

@@ -1,0 +1,35 @@
+import socket
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.ui import ui_command
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "mlflow.db").write_bytes(b"")
+    return tmp_path
+
+
+def test_server_is_for_this_machine_only_and_writes_beside_the_runs(root):
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = ui_command(root, port=port)
+    assert command[command.index("--host") + 1] == "127.0.0.1"
+    assert command[command.index("--backend-store-uri") + 1] == f"sqlite:///{root}/mlflow.db"
+    assert command[command.index("--artifacts-destination") + 1] == (root / "mlflow-artifacts").as_uri()
+
+
+def test_folder_without_a_store_is_an_environment_problem(tmp_path):
+    with pytest.raises(EnvironmentProblem, match="nothing was tracked there"):
+        ui_command(tmp_path)
+
+
+def test_taken_port_is_refused_with_a_free_one(root):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=rf"port={port} is taken .* nearest valid: \d+\.") as caught:
+            ui_command(root, port=port)
+    free = int(str(caught.value).rsplit(" ", 1)[1].removesuffix("."))
+    assert free > port
