@@ -1,32 +1,50 @@
+import os
+import socket
+
 import pytest
 import torch.distributed as dist
+from torch import multiprocessing
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
-from lmtrain.launch.local import launch
-from lmtrain.launch.process_group import broadcast_outcome, join, leave
+from lmtrain.launch.process_group import broadcast_outcome, join
 
 
-def test_single_process_joins_no_group_and_decides_for_itself():
-    join(None)
-    join(OuterLauncher("torchrun", rank=0, local_rank=0, world_size=1, local_world_size=1))
+def refuse(error):
+    raise error
+
+
+@pytest.mark.parametrize("outer", [None, OuterLauncher("torchrun", 0, 0, 1, 1)])
+def test_a_job_of_one_rank_has_no_group_to_join(outer):
+    join(outer)
     assert not dist.is_initialized()
-    assert broadcast_outcome(lambda: 5) == 5
-    leave()
 
 
-def test_refusal_of_a_single_process_is_raised():
-    def refuse():
-        raise ConfigurationError("no")
-
+def test_a_process_alone_decides_for_itself():
+    assert broadcast_outcome(lambda: 7) == 7
     with pytest.raises(ConfigurationError, match="no"):
-        broadcast_outcome(refuse)
+        broadcast_outcome(lambda: refuse(ConfigurationError("no")))
 
 
-@pytest.mark.slow
 @pytest.mark.distributed
-def test_rank_0_decides_and_refuses_for_all(run_folder):
-    config = run_folder / "config.yaml"
-    assert launch(config, num_processes=2, run_folder=run_folder, entry_point="rank_functions:decide") == 2
-    assert (run_folder / "note0").read_text() == (run_folder / "note1").read_text() == "decided by 0"
-    assert "seed=x is not a number" in (run_folder / "attempts" / "1" / "rank1.log").read_text()
+@pytest.mark.slow
+def test_the_first_rank_decides_and_refuses_for_all():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.spawn(_rank, args=(port,), nprocs=2)
+
+
+def _rank(rank, port):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    outer = OuterLauncher("torchrun", rank, rank, 2, 2)
+    join(outer, timeout_seconds=30)
+    join(outer)  # a second call finds the group as it is
+    assert (dist.get_rank(), dist.get_world_size()) == (rank, 2)
+    assert broadcast_outcome(lambda: {"decided by": rank}) == {"decided by": 0}
+    assert broadcast_outcome(lambda: None if rank == 0 else refuse(AssertionError("only rank 0 is asked"))) is None
+    for error in (ConfigurationError("resume=x is not there"), EnvironmentProblem("all are damaged")):
+        with pytest.raises(type(error), match=str(error)):
+            broadcast_outcome(lambda error=error: refuse(error))
+    assert broadcast_outcome(lambda: 1) == 1, "a refusal leaves the ranks in step"
+    dist.destroy_process_group()

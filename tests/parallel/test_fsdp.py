@@ -53,7 +53,7 @@ def test_gradients_are_reduced_once_a_step_however_many_micro_steps(job):
     num_groups = NUM_LAYERS + 1  # each block, and the rest of the model
     for notes in job[1]:
         assert notes["num_reductions"] == 4 * num_groups
-        assert len(notes["has_gradients"]) == 4 * MICRO_STEPS
+        assert notes["has_gradients"] == [step == MICRO_STEPS - 1 for step in range(MICRO_STEPS)] * 4
 
 
 def test_a_full_disk_on_one_rank_is_refused_by_both_and_training_goes_on(job):

@@ -44,6 +44,8 @@ def missing_compiler() -> str | None:
     """Say what torch.compile lacks on this machine, or None."""
     if torch.cuda.is_available():
         return None
-    if sys.platform != "linux" or not any(map(shutil.which, ("g++", "c++", "clang++"))):
+    if sys.platform != "linux":
+        return f"on {sys.platform} it is not known to work"
+    if not any(map(shutil.which, ("g++", "c++", "clang++"))):
         return "no C++ compiler (g++ or clang++) is on PATH"
     return None

@@ -1,0 +1,26 @@
+"""A callback that kills its own process once, as `kill -9` would, in the middle of a step."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+
+from lmtrain.training.context import RunContext
+
+
+class KillAt(pl.Callback):
+    """Send SIGKILL to one rank before it trains micro-batch `micro_step` of step `step` (both from 0), the first time."""
+
+    def __init__(self, *, step: int, micro_step: int = 0, rank: int = 0, context: RunContext) -> None:
+        super().__init__()
+        self._moment = (step, micro_step)
+        self._rank = rank
+        self._marker = Path(context.folder) / f"killed-at-{step}"
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        moment = (trainer.global_step, batch_idx % trainer.accumulate_grad_batches)
+        if moment == self._moment and trainer.global_rank == self._rank and not self._marker.exists():
+            self._marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,78 @@
+"""kill -9 at any moment, run the same command again: the losses are those of a run that nobody touched."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+
+STEPS = 24
+RESUMABLE = [f"budget.steps={STEPS}", "callbacks.checkpoint.every_steps=5", "batch.micro_batch_sequences=2"]
+KILL = "{_target_: tests.faults.kill_at.KillAt, step: %d, micro_step: %d, rank: %d}"
+ACROSS_WORLD_SIZES = 1e-4  # fp32 sums in another order, grown by 24 Muon steps at their largest learning rate
+
+
+def killed(step: int, micro_step: int = 0, rank: int = 0) -> list[str]:
+    """Return the words that make a run kill one of its ranks once."""
+    return ["--allow-target", "tests.", f"+callbacks.kill={KILL % (step, micro_step, rank)}"]
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of a run on one rank that was never stopped."""
+    folder = tmp_path_factory.mktemp("untouched")
+    finished = tiny.train(folder, *RESUMABLE, "run.name=a")
+    assert finished.returncode == 0, finished.stderr
+    return tiny.losses(folder / "runs/a")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("step", "micro_step", "workers"), [(13, 2, 0), (3, 0, 0), (17, 1, 2)])
+def test_one_rank_killed_goes_on_bit_for_bit(
+    step: int, micro_step: int, workers: int, untouched: dict[int, float], tmp_path: Path
+) -> None:
+    words = [*RESUMABLE, "run.name=a", f"data.num_workers={workers}", *killed(step, micro_step)]
+    assert tiny.train(tmp_path, *words).returncode == -9
+    again = tiny.train(tmp_path, *words)
+    assert again.returncode == 0, again.stderr
+    assert tiny.losses(tmp_path / "runs/a") == untouched
+
+
+@pytest.mark.faults
+@pytest.mark.distributed
+def test_two_ranks_killed_go_on_bit_for_bit_and_ranks_may_change(untouched: dict[int, float], tmp_path: Path) -> None:
+    two = [*RESUMABLE, "run.name=two", "trainer.devices=2"]
+    whole = tiny.train(tmp_path, *two, "run.name=whole")
+    assert whole.returncode == 0, whole.stderr
+    stopped = tiny.train(tmp_path, *two, *killed(8, 1, rank=1))
+    assert stopped.returncode == 137, stopped.stderr
+    again = tiny.train(tmp_path, *two)
+    assert again.returncode == 0, again.stderr
+    assert tiny.losses(tmp_path / "runs/two") == tiny.losses(tmp_path / "runs/whole")
+    assert list(tiny.losses(tmp_path / "runs/two").values()) == pytest.approx(
+        list(untouched.values()), rel=ACROSS_WORLD_SIZES
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.distributed
+def test_one_rank_then_two_then_one_again_follow_the_same_course(untouched: dict[int, float], tmp_path: Path) -> None:
+    name = [*RESUMABLE, "run.name=a"]
+    assert tiny.train(tmp_path, *name, *killed(7)).returncode == -9
+    assert tiny.train(tmp_path, *name, "trainer.devices=2", *killed(16)).returncode == 137
+    last = tiny.train(tmp_path, *name)
+    assert last.returncode == 0, last.stderr
+    losses = tiny.losses(tmp_path / "runs/a")
+    assert list(losses.values()) == pytest.approx(list(untouched.values()), rel=ACROSS_WORLD_SIZES)
+    assert list(losses)[:5] == list(untouched)[:5]
+
+
+@pytest.mark.faults
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    words = ["budget.steps=2", "run.name=a"]
+    assert tiny.train(tmp_path, *words).returncode == 0
+    before = (tmp_path / "runs/a/metrics.jsonl").read_bytes()
+    again = tiny.train(tmp_path, *words)
+    assert again.returncode == 0
+    assert "Nothing left to do" in again.stdout
+    assert (tmp_path / "runs/a/metrics.jsonl").read_bytes() == before

@@ -1,0 +1,89 @@
+import warnings
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.llama import Llama
+from lmtrain.parallel import compilation
+from lmtrain.parallel.compilation import auto, blocks, missing_compiler, none, whole_model
+
+
+def llama():
+    model = Llama(width=16, num_layers=3, num_heads=2, feed_forward_width=32, vocab_size=61, max_context_tokens=8)
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    return model
+
+
+def compiled_modules(model):
+    """Return the names of the modules whose call goes through the compiler."""
+    return [name for name, module in model.named_modules() if module._compiled_call_impl is not None]
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Make a machine: machine(compilers=("g++",), platform="linux", cuda=False)."""
+
+    def make(*, compilers=(), platform="linux", cuda=False):
+        monkeypatch.setattr(compilation.shutil, "which", lambda name: name if name in compilers else None)
+        monkeypatch.setattr(compilation.sys, "platform", platform)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("transform", "compiled"), [(none, []), (blocks, ["layers.0", "layers.1", "layers.2"]), (whole_model, [""])]
+)
+def test_what_is_compiled_and_that_names_of_parameters_stay_the_same(transform, compiled):
+    model = llama()
+    names = list(model.state_dict())
+    assert transform(model) is model
+    assert compiled_modules(model) == compiled
+    assert list(model.state_dict()) == names
+    assert not any("_orig_mod" in name for name in names)
+
+
+def test_auto_without_a_compiler_says_so_and_runs_eagerly(machine):
+    machine()
+    model = llama()
+    with pytest.warns(UserWarning, match=r"compile=auto runs eagerly: no C\+\+ compiler.*compile=none silences this"):
+        assert auto(model) is model
+    assert compiled_modules(model) == []
+    assert model(torch.zeros(1, 8, dtype=torch.int64)).shape == (1, 8, 61)
+
+
+@pytest.mark.parametrize("compiler", ["g++", "c++", "clang++"])
+def test_auto_with_a_compiler_compiles_the_whole_model_in_silence(machine, compiler):
+    machine(compilers=(compiler,))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compiled_modules(auto(llama())) == [""]
+
+
+def test_a_gpu_needs_no_compiler_on_the_path(machine):
+    machine(cuda=True)
+    assert missing_compiler() is None
+
+
+def test_another_system_is_named_rather_than_called_without_a_compiler(machine):
+    machine(compilers=("clang++",), platform="darwin")
+    assert "darwin" in str(missing_compiler())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("transform", "num_graphs"), [(blocks, 1), (whole_model, 1)])
+def test_the_loss_and_gradients_of_a_compiled_model_are_those_of_the_eager_one(monkeypatch, transform, num_graphs):
+    """Traced by the compiler and then run as it is, so that only what the tracing changes could differ."""
+    counter, compile_with = CompileCounter(), torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *args, **settings: compile_with(*args, **settings, backend=counter))
+    torch._dynamo.reset()
+    tokens = torch.randint(61, (2, 8), generator=torch.Generator().manual_seed(1))
+    eager, compiled = llama(), transform(llama())
+    for model in (eager, compiled):
+        total = model(tokens, tokens, CrossEntropy())
+        total.objective.backward()
+    assert counter.frame_count == num_graphs
+    for (name, expected), (_, parameter) in zip(eager.named_parameters(), compiled.named_parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad, msg=lambda text, name=name: f"{name}: {text}")

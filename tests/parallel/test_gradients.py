@@ -1,0 +1,70 @@
+import pytest
+import torch
+from torch import multiprocessing
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from lmtrain.parallel.gradients import global_norm, scale_gradients
+
+SHAPES = [(3, 4), (7,), (2, 2, 2)]
+
+
+def parameters():
+    """Parameters with gradients, and one without."""
+    generator = torch.Generator().manual_seed(0)
+    filled = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
+    for parameter in filled:
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    return [*filled, torch.nn.Parameter(torch.zeros(5))]
+
+
+def test_the_global_norm_is_that_of_torch():
+    expected = torch.nn.utils.clip_grad_norm_(parameters(), float("inf"))
+    torch.testing.assert_close(global_norm(parameters()), expected)
+
+
+def test_gradients_are_scaled_in_place_and_absent_ones_stay_absent():
+    scaled, untouched = parameters(), parameters()
+    addresses = [parameter.grad.data_ptr() for parameter in scaled[:-1]]
+    scale_gradients(scaled, torch.tensor(0.25, dtype=torch.float64))
+    assert scaled[-1].grad is None
+    assert [parameter.grad.data_ptr() for parameter in scaled[:-1]] == addresses
+    for parameter, before in zip(scaled[:-1], untouched[:-1], strict=True):
+        assert parameter.grad.dtype == torch.float32
+        assert torch.equal(parameter.grad, before.grad * 0.25)
+
+
+def test_scaling_reads_no_value_from_the_device():
+    """A meta tensor has no value: whoever reads one fails."""
+    parameter = torch.nn.Parameter(torch.zeros(3, device="meta"))
+    parameter.grad = torch.zeros(3, device="meta")
+    scale_gradients([parameter], global_norm([parameter]))
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_slices_on_several_meshes_and_whole_tensors_give_the_norm_of_the_whole(tmp_path):
+    multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    whole = parameters()
+    expected = torch.nn.utils.clip_grad_norm_(whole, float("inf"))
+    for rank in range(2):
+        norm, scaled = torch.load(tmp_path / f"{rank}.pt")
+        torch.testing.assert_close(norm, expected)
+        for gradient, before in zip(scaled, parameters()[:-1], strict=True):
+            torch.testing.assert_close(gradient, before.grad * 0.5)
+
+
+def _rank(rank, folder):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    line, square = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))
+    mixed = parameters()
+    for index, (mesh, placements) in enumerate([(line, [Shard(0)]), (square, [Shard(0), Replicate()])]):
+        gradient = mixed[index].grad
+        mixed[index] = torch.nn.Parameter(distribute_tensor(torch.zeros_like(gradient), mesh, placements))
+        mixed[index].grad = distribute_tensor(gradient, mesh, placements)
+    norm = global_norm(mixed)
+    scale_gradients(mixed, torch.tensor(0.5))
+    grads = [parameter.grad for parameter in mixed if parameter.grad is not None]
+    whole = [gradient.full_tensor() if isinstance(gradient, DTensor) else gradient for gradient in grads]
+    torch.save((norm, whole), f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()

@@ -1,0 +1,42 @@
+from datetime import timedelta
+
+import pytest
+from lightning.pytorch.strategies import DDPStrategy
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.parallel.replicate import auto, ddp, single
+from lmtrain.parallel.strategy import whole
+
+
+def test_one_rank_needs_no_strategy():
+    parallelism = single(num_ranks=1)
+    assert (parallelism.name, parallelism.strategy, parallelism.parallelize) == ("single", "auto", whole)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 512])
+def test_a_single_rank_cannot_be_several_and_the_message_names_what_can(num_ranks):
+    with pytest.raises(ConfigurationError) as refused:
+        single(num_ranks=num_ranks)
+    assert str(refused.value) == (
+        f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp or strategy=fsdp."
+    )
+
+
+def test_ddp_keeps_no_second_copy_of_the_gradients_and_gives_up_on_a_silent_rank():
+    parallelism = ddp(num_ranks=2, timeout_seconds=30)
+    strategy = parallelism.strategy
+    assert isinstance(strategy, DDPStrategy)
+    assert strategy._ddp_kwargs == {"gradient_as_bucket_view": True, "broadcast_buffers": False}
+    assert strategy._timeout == timedelta(seconds=30)
+    assert (parallelism.parallelize, parallelism.casts_parameters) == (whole, False)
+
+
+@pytest.mark.parametrize(("num_ranks", "name"), [(1, "single"), (2, "ddp"), (16, "ddp")])
+def test_auto_takes_ddp_for_several_ranks(num_ranks, name):
+    assert auto(num_ranks=num_ranks).name == name
+
+
+def test_auto_passes_its_timeout_on():
+    strategy = auto(num_ranks=2, timeout_seconds=7).strategy
+    assert isinstance(strategy, DDPStrategy)
+    assert strategy._timeout == timedelta(seconds=7)

@@ -1,0 +1,222 @@
+"""One optimizer step of a real model under a real Trainer, held against the same step in plain torch.
+
+fp32 sums are taken in another order when a batch is split, so equality is to 2e-6 relative to the largest number
+(a few units in the last place of fp32, 1.2e-7 each).
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.llama import Llama
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.module import CausalLMModule, ModelTransforms, keyed_seed, materialize
+from lmtrain.training.trainer import make_trainer
+
+CONTEXT_TOKENS, SEQUENCES_PER_STEP = 16, 4
+RELATIVE_FP32 = 2e-6
+LR = 0.5
+
+
+def meta_model():
+    with torch.device("meta"):
+        return Llama(width=16, num_layers=1, num_heads=2, feed_forward_width=32, vocab_size=257, max_context_tokens=16)
+
+
+class StopAfter(pl.Callback):
+    """Ends the fit after some steps; keeps the batches of the whole run, and saves its last step where asked to."""
+
+    def __init__(self, steps, save_to=None):
+        self.steps, self.save_to, self.batches = steps, save_to, []
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.batches.append(batch)
+        trainer.should_stop = trainer.global_step >= self.steps
+
+    def on_train_end(self, trainer, pl_module):
+        if self.save_to:
+            trainer.save_checkpoint(self.save_to)
+
+
+def train(data_folder, folder, *, micro_batch_sequences=4, steps=1, checkpoint=None, save_to=None, **settings):
+    """Return a module that was trained for so many steps, and what it read."""
+    batch = Batch(
+        context_tokens=CONTEXT_TOKENS,
+        tokens_per_step=CONTEXT_TOKENS * SEQUENCES_PER_STEP,
+        micro_batch_sequences=micro_batch_sequences,
+    )
+    plan = plan_batches(batch)
+    module = CausalLMModule(
+        meta_model(),
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=LR),
+        schedule=lambda step, total_steps: 1 - step / total_steps,
+        **{"loss": CrossEntropy(), "batch": plan, "total_steps": 10, "seed": 7, **settings},
+    )
+    callback = StopAfter(steps, save_to)
+    trainer = make_trainer(
+        strategy="auto",
+        precision="32-true",
+        accelerator="cpu",
+        accumulation_micro_steps=plan.accumulation_micro_steps,
+        folder=folder,
+        callbacks=[callback],
+    )
+    datamodule = TokenDataModule(folder=data_folder, batch=plan, seed=7)
+    trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint, weights_only=True)
+    return module, callback.batches
+
+
+def weights(module):
+    return torch.cat([parameter.detach().flatten() for parameter in module.language_model.parameters()])
+
+
+def assert_close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=0, atol=RELATIVE_FP32 * expected.abs().max().item())
+
+
+def without_small_ids(project, hidden, targets):
+    """Score only targets of 100 and above, so that sequences have different numbers of valid targets."""
+    return CrossEntropy()(project, hidden, targets.masked_fill(targets < 100, -100))
+
+
+def plain_torch_step(sequences, *, clip=None):
+    """Return loss, gradient norm and weights after one step over all sequences [4, T + 1] at once."""
+    model = materialize(meta_model(), device=torch.device("cpu"), seed=7)
+    sequences = sequences.long()
+    targets = sequences[:, 1:].masked_fill(sequences[:, 1:] < 100, -100)
+    loss = F.cross_entropy(model(sequences[:, :-1]).flatten(0, 1), targets.flatten(), ignore_index=-100)
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf"))
+    torch.optim.SGD(model.parameters(), lr=LR).step()
+    return loss.item(), norm.item(), torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize("micro_batch_sequences", [4, 2, 1])
+def test_a_step_is_the_mean_over_its_valid_targets_however_it_is_split(
+    data_folder, tmp_path, micro_batch_sequences, clip
+):
+    module, batches = train(
+        data_folder,
+        tmp_path,
+        micro_batch_sequences=micro_batch_sequences,
+        loss=without_small_ids,
+        gradient_clip_norm=clip,
+    )
+    assert len(batches) == SEQUENCES_PER_STEP // micro_batch_sequences
+    num_valid = [int((batch[:, 1:].long() >= 100).sum()) for batch in batches]
+    assert len(num_valid) == 1 or len(set(num_valid)) > 1, "equal counts would let a mean of means pass"
+    loss, norm, expected = plain_torch_step(torch.cat(batches), clip=clip)
+    assert_close(weights(module), expected)
+    record = module.step_metrics.drain()[0]
+    assert (record.loss, record.gradient_norm) == pytest.approx((loss, norm), rel=RELATIVE_FP32)
+    assert clip is None or norm > 2 * clip, "the clip did not act"
+
+
+def test_a_record_has_the_learning_rate_that_its_step_used(data_folder, tmp_path):
+    module, _ = train(data_folder, tmp_path, steps=3, micro_batch_sequences=2)
+    assert [record.lr for record in module.step_metrics.drain()] == pytest.approx([LR, LR * 0.9, LR * 0.8])
+
+
+def test_a_run_goes_on_with_another_number_of_micro_steps(data_folder, tmp_path):
+    straight, _ = train(data_folder, tmp_path, steps=4, micro_batch_sequences=2)
+    saved = tmp_path / "step_00000002"
+    train(data_folder, tmp_path, steps=2, micro_batch_sequences=2, save_to=saved)
+    losses = [record.loss for record in straight.step_metrics.drain()]
+    for micro_batch_sequences in (1, 2, 4):
+        resumed, batches = train(
+            data_folder, tmp_path, steps=4, micro_batch_sequences=micro_batch_sequences, checkpoint=saved
+        )
+        records = resumed.step_metrics.drain()
+        assert [record.step for record in records] == [3, 4]
+        assert [record.loss for record in records] == pytest.approx(losses[2:], rel=RELATIVE_FP32)
+        assert len(batches) == 2 * SEQUENCES_PER_STEP // micro_batch_sequences
+        assert_close(weights(resumed), weights(straight))
+
+
+def test_every_micro_step_has_random_numbers_of_its_own_that_depend_on_nothing_before(data_folder, tmp_path):
+    def draw(disturbance, **settings):
+        drawn = []
+
+        def loss(*arguments):
+            drawn.append(torch.rand(()).item())
+            return CrossEntropy()(*arguments)
+
+        torch.manual_seed(disturbance)
+        train(data_folder, tmp_path, micro_batch_sequences=2, loss=loss, steps=3, **settings)
+        return drawn
+
+    first = draw(0, save_to=tmp_path / "step_00000003")
+    assert len(set(first)) == 6
+    assert draw(1) == first
+    assert draw(2, seed=8) != first
+
+
+def test_micro_batches_already_done_are_restated_for_this_run_s_micro_steps():
+    batch = plan_batches(Batch(context_tokens=16, tokens_per_step=64, micro_batch_sequences=1))
+    module = CausalLMModule(
+        meta_model(), loss=CrossEntropy(), optimizer=None, schedule=None, batch=batch, total_steps=1, seed=1
+    )
+    counts = {"ready": 10, "completed": 10, "started": 10, "processed": 10}
+    progress = {"total": dict(counts), "current": dict(counts), "is_last_batch": False}
+    module.on_load_checkpoint({"global_step": 5, "loops": {"fit_loop": {"epoch_loop.batch_progress": progress}}})
+    assert progress == {"total": dict.fromkeys(counts, 20), "current": dict.fromkeys(counts, 20), "is_last_batch": False}
+
+
+def test_a_model_is_recomputed_compiled_and_parallelized_in_this_order_and_once():
+    calls = []
+
+    def note(name):
+        return lambda model, *mesh: calls.append((name, next(model.parameters()).is_meta)) or model
+
+    batch = plan_batches(Batch(context_tokens=16, tokens_per_step=64))
+    transforms = ModelTransforms(parallelize=note("parallelize"), compile=note("compile"), recompute=note("recompute"))
+    module = CausalLMModule(
+        meta_model(), loss=None, optimizer=None, schedule=None, batch=batch, total_steps=1, seed=1, transforms=transforms
+    )
+    module._trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
+    module.configure_model()
+    module.configure_model()
+    assert calls == [("recompute", False), ("compile", False), ("parallelize", False)]
+
+
+def test_a_model_on_meta_gets_the_weights_of_its_seed():
+    one, same, other = (materialize(meta_model(), device=torch.device("cpu"), seed=seed) for seed in (1, 1, 2))
+    assert not any(tensor.is_meta for tensor in one.state_dict().values())
+    for (name, tensor), (_, again) in zip(one.named_parameters(), same.named_parameters(), strict=True):
+        assert tensor.isfinite().all(), name
+        assert torch.equal(tensor, again), name
+    assert not torch.equal(one.head.weight, other.head.weight)
+
+
+def test_a_model_that_has_weights_keeps_them():
+    model = torch.nn.Linear(2, 2)
+    before = model.weight.clone()
+    assert materialize(model, device=torch.device("cpu"), seed=1) is model
+    assert torch.equal(model.weight, before)
+
+
+def test_a_keyed_seed_is_the_same_on_every_machine():
+    # printf 1337/0/0/0 | sha256sum begins 33766026 3154dce7: little-endian, without the lowest bit.
+    assert keyed_seed(1337, 0, 0, 0) == 0xE7DC54312660_7633 >> 1
+
+
+def test_keyed_seeds_differ_with_every_part_and_its_place():
+    parts = [(seed, step, micro_step, rank) for seed in (0, 1, 11) for step in (0, 1, 11) for micro_step in (0, 1) for rank in (0, 1)]
+    seeds = {keyed_seed(*part) for part in parts}
+    assert len(seeds) == len(parts)
+    assert all(0 <= seed < 2**63 for seed in seeds), "torch.manual_seed takes no more"
+
+
+def test_a_checkpoint_of_the_module_holds_no_configuration(data_folder, tmp_path):
+    saved = tmp_path / "step_00000001"
+    train(data_folder, tmp_path, save_to=saved)
+    checkpoint = torch.load(Path(saved, "state.pt"), weights_only=True)
+    assert "hyper_parameters" not in checkpoint
+    assert set(checkpoint["state_dict"]) == {f"language_model.{name}" for name in meta_model().state_dict()}

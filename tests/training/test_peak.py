@@ -1,0 +1,84 @@
+import pytest
+import torch
+
+from lmtrain.accounting.hardware import Cluster
+from lmtrain.training import peak
+from lmtrain.training.peak import device_peak, matmul_dtype, measure_matmul
+
+LOCAL = Cluster(name="local")
+
+
+def with_gpu(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+
+
+def bf16_peak(cluster, accelerator="auto"):
+    return device_peak(cluster, compute_dtype=torch.bfloat16, accelerator=accelerator)
+
+
+@pytest.fixture
+def _quick_measurement(monkeypatch):
+    monkeypatch.setattr(peak, "SIDE", 128)
+    monkeypatch.setattr(peak, "MEASURED_SECONDS", 0.02)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_a_known_gpu_has_the_peak_of_its_data_sheet(monkeypatch):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    found = bf16_peak(LOCAL)
+    assert found is not None
+    assert found.flops == 989.4e12  # NVIDIA's data sheet: 1,979 with 2:4 sparsity
+    assert found.source == "NVIDIA H100 80GB HBM3 bf16 dense"
+
+
+def test_an_unknown_gpu_has_no_peak_rather_than_a_guess(monkeypatch):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM4")
+    assert bf16_peak(LOCAL) is None
+
+
+def test_a_peak_that_a_person_gave_wins(monkeypatch):
+    cluster = Cluster(name="mine", peak_flops=5e12)
+    for name in ("NVIDIA H100 80GB HBM3", "an unknown device"):
+        with_gpu(monkeypatch, name)
+        found = bf16_peak(cluster)
+        assert found is not None
+        assert (found.flops, found.source) == (5e12, "cluster.peak_flops")
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_a_plan_for_another_device_uses_that_device_s_peak_on_a_machine_without_it():
+    found = bf16_peak(Cluster(name="h200", device="NVIDIA H200"))
+    assert found is not None
+    assert found.source == "NVIDIA H200 bf16 dense"
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_a_cpu_is_measured_and_says_so():
+    found = device_peak(LOCAL, compute_dtype=torch.float32, accelerator="auto")
+    assert found is not None
+    assert 1e7 < found.flops < 1e14
+    threads = torch.get_num_threads()
+    assert found.source == f"measured here: float32 product of two 128 x 128 matrices on {threads} threads"
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_training_on_the_cpu_of_a_machine_with_a_gpu_is_measured_too(monkeypatch):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    found = bf16_peak(LOCAL, accelerator="cpu")
+    assert found is not None
+    assert found.source.startswith("measured here: bfloat16")
+
+
+def test_a_measurement_counts_a_multiplication_and_an_addition_per_product(monkeypatch):
+    clock = iter([0.0, 0.0, 1.0, 3.0, 3.0, 4.0, 4.5, 4.5, 9.0])
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(peak, "SIDE", 4)
+    monkeypatch.setattr(peak, "MEASURED_SECONDS", 4.2)
+    assert measure_matmul(torch.float32) == 2 * 4**3 / 0.5
+
+
+def test_fp32_products_are_tf32_on_a_gpu_only():
+    assert matmul_dtype(torch.float32, uses_gpu=True) == "tf32"
+    assert matmul_dtype(torch.float32, uses_gpu=False) == "fp32"
+    assert matmul_dtype(torch.bfloat16, uses_gpu=False) == "bf16"

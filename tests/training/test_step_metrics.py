@@ -1,0 +1,73 @@
+import pytest
+import torch
+
+from lmtrain.losses.cross_entropy import LossTotal
+from lmtrain.training.step_metrics import StepMetrics, StepRecord
+
+
+def total(nats, num_tokens, device="cpu"):
+    nats = torch.tensor(nats, dtype=torch.float64, device=device, requires_grad=device == "cpu")
+    return LossTotal(objective=nats, nats=nats, num_tokens=torch.tensor(num_tokens, device=device))
+
+
+def finish(metrics, step, *micro_steps):
+    for nats, num_tokens in micro_steps:
+        metrics.add_micro_step(total(nats, num_tokens))
+    metrics.finish_step(step, totals=metrics.reduce_totals(), gradient_norm=torch.tensor(0.5 * step), lr=0.1 * step)
+
+
+def test_a_loss_is_the_mean_over_tokens_whatever_the_sizes_of_the_micro_batches():
+    metrics = StepMetrics()
+    finish(metrics, 1, (10.0, 4), (2.0, 1))
+    assert metrics.drain() == [StepRecord(step=1, loss=12 / 5, gradient_norm=0.5, lr=0.1)]
+
+
+def test_every_step_is_handed_out_once_and_in_order():
+    metrics = StepMetrics()
+    finish(metrics, 1, (1.0, 1))
+    finish(metrics, 2, (2.0, 1))
+    assert [record.step for record in metrics.drain()] == [1, 2]
+    finish(metrics, 3, (3.0, 1))
+    assert [(record.step, record.loss) for record in metrics.drain()] == [(3, 3.0)]
+    assert metrics.drain() == []
+
+
+def test_the_newest_step_stays_known_after_a_drain():
+    metrics = StepMetrics()
+    assert metrics.last_step is None
+    finish(metrics, 1, (1.0, 1))
+    finish(metrics, 2, (6.0, 2))
+    metrics.drain()
+    assert metrics.last_step is not None
+    assert metrics.last_step.tolist() == [3.0, 1.0]
+
+
+def test_totals_belong_to_the_open_step_alone():
+    metrics = StepMetrics()
+    metrics.add_micro_step(total(5.0, 2))
+    assert metrics.reduce_totals().tolist() == [5.0, 2.0]
+    metrics.add_micro_step(total(1.0, 1))
+    assert metrics.reduce_totals().tolist() == [1.0, 1.0]
+
+
+def test_no_graph_is_kept():
+    metrics = StepMetrics()
+    metrics.add_micro_step(total(5.0, 2))
+    assert not metrics.reduce_totals().requires_grad
+
+
+def test_sums_are_exact_where_fp32_drops_a_token():
+    metrics = StepMetrics()
+    metrics.add_micro_step(total(float(2**24), 2**24))
+    metrics.add_micro_step(total(1.0, 1))
+    assert metrics.reduce_totals().tolist() == [2**24 + 1, 2**24 + 1]
+
+
+def test_nothing_is_read_from_the_device_before_a_drain():
+    """A meta tensor has no value: whoever reads one fails."""
+    metrics = StepMetrics()
+    metrics.add_micro_step(total(5.0, 2, device="meta"))
+    metrics.finish_step(1, totals=metrics.reduce_totals(), gradient_norm=torch.tensor(1.0, device="meta"), lr=0.1)
+    assert metrics.last_step is not None
+    with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
+        metrics.drain()
