@@ -1,10 +1,11 @@
 """`lmtrain VERB ...`: find the verb, call it, turn a refusal into one message and its exit code."""
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 
-from lmtrain.errors import EXIT_CONFIGURATION, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
 
 # verb -> the function that serves it, and the line that `lmtrain --help` prints; imported only when asked for
 VERBS = {
@@ -37,6 +38,9 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     except LMTRAIN_ERRORS as error:
         print(f"lmtrain: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # the reader of our output has left, as `| head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
     except KeyboardInterrupt:
         print("lmtrain: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED

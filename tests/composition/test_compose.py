@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from lmtrain.composition.arguments import parse_arguments
@@ -38,7 +40,8 @@ def test_a_composed_config_is_plain_and_resolved() -> None:
     assert "hydra" not in config
 
 
-def test_a_sweep_composes_each_value() -> None:
+def test_a_sweep_composes_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     seeds: list[int] = []
     arguments = parse_arguments(["-m", "seed=1,2"])
     for_each_config(

@@ -11,10 +11,17 @@ def test_an_allowed_target_is_found() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["os.system", "torch.load", "subprocess.run", "torch.hub.load", "builtins.eval", "lightning.fabric.utilities.cloud_io._load"],
+    [
+        "os.system",
+        "torch.load",
+        "subprocess.run",
+        "torch.hub.load",
+        "builtins.eval",
+        "lightning.fabric.utilities.cloud_io._load",
+    ],
 )
 def test_a_target_outside_the_allow_list_is_refused_with_the_flag_that_allows_it(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not allowed.*--allow-target"):
+    with pytest.raises(ConfigurationError, match=r"is not allowed.*--allow-target"):
         find_target(name, key="model")
 
 

@@ -11,7 +11,7 @@ from lmtrain.training.context import RunContext
 
 
 class KillAt(pl.Callback):
-    """Send SIGKILL to one rank before it trains micro-batch `micro_step` of step `step` (both from 0), the first time."""
+    """Send SIGKILL to one rank before it trains micro-batch `micro_step` of `step` (both from 0), the first time."""
 
     def __init__(self, *, step: int, micro_step: int = 0, rank: int = 0, context: RunContext) -> None:
         super().__init__()

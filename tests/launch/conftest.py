@@ -29,13 +29,6 @@ def hash_all(config):
     agree_on("abc")
     agree_on("abc" if config.read_text() == "same" else f"hash{RANK}")
 
-def decide(config):
-    from lmtrain.launch.detect import outer_launcher
-    from lmtrain.launch.process_group import broadcast_outcome, join
-    join(outer_launcher(os.environ), timeout_seconds=60)
-    note(config, broadcast_outcome(lambda: f"decided by {RANK}"))
-    broadcast_outcome(lambda: refused_on_all(config))
-
 def raise_on_1(config):
     wait(config) if RANK == 0 else 1 / 0
 

@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from lmtrain.parallel.fsdp import fsdp
 from lmtrain.training.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.steps import is_step_end
 from lmtrain.training.trainer import make_trainer
 
 NUM_LAYERS = 2
@@ -43,9 +44,10 @@ class AtSteps(pl.Callback):
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.has_gradients.append(any(parameter.grad is not None for parameter in pl_module.parameters()))
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
-        micro_step_ends_step = args[-1] % MICRO_STEPS == MICRO_STEPS - 1
-        if micro_step_ends_step and trainer.global_step in self.actions:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if is_step_end(trainer, batch_idx) and trainer.global_step in self.actions:
             self.actions[trainer.global_step](trainer)
         trainer.should_stop = trainer.global_step >= self.last_step
 
@@ -122,7 +124,7 @@ def save_and_die(folder: Path) -> Callable[[pl.Trainer], None]:
 
 
 @contextmanager
-def counted_reductions() -> Iterator[list[int]]:
+def counted_reductions() -> Generator[list[int]]:
     """Count the reduce-scatters that FSDP2 asks for: one list item each."""
     name = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"
     original, calls = getattr(dist, name), []

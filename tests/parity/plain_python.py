@@ -43,7 +43,9 @@ class StopAfter(pl.Callback):
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *args: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
         trainer.should_stop = trainer.global_step >= self.steps
 
 

@@ -29,7 +29,9 @@ RELATIVE_FP32 = 2e-6
 
 def run_script(strategy: str, micro_batch_sequences: int, num_ranks: int = 1) -> list[float]:
     """Run the plain-Python script on some ranks and return its losses."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)] if num_ranks > 1 else []
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)] if num_ranks > 1 else []
+    )
     command = [sys.executable, *launcher, str(SCRIPT), strategy, str(micro_batch_sequences), str(STEPS), "fp32"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)

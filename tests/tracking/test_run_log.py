@@ -6,6 +6,7 @@ import os
 import pytest
 
 from lmtrain.errors import DataError, EnvironmentProblem
+from lmtrain.tracking import run_log
 from lmtrain.tracking.run_log import RunLog, read_points
 
 
@@ -75,6 +76,22 @@ def test_truncate_after_the_last_step_touches_nothing(tmp_path):
     inode = (tmp_path / "metrics.jsonl").stat().st_ino
     assert log.truncate_after(3) == 0
     assert (tmp_path / "metrics.jsonl").stat().st_ino == inode
+
+
+def test_last_step_is_the_highest_also_where_points_come_late(tmp_path):
+    log = RunLog(tmp_path)
+    log.append(8, 80, {"validation/loss": 1.0})
+    log.append(7, 70, {"train/loss": 1.0})
+    assert log.last_step() == 8
+    assert RunLog(tmp_path).last_step() == 8
+
+
+def test_last_step_of_a_long_log_is_found_from_its_end(tmp_path, monkeypatch):
+    log = RunLog(tmp_path)
+    for step in range(200):
+        log.append(step, step, {"x": 1.0})
+    monkeypatch.setattr(run_log, "TAIL_BYTES", 1000)
+    assert RunLog(tmp_path).last_step() == 199
 
 
 def test_truncate_to_nothing_forgets_the_last_step(tmp_path):

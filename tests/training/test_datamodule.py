@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -108,7 +108,7 @@ def test_every_held_out_token_but_the_first_is_predicted_once_over_all_ranks(dat
         predicted.update(zip(inputs[valid].tolist(), targets[valid].tolist(), strict=True))
         follows = valid[:, 1:]  # inside a row the model reads what it has just been asked for
         assert torch.equal(inputs[:, 1:][follows], targets[:, :-1][follows])
-    assert predicted == Counter(zip(ids[:-1], ids[1:], strict=True))
+    assert predicted == Counter(pairwise(ids))
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
@@ -122,7 +122,7 @@ def test_every_rank_has_as_many_held_out_batches_of_the_same_shape(data_folder, 
 
 
 def test_an_unknown_split_is_refused(data_folder):
-    with pytest.raises(DataError, match="no split 'valid'.*Did you mean 'validation'"):
+    with pytest.raises(DataError, match=r"no split 'valid'.*Did you mean 'validation'"):
         list(serve(data_folder)[0].held_out_batches("valid"))
 
 

@@ -166,7 +166,11 @@ def test_micro_batches_already_done_are_restated_for_this_run_s_micro_steps():
     counts = {"ready": 10, "completed": 10, "started": 10, "processed": 10}
     progress = {"total": dict(counts), "current": dict(counts), "is_last_batch": False}
     module.on_load_checkpoint({"global_step": 5, "loops": {"fit_loop": {"epoch_loop.batch_progress": progress}}})
-    assert progress == {"total": dict.fromkeys(counts, 20), "current": dict.fromkeys(counts, 20), "is_last_batch": False}
+    assert progress == {
+        "total": dict.fromkeys(counts, 20),
+        "current": dict.fromkeys(counts, 20),
+        "is_last_batch": False,
+    }
 
 
 def test_a_model_is_recomputed_compiled_and_parallelized_in_this_order_and_once():
@@ -178,7 +182,14 @@ def test_a_model_is_recomputed_compiled_and_parallelized_in_this_order_and_once(
     batch = plan_batches(Batch(context_tokens=16, tokens_per_step=64))
     transforms = ModelTransforms(parallelize=note("parallelize"), compile=note("compile"), recompute=note("recompute"))
     module = CausalLMModule(
-        meta_model(), loss=None, optimizer=None, schedule=None, batch=batch, total_steps=1, seed=1, transforms=transforms
+        meta_model(),
+        loss=None,
+        optimizer=None,
+        schedule=None,
+        batch=batch,
+        total_steps=1,
+        seed=1,
+        transforms=transforms,
     )
     module._trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=torch.device("cpu")))
     module.configure_model()
@@ -208,7 +219,13 @@ def test_a_keyed_seed_is_the_same_on_every_machine():
 
 
 def test_keyed_seeds_differ_with_every_part_and_its_place():
-    parts = [(seed, step, micro_step, rank) for seed in (0, 1, 11) for step in (0, 1, 11) for micro_step in (0, 1) for rank in (0, 1)]
+    parts = [
+        (seed, step, micro_step, rank)
+        for seed in (0, 1, 11)
+        for step in (0, 1, 11)
+        for micro_step in (0, 1)
+        for rank in (0, 1)
+    ]
     seeds = {keyed_seed(*part) for part in parts}
     assert len(seeds) == len(parts)
     assert all(0 <= seed < 2**63 for seed in seeds), "torch.manual_seed takes no more"

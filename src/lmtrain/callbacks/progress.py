@@ -1,5 +1,6 @@
 """Show a run while it trains: a live panel on a terminal, a plain line every few seconds anywhere else."""
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass
@@ -264,5 +265,6 @@ def _or_dash(value: float | None, pattern: str) -> str:
 
 
 def _tell(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):  # a reader that leaves does not end the training
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()

@@ -179,4 +179,3 @@ def identity(config: dict[str, Any], dataset: Dataset) -> dict[str, str | int | 
         "batch.tokens_per_step": config["batch"]["tokens_per_step"],
         "seed": config["seed"],
     }
-

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import hydra
@@ -82,7 +81,9 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
         key = str(problem).partition("Missing mandatory value: ")[2].split()[0]
         return ConfigurationError(f"{key} has no value; set it on the command line: {key}=...")
     if isinstance(problem, OverrideParseException):
-        return ConfigurationError(f"{problem.override} is not KEY=VALUE or GROUP=OPTION: {problem.message.splitlines()[0]}.")
+        return ConfigurationError(
+            f"{problem.override} is not KEY=VALUE or GROUP=OPTION: {problem.message.splitlines()[0]}."
+        )
     return ConfigurationError(" ".join(str(problem).split()))
 
 
@@ -124,5 +125,3 @@ def _leaf_keys(config: dict[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict):
             keys += _leaf_keys(value, f"{prefix}{name}.")
     return keys
-
-

@@ -18,8 +18,9 @@ def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None 
     always passed.
 
     Raises:
-        ConfigurationError: The constructor refused its arguments.
+        ConfigurationError: The constructor refused its arguments, or the node sets what is passed here.
     """
+    _require_unset(node, {*more, *(LATE_FACTS & (facts or {}).keys())}, key=key)
     try:
         call = hydra.utils.instantiate({**node, PARTIAL: True}, _convert_="all")
         names = inspect.signature(call).parameters
@@ -30,13 +31,17 @@ def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None 
         raise _cause(failure, key=key, target=str(node[TARGET])) from failure
 
 
+def _require_unset(node: dict[str, Any], passed: set[str], *, key: str) -> None:
+    """Refuse settings that would be overwritten in silence."""
+    for name in sorted(passed & node.keys()):
+        raise ConfigurationError(f"{key}.{name}={node[name]} has no effect: the run itself decides it; leave it out.")
+
+
 def _cause(failure: BaseException, *, key: str, target: str) -> BaseException:
     """Return our own error from inside Hydra's wrapping, or word one."""
-    cause: BaseException | None = failure
-    while cause is not None:
-        if isinstance(cause, LMTRAIN_ERRORS):
-            return cause
-        last, cause = cause, cause.__cause__
-        if cause is None:
-            return ConfigurationError(f"{key} ({target}) could not be built: {last}")
-    raise AssertionError
+    cause = failure
+    while cause.__cause__ is not None and not isinstance(cause, LMTRAIN_ERRORS):
+        cause = cause.__cause__
+    if isinstance(cause, LMTRAIN_ERRORS):
+        return cause
+    return ConfigurationError(f"{key} ({target}) could not be built: {cause}")

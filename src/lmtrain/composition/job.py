@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lmtrain.tracking.atomic_files import write_text
+
 # Where and how a run is executed, not what it computes: these leave its name alone.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger", "launcher")
 
@@ -28,8 +30,8 @@ class Job:
         return Path(self.root) / self.name
 
     def save(self, path: Path) -> None:
-        """Write the job for the ranks to read."""
-        path.write_text(json.dumps(asdict(self), indent=1))
+        """Write the job for the ranks to read, and for its owner alone: it may hold a server's password."""
+        write_text(path, json.dumps(asdict(self), indent=1), private=True)
 
 
 def load_job(path: Path) -> Job:

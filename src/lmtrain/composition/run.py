@@ -49,12 +49,13 @@ def execute(job: Job) -> int:
     join(outer)
     agree_on(config_hash(job.config))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
-    log = open_log(job, checkpoint) if rank == 0 else None
-    run = build_run(job, rank=rank, log=log)
+    run = build_run(job, rank=rank, log=RunLog(job.folder) if rank == 0 else None)
     if checkpoint:
         require_same_identity(checkpoint, run.context.identity)
         if is_done(run, checkpoint):
             return EXIT_DONE
+    if run.context.log:  # only now: what is refused has lost nothing
+        run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
     return train(job, run, checkpoint)
 
 
@@ -129,13 +130,6 @@ def _newest(run_folder: Path) -> CheckpointFacts | None:
     for line in passed_over:
         print(f"{line}; passed over", file=sys.stderr)
     return facts
-
-
-def open_log(job: Job, checkpoint: CheckpointFacts | None) -> RunLog:
-    """Open the run's metrics, without the points after the step that the run goes back to."""
-    log = RunLog(job.folder)
-    log.truncate_after(checkpoint.step if checkpoint else -1)
-    return log
 
 
 def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:

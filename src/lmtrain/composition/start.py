@@ -98,4 +98,3 @@ def require_launcher(job: Job, outer: OuterLauncher | None) -> None:
             f"torchrun --nnodes={nodes} --nproc-per-node={job.config['trainer']['devices']} (or SLURM's srun)."
         )
         raise ConfigurationError(msg)
-

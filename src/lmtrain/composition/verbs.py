@@ -30,15 +30,19 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     from lmtrain.composition.compose import Choices, for_each_config
 
     outcomes: dict[str, int] = {}
+    trials: list[Job] = []
 
     def task(config: dict[str, Any], choices: Choices) -> None:
         typed = [word for word in choices.overrides if word not in arguments.added]
         job = make_job(config, typed, choices.options["model"], arguments, is_trial=choices.is_trial)
+        if choices.is_trial:
+            trials.append(job)
         outcomes[job.name] = _outcome(job, outer, is_trial=choices.is_trial)
 
     for_each_config(task, arguments, config_name="train", program=program)
-    if len(outcomes) > 1:
+    if trials:
         print_outcomes(outcomes)
+        finish_sweep(trials[-1], max(outcomes.values()))
     return max(outcomes.values(), default=0)
 
 
@@ -61,9 +65,7 @@ def prepare(words: list[str], *, program: str = "lmtrain prepare") -> int:
     return 0
 
 
-def make_job(
-    config: dict[str, Any], overrides: list[str], model: str, arguments: Arguments, *, is_trial: bool
-) -> Job:
+def make_job(config: dict[str, Any], overrides: list[str], model: str, arguments: Arguments, *, is_trial: bool) -> Job:
     """Check a composed config and give its run a name; trials that share a given name get a folder below it."""
     from lmtrain.composition.start import check_config
 
@@ -79,6 +81,15 @@ def make_job(
         allowed_targets=arguments.allowed_targets,
         sweep=f"sweep-{short_hash(sorted(arguments.overrides))}" if is_trial else None,
     )
+
+
+def finish_sweep(trial: Job, code: int) -> None:
+    """Give the run that a sweep's trials hang under its last state."""
+    from lmtrain.composition.instantiate import instantiate
+    from lmtrain.tracking.status import status_name
+
+    logger = instantiate(trial.config["logger"], key="logger")
+    logger.finish_sweep(Path(trial.root), trial.sweep, status=status_name(code))
 
 
 def print_outcomes(outcomes: dict[str, int]) -> None:

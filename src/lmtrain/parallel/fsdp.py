@@ -22,7 +22,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
@@ -94,16 +93,23 @@ class FullyShardedStrategy(ModelParallelStrategy):
         """Write every rank's shards aside, then commit them under the final name from rank 0.
 
         Raises:
-            EnvironmentProblem: On every rank, when any of them could not write.
+            EnvironmentProblem: On every rank, when one of them could not write.
         """
         del storage_options
         final = Path(self.broadcast(str(filepath)))
         aside = aside_of(final)
         facts = checkpoint.get("lmtrain", {})
-        self._together(lambda: start_aside(aside), final, on_all_ranks=False)
-        self._together(lambda: super(FullyShardedStrategy, self).save_checkpoint(checkpoint, aside / SHARDED), final)
-        self._together(lambda: commit(aside, final, facts=facts), final, on_all_ranks=False)
+        write_shards = partial(super().save_checkpoint, checkpoint, aside / SHARDED)
+        problem = (
+            self._problem_of(partial(start_aside, aside), on_rank_0=True)
+            or self._problem_of(write_shards)
+            or self._problem_of(partial(commit, aside, final, facts=facts), on_rank_0=True)
+        )
+        if problem:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise not_written(final, problem)
 
+    @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         """Read the shards of a checkpoint that matches its manifest.
 
@@ -129,20 +135,6 @@ class FullyShardedStrategy(ModelParallelStrategy):
             mine = str(failure) or repr(failure)
         dist.all_gather_object(problems, mine)
         return next(filter(None, problems), None)
-
-    def _together(self, act: Callable[[], object], final: Path, *, on_all_ranks: bool = True) -> None:
-        """Act on every rank or on the first alone; then all go on, or all raise."""
-        problem: str | None = None
-        if on_all_ranks or self.is_global_zero:
-            try:
-                act()
-            except (OSError, RuntimeError, CheckpointException) as failure:  # the last is a BaseException
-                problem = f"{type(failure).__name__}: {failure}"
-        problems: list[str | None] = [None] * self.world_size
-        distributed.all_gather_object(problems, problem)
-        if first := next((text for text in problems if text), None):
-            msg = f"{final} could not be written: {first}. Free space or make the folder writable; nothing older was lost."
-            raise EnvironmentProblem(msg)
 
     def _sharded_roots(self) -> Iterator[FSDPModule]:
         assert self.lightning_module is not None

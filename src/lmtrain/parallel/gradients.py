@@ -26,7 +26,7 @@ def global_norm(parameters: Iterable[Parameter]) -> Tensor:
 def scale_gradients(parameters: Iterable[Parameter], factor: Tensor) -> None:
     """Multiply every gradient in place by a scalar tensor [], without a host sync."""
     local = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
-    torch._foreach_mul_(local, factor.to(local[0].dtype))  # noqa: SLF001  # torch's own clipping uses it too
+    torch._foreach_mul_(local, factor.to(local[0].dtype))  # pyright: ignore[reportPrivateUsage]  # as in torch's clipping
 
 
 def _whole(norm: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class RunLog:
         self._latest: dict[str, Point] = {}
 
     def last_step(self) -> int | None:
-        """Return the step of the last point, None when there is no point."""
+        """Return the highest step of the last points, which come in no strict order; None when there is no point."""
         return self._last_step
 
     def latest(self, metric: str) -> Point | None:
@@ -64,7 +64,7 @@ class RunLog:
         except OSError as error:
             os.ftruncate(self._descriptor, whole)
             raise atomic_files.storage_problem(self.path, error) from error
-        self._last_step = step
+        self._last_step = step if self._last_step is None else max(step, self._last_step)
         self._latest.update(dict.fromkeys(point.metrics, point))
 
     def truncate_after(self, step: int) -> int:
@@ -150,7 +150,8 @@ def _last_step(descriptor: int) -> int | None:
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
     lines = os.pread(descriptor, size - start, start).splitlines()
-    return parse_point(lines[-1]).step if lines else None
+    whole = lines if start == 0 else lines[1:]
+    return max((parse_point(line).step for line in whole), default=None)
 
 
 def _open_for_append(path: Path) -> int:

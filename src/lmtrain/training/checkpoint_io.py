@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
+from typing_extensions import override
 
 from lmtrain.storage.hashed_folder import require_whole, write_atomically
 
@@ -20,6 +21,7 @@ FACTS = "lmtrain"
 class AtomicCheckpointIO(CheckpointIO):
     """Save and load one file a checkpoint; `path` is always the checkpoint's folder."""
 
+    @override
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Write a checkpoint atomically; its `lmtrain` entry becomes the manifest's facts."""
         del storage_options
@@ -29,12 +31,14 @@ class AtomicCheckpointIO(CheckpointIO):
             write=lambda folder: torch.save(checkpoint, folder / STATE),
         )
 
+    @override
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """Read a checkpoint whose bytes match its manifest; nothing in it can run code."""
         del weights_only
         require_whole(Path(path))
         return torch.load(Path(path) / STATE, map_location=map_location or "cpu", weights_only=True)
 
+    @override
     def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint folder."""
         shutil.rmtree(path)

@@ -8,6 +8,7 @@ import ctypes
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
@@ -33,7 +34,7 @@ class TokenDataModule(pl.LightningDataModule):
         self._seed = seed
         self._num_workers = num_workers
 
-    def train_dataloader(self) -> DataLoader[Tensor]:
+    def train_dataloader(self) -> DataLoader[Any]:
         """Return an endless loader that starts at the Trainer's step."""
         assert self.trainer is not None
         split = self.dataset.split("train")
@@ -42,7 +43,9 @@ class TokenDataModule(pl.LightningDataModule):
             seed=self._seed,
             fingerprint=self.dataset.manifest.fingerprint,
         )
-        rank_batches = RankBatches(batch=self._batch, rank=self.trainer.global_rank, start_step=self.trainer.global_step)
+        rank_batches = RankBatches(
+            batch=self._batch, rank=self.trainer.global_rank, start_step=self.trainer.global_step
+        )
         return DataLoader(
             OrderedWindows(split=split, order=order, context_tokens=self._batch.context_tokens),
             batch_sampler=rank_batches,

@@ -105,7 +105,9 @@ class CausalLMModule(pl.LightningModule):
         total: LossTotal = self.language_model(tokens[:, :-1], tokens[:, 1:], self.loss)
         self.step_metrics.add_micro_step(total)
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
-        return total.objective * (self._batch.accumulation_micro_steps * self._batch.num_ranks / self._batch.tokens_per_step)
+        return total.objective * (
+            self._batch.accumulation_micro_steps * self._batch.num_ranks / self._batch.tokens_per_step
+        )
 
     def configure_gradient_clipping(
         self,
@@ -133,7 +135,7 @@ class CausalLMModule(pl.LightningModule):
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         done = int(checkpoint["global_step"]) * self._batch.accumulation_micro_steps
         for span in ("total", "current"):
-            progress[span].update({key: done for key in progress[span]})
+            progress[span].update(dict.fromkeys(progress[span], done))
 
 
 def materialize(model: LanguageModel, *, device: torch.device, seed: int) -> LanguageModel:

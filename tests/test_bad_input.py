@@ -1,0 +1,156 @@
+"""Each wrong command gives one message with the key, the value, the rule and the nearest fix, and loses nothing."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtrain.cli import serve
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA, EXIT_ENVIRONMENT
+from tests.tiny import BATCH, DATA, MODEL, QUIET
+
+Attempt = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Attempt:
+    """Return a function that types a tiny training command and returns its exit code and what it said on stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def type_command(*words: str) -> tuple[int, str]:
+        capfd.readouterr()
+        data = [] if any(word.startswith("data=") for word in words) else DATA
+        base = [*MODEL, *data, *BATCH, *QUIET, "budget.steps=2", "run.name=a"]
+        code = serve("train", [*base, *words], program="python train.py")
+        said = capfd.readouterr().err
+        return code, "\n".join(line for line in said.splitlines() if line.startswith("lmtrain: "))
+
+    return type_command
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("optimizer.lrr=1", ["optimizer.lrr=1", "Did you mean 'optimizer.lr'?"]),
+        ("+tpyo=1", ["tpyo=1 is not a key of a run"]),
+        ("+run.nmae=1", ["run.nmae=1 is not a setting", "Did you mean 'name'?"]),
+        ("model=lama_tiny", ["model=lama_tiny", "there is no such option", "Did you mean 'llama_tiny'?"]),
+        ("modle=llama_tiny", ["modle", "Did you mean 'model'?"]),
+        ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target os."]),
+        ("model._target_=lmtrain.models.llama.Lama", ["has no Lama", "Did you mean 'Llama'?"]),
+        ("model.num_layers=many", ["model.num_layers=many is not a count", "20M"]),
+        ("model.qk_norm=3", ["model.qk_norm=3 is not of type bool"]),
+        ("model.width=33 model.num_heads=2", ["model.width=33", "model.num_heads=2", "nearest valid"]),
+        ("batch.tokens_per_step=1000", ["batch.tokens_per_step=1000 is not a multiple of 32", "nearest valid: 992."]),
+        ("batch.micro_batch_sequences=3", ["batch.tokens_per_step=256 is not a multiple of 96", "nearest valid: 288."]),
+        (
+            "batch.context_tokens=65536 batch.tokens_per_step=65536",
+            ["batch.context_tokens=65536 needs 65,537 tokens", "nearest valid: 32768"],
+        ),
+        ("tokenizer.vocab_size=200", ["vocab_size=200", "nearest valid: 257"]),
+        ("budget=none budget.steps=null", ["budget is empty"]),
+        ("budget.steps=0", ["budget.steps=0 is not above 0"]),
+        ("resume=must", ["resume=must", "use resume=auto"]),
+        ("resume=nowhere", ["resume=nowhere is neither", "nearest valid: resume=auto"]),
+        ("run.name=../b", ["run.name='../b'", "nearest valid"]),
+        ("strategy=single trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes=2 needs a launcher"]),
+        ("seed=[1", ["seed=[1 is not KEY=VALUE"]),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_the_nearest_fix(word: str, parts: list[str], attempt: Attempt) -> None:
+    code, message = attempt(*word.split())
+    assert code == EXIT_CONFIGURATION, message
+    assert len(message.splitlines()) == 1
+    for part in parts:
+        assert part in message
+
+
+def write_binary(folder: Path) -> None:
+    """Write a file that is no text."""
+    (folder / "noise.txt").write_bytes(bytes(range(256)) * 40)
+
+
+def write_empty(folder: Path) -> None:
+    """Write a file without a byte."""
+    (folder / "noise.txt").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "parts"),
+    [
+        (lambda folder: None, ["noise.txt", "does not exist"]),
+        (write_binary, ["noise.txt", "text"]),
+        (write_empty, ["noise.txt", "empty"]),
+    ],
+)
+def test_data_that_is_missing_empty_or_binary_is_refused(
+    prepare: Callable[[Path], None], parts: list[str], attempt: Attempt, tmp_path: Path
+) -> None:
+    prepare(tmp_path)
+    words = ["source=text_files", "source.paths=[noise.txt]", "tokenizer=byte_level", "tokenizer.vocab_size=257"]
+    code, message = attempt("data=prepared", *words)
+    assert code == EXIT_DATA, message
+    for part in parts:
+        assert part in message
+
+
+def test_a_vocabulary_too_large_for_the_dtype_is_refused(attempt: Attempt, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("some text to learn from\n" * 2000)
+    words = ["source=text_files", "source.paths=[text.txt]", "data.folder.token_dtype=uint16"]
+    code, message = attempt("data=prepared", *words, "tokenizer.vocab_size=70000")
+    assert code == EXIT_CONFIGURATION, message
+    assert "70,000" in message or "70000" in message
+    assert "uint32" in message
+
+
+def test_shards_of_another_tokenizer_are_refused(attempt: Attempt, tmp_path: Path) -> None:
+    assert attempt()[0] == 0
+    shards = next((tmp_path / "data").glob("synthetic*"))
+    shutil.copytree(shards, tmp_path / "mine")
+    meta = next((tmp_path / "mine/tokenizer").glob("*meta*"))
+    content = json.loads(meta.read_text())
+    meta.write_text(json.dumps({**content, "vocab_size": 300}))
+    words = ["data=shards", "data.folder.path=mine", "tokenizer=byte_level", "tokenizer.vocab_size=512", "run.name=b"]
+    code, message = attempt(*words)
+    assert code == EXIT_DATA, message
+    assert "tokenizer" in message
+
+
+def test_a_run_folder_that_cannot_be_written_is_refused(attempt: Attempt, tmp_path: Path) -> None:
+    (tmp_path / "full").write_text("a file in the way")
+    code, message = attempt("run.root=full")
+    assert code == EXIT_ENVIRONMENT, message
+    assert "full" in message
+    assert "run.root" in message
+
+
+def test_a_full_disk_is_refused_before_training(
+    attempt: Attempt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    code, message = attempt()
+    assert code == EXIT_ENVIRONMENT, message
+    assert "free some space" in message
+
+
+def test_a_checkpoint_of_another_model_and_a_spent_budget_are_refused_and_nothing_is_lost(
+    attempt: Attempt, tmp_path: Path
+) -> None:
+    assert attempt()[0] == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "runs/a/checkpoints").rglob("*") if path.is_file()}
+    metrics = (tmp_path / "runs/a/metrics.jsonl").read_bytes()
+    code, message = attempt("model.feed_forward_width=128")
+    assert code == EXIT_CONFIGURATION
+    assert "model.feed_forward_width=128, there 64" in message
+    assert "run.name" in message
+    code, message = attempt("budget.steps=1")
+    assert code == EXIT_CONFIGURATION
+    assert "budget.steps" in message
+    assert "already spent" in message
+    assert "is at step 2" in message
+    after = {path: path.read_bytes() for path in (tmp_path / "runs/a/checkpoints").rglob("*") if path.is_file()}
+    assert after == before
+    assert (tmp_path / "runs/a/metrics.jsonl").read_bytes() == metrics

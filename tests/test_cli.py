@@ -1,0 +1,105 @@
+import importlib
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from lmtrain import cli
+from lmtrain.cli import VERBS, main, serve
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module whose function serves `lmtrain train`: give it a `function`."""
+    module = ModuleType("verb_of_a_test")
+    monkeypatch.setitem(sys.modules, "verb_of_a_test", module)
+    monkeypatch.setitem(cli.VERBS, "train", ("verb_of_a_test:function", "train a model"))
+    return module
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_usage_lists_every_verb_with_a_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    for name, (_, line) in VERBS.items():
+        assert f"  {name:<10} {line}\n" in printed
+
+
+def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian", "seed=1"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("lmtrain trian: there is no such command. Did you mean 'train'?\n")
+    assert "prepare" in printed.err
+    assert printed.out == ""
+
+
+def test_a_verb_gets_its_words_and_its_exit_code_is_returned(verb: ModuleType) -> None:
+    seen: list[object] = []
+    verb.function = lambda words, program: seen.append((words, program)) or 85
+    assert main(["train", "seed=1", "--help"]) == 85
+    assert seen == [(["seed=1", "--help"], "lmtrain train")]
+
+
+def test_the_words_of_the_process_are_taken_where_none_are_given(
+    verb: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lmtrain", "train", "seed=2"])
+    verb.function = lambda words, program: len(words)
+    assert main() == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ConfigurationError("a=1"), 2), (EnvironmentProblem("full disk"), 3), (DataError("no text"), 4)]
+)
+def test_a_refusal_is_one_line_on_stderr_and_its_exit_code(
+    verb: ModuleType, error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(words: list[str], program: str) -> int:
+        raise error
+
+    verb.function = refuse
+    assert serve("train", [], program="python train.py") == code
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"lmtrain: {error}\n")
+
+
+def test_an_interruption_is_told_and_has_the_code_of_its_signal(
+    verb: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(words: list[str], program: str) -> int:
+        raise KeyboardInterrupt
+
+    verb.function = interrupted
+    assert serve("train", [], program="lmtrain train") == 130
+    assert capsys.readouterr().err == "lmtrain: interrupted\n"
+
+
+def test_a_bug_keeps_its_traceback(verb: ModuleType) -> None:
+    verb.function = lambda words, program: {}["bug"]
+    with pytest.raises(KeyError, match="bug"):
+        main(["train"])
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_is_served_by_a_function_that_takes_words_and_a_program(name: str) -> None:
+    module, _, function = VERBS[name][0].partition(":")
+    parameters = list(inspect.signature(getattr(importlib.import_module(module), function)).parameters.values())
+    assert parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert [parameter.name for parameter in parameters[1:]] == ["program"]
+
+
+def test_the_command_line_answers_without_importing_anything_heavy() -> None:
+    heavy = "{'torch', 'lightning', 'hydra', 'omegaconf', 'mlflow', 'numpy', 'tokenizers', 'datasets', 'pydantic'}"
+    use = "import sys; from lmtrain.cli import main; main([]); main(['train', '--help'])"
+    check = f"{use}; print({heavy} & {{*sys.modules}})"
+    finished = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True, env=_environment()
+    )
+    assert finished.stdout.splitlines()[-1] == "set()"
+
+
+def _environment() -> dict[str, str]:
+    return {"PYTHONPATH": ":".join(sys.path)}
