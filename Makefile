@@ -21,7 +21,6 @@ export PIP_CACHE_DIR := $(CACHE)/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PRE_COMMIT_HOME := $(CACHE)/pre-commit
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
-export PYTHONPYCACHEPREFIX := $(CACHE)/pycache
 export TORCHINDUCTOR_CACHE_DIR := $(CACHE)/inductor
 export TRITON_CACHE_DIR := $(CACHE)/triton
 export UV_CACHE_DIR := $(CACHE)/uv
@@ -35,6 +34,11 @@ PYTHON = $(or $(shell for name in python3.13 python3.12 python3.11 python3 pytho
 	2>/dev/null && break; done),$(error lmtrain needs Python 3.11, 3.12 or 3.13 on the PATH, and none of these starts))
 # uv from the PATH, or else the one that the lock file names.
 UV := $(if $(shell uv --version 2>/dev/null),uv,.uv/bin/uv)
+
+# Imported once at set-up, so that every later start finds their bytecode, also where none is written (most of the
+# seconds until a first step are imports).
+STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
+	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
 .PHONY: help setup train test test-fast checks lock clean
 
@@ -72,6 +76,7 @@ $(STAMP): pyproject.toml requirements.lock $(filter .uv/%,$(UV))
 	@$(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .venv
 	@$(UV) pip install --python .venv --require-hashes --build-constraints requirements.lock -r requirements.lock
 	@$(UV) pip install --python .venv --quiet --no-deps --no-build-isolation --editable .
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c 'import $(STARTED)'
 	@touch $@
 
 # Fetched with pip, which checks the hashes that the lock file has for it.
