@@ -18,6 +18,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from typing_extensions import override
 
 from lmtrain.composition.build import Run, build_run
 from lmtrain.composition.compose import compose_config
@@ -58,15 +59,17 @@ class BareLoop(pl.Callback):
         self._warm_up_turns = warm_up_turns
         self._started = 0.0
 
+    @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)
         self._model = copy.deepcopy(pl_module.language_model)
         optimizer: Any = trainer.optimizers[0]
-        self._optimizer = type(optimizer)(self._model.parameters(), **{"lr": optimizer.defaults["lr"]}, fused=True)
+        self._optimizer = type(optimizer)(self._model.parameters(), lr=optimizer.defaults["lr"], fused=True)
         self._batches = iter(trainer.datamodule.train_dataloader())  # pyright: ignore[reportAttributeAccessIssue]
         self._loss = CrossEntropy()
         self._started = time.process_time()
 
+    @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

@@ -77,7 +77,7 @@ def test_what_is_added_for_a_budget_or_a_launcher_does_not_rename_a_run(
 def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
     jobs: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert train(["-m", "seed=1,2,3"]) == 4
+    assert train(["-m", "seed=1,2,3", "logger=none"]) == 4
     assert [job.config["seed"] for job in jobs] == [1, 2, 3]
     printed = capsys.readouterr()
     failed = jobs[1].name

@@ -25,7 +25,8 @@ PLAIN_LLAMA = [
     "model.tie_embeddings=false",
 ]
 SAME = [
-    *("data=synthetic", "data.folder.vocab_size=512", "data.folder.num_tokens=20000", "data.folder.seed=0", "tokenizer=byte_level"),
+    *("data=synthetic", "data.folder.vocab_size=512", "data.folder.num_tokens=20000", "data.folder.seed=0"),
+    "tokenizer=byte_level",
     *("optimizer=adamw", "optimizer.lr=1e-2", "optimizer.beta1=0.9", "optimizer.beta2=0.999", "optimizer.eps=1e-8"),
     *("optimizer.weight_decay=0", "schedule=constant", f"gradient_clip_norm={CLIP}", "seed=7"),
     *(f"batch.context_tokens={CONTEXT_TOKENS}", f"batch.tokens_per_step={TOKENS_PER_STEP}"),
