@@ -9,6 +9,7 @@ from lmtrain.composition.compose import compose_config
 from lmtrain.composition.job import Job, default_name
 from lmtrain.composition.verbs import make_job, prepare, print_outcomes, train
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tracking.no_tracking import NoTracking
 
 
 @pytest.fixture
@@ -87,6 +88,16 @@ def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
         [failed, "failed,", "exit", "code", "4"],
         [jobs[2].name, "done"],
     ]
+
+
+@pytest.mark.parametrize(("seeds", "status"), [("1,3", "FINISHED"), ("1,2", "FAILED")])
+def test_a_sweep_ends_in_the_state_of_its_worst_trial(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch, seeds: str, status: str
+) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append((*args[1:], facts["status"])))
+    train(["-m", f"seed={seeds}", "logger=none"])
+    assert ended == [(Path("runs").absolute(), jobs[0].sweep, status)]
 
 
 def test_a_refused_run_raises_for_the_command_line_to_word(jobs: list[Job]) -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.models.attention import auto, causal_mask, eager, sdpa
+from lmtrain.models.attention import auto, blocked, causal_mask, eager, sdpa
 
 
 def qkv(*, num_heads=4, num_kv_heads=2, num_tokens=24, head_width=16):
@@ -12,7 +12,7 @@ def qkv(*, num_heads=4, num_kv_heads=2, num_tokens=24, head_width=16):
     )
 
 
-@pytest.mark.parametrize("kernel", [sdpa, auto])
+@pytest.mark.parametrize("kernel", [sdpa, blocked, auto])
 @pytest.mark.parametrize("window_tokens", [None, 1, 5, 24, 100])
 @pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
 def test_kernel_equals_the_reference_with_its_gradients(kernel, window_tokens, num_kv_heads):
@@ -23,13 +23,13 @@ def test_kernel_equals_the_reference_with_its_gradients(kernel, window_tokens, n
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("kernel", [eager, sdpa, auto])
+@pytest.mark.parametrize("kernel", [eager, sdpa, blocked, auto])
 def test_window_of_one_returns_the_values(kernel):
     q, k, v = qkv(num_kv_heads=4)
     torch.testing.assert_close(kernel(q, k, v, window_tokens=1), v)
 
 
-@pytest.mark.parametrize("kernel", [eager, sdpa, auto])
+@pytest.mark.parametrize("kernel", [eager, sdpa, blocked, auto])
 @pytest.mark.parametrize("window_tokens", [None, 6])
 def test_later_tokens_change_nothing_before_them(kernel, window_tokens):
     q, k, v = (tensor.detach() for tensor in qkv())
@@ -41,7 +41,7 @@ def test_later_tokens_change_nothing_before_them(kernel, window_tokens):
     assert not torch.allclose(before[:, :, 10:], after[:, :, 10:])
 
 
-@pytest.mark.parametrize("kernel", [eager, sdpa])
+@pytest.mark.parametrize("kernel", [eager, sdpa, blocked])
 def test_token_outside_the_window_is_not_seen(kernel):
     q, k, v = (tensor.detach() for tensor in qkv())
     before = kernel(q, k, v, window_tokens=4)

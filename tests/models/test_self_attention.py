@@ -42,12 +42,12 @@ def test_fixed_scale_of_the_norm_sharpens_attention():
     assert not torch.allclose(sharp(x, cos, sin), uniform, atol=1e-3)
 
 
-def test_value_embedding_is_mixed_half_and_half_into_the_values():
+def test_value_embedding_is_added_to_the_values():
     layer = build(value_embedding=True)
     cos, sin = RotaryEmbedding(1, 8, base=10_000.0)(1)
     x, extra = torch.randn(2, 1, 32), torch.randn(2, 1, 32)
     values = layer.qkv(x)[..., 64:]
-    torch.testing.assert_close(layer(x, cos, sin, extra), layer.output(0.5 * values + 0.5 * extra))
+    torch.testing.assert_close(layer(x, cos, sin, extra), layer.output(values + extra))
 
 
 def test_key_smear_lets_a_token_be_found_by_its_successor():

@@ -31,6 +31,7 @@ from lmtrain.training.trainer import make_trainer
 NUM_LAYERS = 2
 MICRO_STEPS = 2
 BYTES_BEFORE_THE_FAULT = 1000
+WHOLE_WEIGHTS = "whole.pt"
 BATCH = Batch(context_tokens=16, tokens_per_step=16 * 4 * MICRO_STEPS, micro_batch_sequences=2)
 
 
@@ -55,15 +56,20 @@ class AtSteps(pl.Callback):
         checkpoint[FACTS] = {"step": trainer.global_step, "tokens": 0, "identity": {}}
 
 
+def build_model() -> Llama:
+    """Build the model that is trained."""
+    return Llama(
+        width=16, num_layers=NUM_LAYERS, num_heads=2, feed_forward_width=32, vocab_size=257, max_context_tokens=16
+    )
+
+
 def fit(folder: Path, data: Path, callback: AtSteps, *, checkpoint: Path | None = None) -> CausalLMModule:
     """Train a tiny Llama, sharded over the ranks of this job, with two micro-steps a step."""
     num_ranks = dist.get_world_size()
     parallelism = fsdp(num_ranks=num_ranks, compute_dtype=torch.float32)
     batch = plan_batches(BATCH, num_ranks=num_ranks)
     with torch.device("meta"):
-        model = Llama(
-            width=16, num_layers=NUM_LAYERS, num_heads=2, feed_forward_width=32, vocab_size=257, max_context_tokens=16
-        )
+        model = build_model()
     module = CausalLMModule(
         model,
         loss=CrossEntropy(),
@@ -91,6 +97,20 @@ def fit(folder: Path, data: Path, callback: AtSteps, *, checkpoint: Path | None 
 def save(folder: Path) -> Callable[[pl.Trainer], None]:
     """Return an action that saves the step under its name."""
     return lambda trainer: trainer.save_checkpoint(folder / "checkpoints" / f"step_{trainer.global_step:08d}")
+
+
+def save_twice(folder: Path) -> Callable[[pl.Trainer], None]:
+    """Return an action that saves the step, and all weights as one file beside it, from rank 0."""
+
+    def act(trainer: pl.Trainer) -> None:
+        save(folder)(trainer)
+        module = trainer.lightning_module
+        assert isinstance(module, CausalLMModule)
+        whole = {name: parameter.full_tensor() for name, parameter in module.language_model.named_parameters()}
+        if trainer.is_global_zero:
+            torch.save(whole, folder / WHOLE_WEIGHTS)
+
+    return act
 
 
 def save_on_a_full_disk(folder: Path, notes: dict[str, Any]) -> Callable[[pl.Trainer], None]:
@@ -144,7 +164,7 @@ def parameter_hash(module: CausalLMModule) -> str:
 def round_trip(folder: Path, data: Path) -> dict[str, Any]:
     """Train four steps; save the second, fail to save the third; train the last two again from the checkpoint."""
     notes: dict[str, Any] = {}
-    straight_callback = AtSteps({2: save(folder), 3: save_on_a_full_disk(folder, notes)}, last_step=4)
+    straight_callback = AtSteps({2: save_twice(folder), 3: save_on_a_full_disk(folder, notes)}, last_step=4)
     with counted_reductions() as calls:
         straight = fit(folder, data, straight_callback)
     resumed = fit(folder, data, AtSteps({}, last_step=4), checkpoint=folder / "checkpoints" / "step_00000002")

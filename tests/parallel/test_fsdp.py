@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from lmtrain.data.synthetic import synthetic
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpoints import newest_whole
-from tests.parallel.sharded_run import MICRO_STEPS, NUM_LAYERS
+from lmtrain.training.weights import load_weights
+from tests.parallel.sharded_run import MICRO_STEPS, NUM_LAYERS, WHOLE_WEIGHTS, build_model
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 SCRIPT = Path(__file__).with_name("sharded_run.py")
@@ -47,6 +49,13 @@ def test_a_sharded_checkpoint_is_whole_and_has_a_file_of_each_rank(job):
     folder = job[0] / "checkpoints" / "step_00000002"
     assert damage(folder) is None
     assert {"__0_0.distcp", "__1_0.distcp"} <= {path.name for path in (folder / "sharded").iterdir()}
+
+
+def test_one_process_reads_the_weights_that_two_ranks_saved(job):
+    whole, model = torch.load(job[0] / WHOLE_WEIGHTS), build_model()
+    load_weights(model, job[0] / "checkpoints" / "step_00000002")
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, whole[name]), name
 
 
 def test_gradients_are_reduced_once_a_step_however_many_micro_steps(job):

@@ -24,7 +24,7 @@ from lmtrain.models.feed_forward import Activation
 from lmtrain.models.llama_block import LlamaBlock
 from lmtrain.models.norms import RMSNorm
 from lmtrain.models.rope import RopeScaling, RotaryEmbedding
-from lmtrain.models.weight_init import fill_linear, fill_normal
+from lmtrain.models.weight_init import fill_constant, fill_linear
 
 
 @final
@@ -32,7 +32,7 @@ class Llama(LanguageModel):
     """A decoder with rotary positions, grouped-query attention, RMSNorm and gated feed-forward layers.
 
     `num_kv_heads`, `head_width`, `qk_norm_scale`: as in SelfAttention. `logit_soft_cap` c bends logits to
-    c tanh(logits / c). `value_embedding_layers` are the layers, from 0, that mix a vector per token into their values.
+    c tanh(logits / c). `value_embedding_layers` are the layers, from 0, that add a vector per token to their values.
     `embedding_init_std` None is `init_std`. `zero_init_outputs` starts every layer as the identity.
     Raises: ConfigurationError for dimensions that do not divide, and for options that contradict each other.
     """
@@ -140,7 +140,7 @@ class Llama(LanguageModel):
         for block in self._layers:
             block.initialize_weights(generator, std=self.init_std, output_std=self.output_init_std)
         for table in self.value_embeddings.values():
-            fill_normal(cast(nn.Embedding, table).weight, std=self.init_std, generator=generator)
+            fill_constant(cast(nn.Embedding, table).weight, 0.0)  # values start as plain Llama's
         for norm in (self.embedding_norm, self.final_norm):
             if norm is not None:
                 norm.initialize_weights()

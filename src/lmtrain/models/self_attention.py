@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
         self.q_norm = RMSNorm(head_width, eps=norm_eps) if learned else None
         self.k_norm = RMSNorm(head_width, eps=norm_eps) if learned else None
         self.key_smear = Smear(self.value_width) if key_smear else None
-        self.value_mix = Mix(0.5, 0.5) if value_embedding else None
+        self.value_mix = Mix(1.0, 1.0) if value_embedding else None
 
     @property
     def value_width(self) -> int:

@@ -1,0 +1,61 @@
+import pytest
+import torch
+import torch.distributed.checkpoint as sharded_checkpoint
+from torch import nn
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.parallel.fsdp import SHARDED
+from lmtrain.storage.hashed_folder import write_atomically
+from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.weights import load_weights
+
+
+def model(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))  # with buffers
+
+
+def state_of(module):
+    """Return a state as the training module saves it, with its optimizer's beside the model's."""
+    return {f"language_model.{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+def save_one_file(path, module):
+    AtomicCheckpointIO().save_checkpoint({"state_dict": state_of(module), "optimizer_states": [{"a": 1}]}, path)
+
+
+def save_sharded(path, module):
+    state = {"state_dict": state_of(module), "optimizer_0": {"momentum": torch.zeros(3)}}
+    write_atomically(
+        path,
+        facts={},
+        write=lambda folder: sharded_checkpoint.save(state, checkpoint_id=folder / SHARDED, no_dist=True),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("save", [save_one_file, save_sharded])
+def test_a_model_gets_the_weights_and_buffers_of_a_checkpoint(tmp_path, save):
+    saved, loaded = model(0), model(1)
+    saved(torch.randn(5, 3))  # moves the buffers
+    save(tmp_path / "step_1", saved)
+    load_weights(loaded, tmp_path / "step_1")
+    for name, tensor in saved.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("save", [save_one_file, save_sharded])
+def test_a_damaged_checkpoint_changes_no_weight(tmp_path, save):
+    save(tmp_path / "step_1", model(0))
+    largest = max((path for path in tmp_path.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    largest.write_bytes(largest.read_bytes()[:-1])
+    loaded = model(1)
+    with pytest.raises(EnvironmentProblem, match="step_1 is damaged"):
+        load_weights(loaded, tmp_path / "step_1")
+    assert torch.equal(loaded[0].weight, model(1)[0].weight)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    save_one_file(tmp_path / "step_1", nn.Sequential(nn.Linear(3, 4)))
+    with pytest.raises(RuntimeError, match=r"Missing key.*1\.weight"):
+        load_weights(model(1), tmp_path / "step_1")
