@@ -17,7 +17,13 @@ MODEL = [
 ]
 DATA = ["data=synthetic", "data.folder.num_tokens=60000", "tokenizer=byte_level", "tokenizer.vocab_size=512"]
 BATCH = ["batch.context_tokens=32", "batch.tokens_per_step=256"]
-QUIET = ["compile=none", "precision=fp32", "logger=none", "callbacks.text_samples.num_new_tokens=4"]
+QUIET = [
+    "compile=none",
+    "cluster.peak_flops=1e12",
+    "precision=fp32",
+    "logger=none",
+    "callbacks.text_samples.num_new_tokens=4",
+]
 TINY = [*MODEL, *DATA, *BATCH, *QUIET, "run.log_every_steps=1"]
 
 
