@@ -10,8 +10,10 @@ from lmtrain.parallel import compilation
 from lmtrain.parallel.compilation import auto, blocks, missing_compiler, none, whole_model
 
 
-def llama():
-    model = Llama(width=16, num_layers=3, num_heads=2, feed_forward_width=32, vocab_size=61, max_context_tokens=8)
+def llama(num_layers=3):
+    model = Llama(
+        width=16, num_layers=num_layers, num_heads=2, feed_forward_width=32, vocab_size=61, max_context_tokens=8
+    )
     model.initialize_weights(torch.Generator().manual_seed(0))
     return model
 
@@ -60,6 +62,17 @@ def test_auto_with_a_compiler_compiles_the_whole_model_in_silence(machine, compi
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert compiled_modules(auto(llama())) == [""]
+
+
+def test_auto_compiles_a_deep_model_block_by_block(machine):
+    machine(compilers=("g++",))
+    assert compiled_modules(auto(llama(num_layers=9))) == [f"layers.{number}" for number in range(9)]
+
+
+def test_missing_headers_of_python_are_named(machine, monkeypatch, tmp_path):
+    machine(compilers=("g++",))
+    monkeypatch.setattr(compilation.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert "Python.h" in str(missing_compiler())
 
 
 def test_a_gpu_needs_no_compiler_on_the_path(machine):

@@ -154,7 +154,7 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
 
 def quiet_libraries() -> None:
     """Keep Lightning's notices and advertisements off the console; warnings about the run itself stay."""
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+    for name in ("lightning.pytorch", "lightning.fabric", "torch.utils.cpp_extension"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*isinstance.*LeafSpec.*"):
         warnings.filterwarnings("ignore", message)

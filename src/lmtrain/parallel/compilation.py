@@ -6,11 +6,15 @@ block for all layers that share its code; compiling the whole model also fuses t
 
 import shutil
 import sys
+import sysconfig
 import warnings
+from pathlib import Path
 
 import torch
 
 from lmtrain.models.base import LanguageModel
+
+WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a block compiled once serves all
 
 
 def none(model: LanguageModel) -> LanguageModel:
@@ -32,12 +36,12 @@ def whole_model(model: LanguageModel) -> LanguageModel:
 
 
 def auto(model: LanguageModel) -> LanguageModel:
-    """Compile the whole model where a compiler is at hand, else run eagerly and say so."""
+    """Compile a shallow model whole, a deep one block by block; without a compiler run eagerly and say so."""
     missing = missing_compiler()
     if missing:
         warnings.warn(f"compile=auto runs eagerly: {missing}. compile=none silences this.", stacklevel=2)
         return model
-    return whole_model(model)
+    return whole_model(model) if len(model.blocks) <= WHOLE_UP_TO_BLOCKS else blocks(model)
 
 
 def missing_compiler() -> str | None:
@@ -48,4 +52,6 @@ def missing_compiler() -> str | None:
         return f"on {sys.platform} it is not known to work"
     if not any(map(shutil.which, ("g++", "c++", "clang++"))):
         return "no C++ compiler (g++ or clang++) is on PATH"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        return "the headers of this Python (Python.h) are not installed"
     return None
