@@ -1,0 +1,142 @@
+"""What the documentation says can be followed: links lead somewhere, commands compose, refusals are worded as shown."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lmtrain.cli import VERBS
+from lmtrain.composition.arguments import parse_arguments
+from lmtrain.composition.compose import for_each_config
+from lmtrain.composition.paths import conf_folder
+from lmtrain.composition.start import check_config
+from lmtrain.data.synthetic import synthetic
+from tests import tiny
+
+ROOT = tiny.PROJECT
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+README = (ROOT / "README.md").read_text()
+ADDING = (ROOT / "docs" / "adding.md").read_text()
+PRINTS_ONLY = {"--help", "--cfg"}
+EXAMPLES = {"bigram", "mine"}  # models that a reader of docs/adding.md makes
+
+
+def blocks(page: str) -> list[str]:
+    """Return a page's fenced blocks."""
+    return re.findall(r"^```\w*\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str, program: str) -> list[str]:
+    """Return the command lines of a page that begin with a program, whether or not after a prompt."""
+    lines = [line.removeprefix("$ ") for block in blocks(page) for line in block.splitlines()]
+    return [line for line in lines if line.startswith(f"{program} ")]
+
+
+TRAININGS = [*commands(README, "python train.py"), *commands(README, "torchrun"), *commands(ADDING, "python train.py")]
+REFUSALS = re.findall(r"^\$ python train\.py (.+)\nlmtrain: (.+)$", README, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    inside = [target for target in targets if "://" not in target]
+    assert [target for target in inside if not leads_somewhere(page, target)] == []
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    """Tell whether a relative link has a file, and its fragment a heading there."""
+    path, _, fragment = target.partition("#")
+    file = page.parent / path if path else page
+    if not fragment:
+        return file.exists()
+    headings = re.findall(r"^#+ (.+)$", file.read_text(), flags=re.MULTILINE)
+    return fragment in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_walk_has_thirteen_steps_and_every_step_a_file() -> None:
+    steps = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |\Z)", (ROOT / "docs/walk.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert [int(number) for number, _ in steps] == list(range(1, 14))
+    assert [number for number, text in steps if ".py](../" not in text] == []
+
+
+@pytest.mark.parametrize("command", TRAININGS)
+def test_every_training_command_composes_and_binds(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = shlex.split(command.partition("train.py ")[2])
+    if PRINTS_ONLY & set(words) or any(f"model={name}" in words for name in EXAMPLES):
+        pytest.skip("composes nothing, or needs the files of docs/adding.md: tests/test_adding.py")
+    if command.partition("train.py ")[2] in dict(REFUSALS):
+        pytest.skip("is to be refused: the next test")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [])
+    arguments = parse_arguments(words)
+    composed: list[dict[str, Any]] = []
+    for_each_config(lambda config, _: composed.append(config), arguments, config_name="train", program="train.py")
+    assert composed
+    for config in composed:
+        check_config(config, allowed=[])
+
+
+def test_three_wrong_commands_are_shown() -> None:
+    assert len(REFUSALS) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "message"), REFUSALS)
+def test_wrong_commands_are_refused_as_shown(words: str, message: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "train.py"), *shlex.split(words)]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=tiny.environment(), capture_output=True, text=True, timeout=200, check=False
+    )
+    assert ended.returncode == (4 if "data=" in words else 2)
+    assert ended.stderr.splitlines()[-1] == f"lmtrain: {message}"
+
+
+def test_every_verb_is_shown_and_every_verb_shown_exists() -> None:
+    shown = re.findall(r"(?:`|^)lmtrain (\w+) ?", README, flags=re.MULTILINE)
+    assert set(shown) - {"trains"} == VERBS.keys()
+
+
+def test_every_make_target_shown_exists() -> None:
+    targets = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    shown = {shlex.split(line)[1] for line in commands(README, "make")} | set(re.findall(r"`make ([a-z-]+)`", README))
+    assert {"train", "test"} <= shown <= set(targets)
+
+
+def table_of_groups() -> Iterator[tuple[str, list[str], set[str]]]:
+    """Yield the groups of README's table with their options, and those in bold."""
+    for group, options in re.findall(r"^\| `(\w+)` \| ([^|]*`[^|]*) \|", README, flags=re.MULTILINE):
+        yield group, re.findall(r"`(\w+)`", options), set(re.findall(r"\*\*`(\w+)`\*\*", options))
+
+
+def test_the_table_has_every_group_its_options_and_the_defaults_in_bold() -> None:
+    entries = yaml.safe_load((conf_folder() / "train.yaml").read_text())["defaults"]
+    defaults = {group: option for entry in entries if isinstance(entry, dict) for group, option in entry.items()}
+    listed = {group: options for group, options, _ in table_of_groups()}
+    assert listed.keys() == {path.name for path in conf_folder().iterdir() if path.is_dir() and path.name != "machine"}
+    for group, options, bold in table_of_groups():
+        assert [option for option in options if not (conf_folder() / group / f"{option}.yaml").exists()] == []
+        assert bold == ({defaults[group]} if defaults.get(group) else set()), group
+
+
+def test_the_data_format_can_be_read_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = synthetic(num_tokens=2048)
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs/data_format.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    names: dict[str, Any] = {}
+    exec(re.sub(r'Path\("data/[\w-]+"\)', f'Path("{folder}")', code), names)
+    assert len(names["second_document"]) == 512
+    assert names["second_document"][-1] == 256  # end of text
+
+
+def test_no_number_is_left_open() -> None:
+    assert [line for page in PAGES for line in page.read_text().splitlines() if "<<" in line] == []
