@@ -37,6 +37,17 @@ def write(path, content):
     path.write_text(json.dumps(content))
 
 
+def test_scores_of_another_split_stand_beside_its_own_references(folder):
+    job = {"config": {"callbacks": {"validation": {"split": "test"}}}}
+    write(folder / "attempts" / "1" / "job.json", job)
+    references = {"test": {"gzip_bits_per_byte": 2.0, "xz_bits_per_byte": 1.7}, "validation": {}}
+    splits = {"test": {"text_bytes": 5000}, "validation": {"text_bytes": 9000}}
+    write(folder / "dataset.json", {"splits": splits, "references": references})
+    held_out = read_run(folder).held_out
+    assert held_out is not None
+    assert (held_out.references, held_out.is_whole) == ({"gzip -9": 2.0, "xz -9e": 1.7}, True)
+
+
 def test_speed_is_all_tokens_over_all_seconds_not_a_mean_of_speeds(folder):
     facts = read_run(folder)
     assert facts.tokens_per_second == pytest.approx(3000 / (10 + 5))

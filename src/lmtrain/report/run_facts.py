@@ -76,7 +76,7 @@ def read_run(folder: Path) -> RunFacts:
         tokens_per_second=speed,
         mfu_palm=_mean_mfu(points, speed),
         usd=_last(points, "cost/usd"),
-        held_out=_held_out(points, plan, read_json(folder / "dataset.json")),
+        held_out=_held_out(points, plan, read_json(folder / "dataset.json"), split=_split_measured(job)),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
         best=min(measured, key=lambda facts: facts.metrics[BITS_PER_BYTE], default=None),
@@ -118,19 +118,25 @@ def _mean_mfu(points: list[Point], speed: float | None) -> float | None:
     return with_mfu[-1]["speed/mfu_palm"] * speed / with_mfu[-1]["speed/tokens_per_second"]
 
 
-def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]) -> HeldOut | None:
+def _split_measured(job: dict[str, Any]) -> str:
+    """Return the held-out split that the run was measured on."""
+    validation: dict[str, Any] = job.get("config", {}).get("callbacks", {}).get("validation") or {}
+    return validation.get("split", "validation")
+
+
+def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any], *, split: str) -> HeldOut | None:
     measured = [point for point in points if BITS_PER_BYTE in point.metrics]
     if not measured:
         return None
     last = measured[-1].metrics
-    reference = dataset.get("references", {}).get("validation", {})
+    reference = dataset.get("references", {}).get(split, {})
     names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}
     num_bytes = int(last.get("validation/num_bytes", 0))
     return HeldOut(
         before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 else None,
         after=last[BITS_PER_BYTE],
         num_bytes=num_bytes,
-        whole_bytes=dataset.get("splits", {}).get("validation", {}).get("text_bytes", num_bytes),
+        whole_bytes=dataset.get("splits", {}).get(split, {}).get("text_bytes", num_bytes),
         context_tokens=plan.get("batch", {}).get("context_tokens", 0),
         references={name: reference[key] for name, key in names.items() if reference.get(key)},
     )
