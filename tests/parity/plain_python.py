@@ -113,4 +113,5 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with TemporaryDirectory() as temporary:
         losses = train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(temporary))
-    print(json.dumps(losses), flush=True)
+    if os.environ.get("RANK", "0") == "0":  # two ranks' lines can run into one another
+        print(json.dumps(losses), flush=True)
