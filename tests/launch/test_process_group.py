@@ -46,5 +46,8 @@ def _rank(rank, port):
     for error in (ConfigurationError("resume=x is not there"), EnvironmentProblem("all are damaged")):
         with pytest.raises(type(error), match=str(error)):
             broadcast_outcome(lambda error=error: refuse(error))
+    expected, words = (ZeroDivisionError, "division") if rank == 0 else (RuntimeError, "rank 0 failed: ZeroDivision")
+    with pytest.raises(expected, match=words):
+        broadcast_outcome(lambda: 1 / 0)
     assert broadcast_outcome(lambda: 1) == 1, "a refusal leaves the ranks in step"
     dist.destroy_process_group()

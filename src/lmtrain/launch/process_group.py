@@ -48,7 +48,10 @@ def leave() -> None:
 
 
 def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
-    """Let rank 0 decide, and return its result, or raise its refusal, on every rank."""
+    """Let rank 0 decide, and return its result, or raise its refusal, on every rank.
+
+    Raises: RuntimeError on the other ranks, so that none waits, where rank 0 fails in a way of no class of ours.
+    """
     if not dist.is_initialized():
         return decide()
     outcome: list[object] = [None, None]
@@ -57,6 +60,10 @@ def broadcast_outcome(decide: Callable[[], Outcome]) -> Outcome:
             outcome[0] = decide()
         except LMTRAIN_ERRORS as error:
             outcome[1] = error
+        except BaseException as error:
+            outcome[1] = RuntimeError(f"rank 0 failed: {error!r}")
+            dist.broadcast_object_list(outcome)
+            raise
     dist.broadcast_object_list(outcome)
     if isinstance(outcome[1], Exception):
         raise outcome[1]

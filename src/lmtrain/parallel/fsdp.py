@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.sharded_metadata import require_safe_metadata
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
 
@@ -118,8 +119,10 @@ class FullyShardedStrategy(ModelParallelStrategy):
         """
         del weights_only
         path = Path(self.broadcast(str(checkpoint_path)))
-        if problem := self._problem_of(partial(require_whole, path), on_rank_0=True):
-            raise EnvironmentProblem(problem)
+        checks = (partial(require_whole, path), partial(require_safe_metadata, path / SHARDED))
+        for check in checks:
+            if problem := self._problem_of(check, on_rank_0=True):
+                raise EnvironmentProblem(problem)
         return super().load_checkpoint(path / SHARDED, weights_only=True)
 
     def _problem_of(self, action: Callable[[], object], *, on_rank_0: bool = False) -> str | None:

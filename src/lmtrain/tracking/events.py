@@ -19,7 +19,8 @@ FLUSH_SECONDS = 1.0
 class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
-    `paused_for` names what training waits for at this moment (None: nothing), `paused_seconds` sums all such waits.
+    `paused_for` names what training waits for at this moment (None: nothing) and `paused_at` says since when, on
+    time.monotonic's clock; `paused_seconds` sums all such waits.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -33,6 +34,7 @@ class EventLog:
         self._lines: list[str] = []
         self._flushed_at = time.monotonic()
         self.paused_for: str | None = None
+        self.paused_at = 0.0
         self.paused_seconds = 0.0
 
     @contextlib.contextmanager
@@ -49,6 +51,8 @@ class EventLog:
         """Record a span in which no training happens, such as a validation; one inside another counts once."""
         outer, began = self.paused_for, time.perf_counter()
         self.paused_for = name
+        if outer is None:
+            self.paused_at = time.monotonic()
         try:
             with self.span(name, **fields):
                 yield

@@ -1,5 +1,6 @@
 """Read only the model's weights out of a checkpoint, of one file or sharded, on one process."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch.distributed.checkpoint as sharded_checkpoint
 
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.fsdp import SHARDED
+from lmtrain.parallel.sharded_metadata import require_safe_metadata
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.training.checkpoint_io import STATE
 
@@ -26,5 +28,8 @@ def load_weights(model: LanguageModel, checkpoint: Path) -> None:
         weights = state["state_dict"]
     else:
         weights = {PREFIX + name: torch.empty_like(value) for name, value in model.state_dict().items()}
-        sharded_checkpoint.load({"state_dict": weights}, checkpoint_id=checkpoint / SHARDED, no_dist=True)
+        require_safe_metadata(checkpoint / SHARDED)
+        with warnings.catch_warnings():  # torch warns of what no_dist asks for (2.13)
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            sharded_checkpoint.load({"state_dict": weights}, checkpoint_id=checkpoint / SHARDED, no_dist=True)
     model.load_state_dict({name.removeprefix(PREFIX): value for name, value in weights.items()})

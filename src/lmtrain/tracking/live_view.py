@@ -1,0 +1,133 @@
+"""Draw what is known of a run at a moment: as one plain line, or as a panel of about ten rows."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.accounting.quantities import format_quantity
+
+PANEL_COLUMNS: Final = 92
+BARS: Final = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """What is known of a run at a moment, None for not yet; `validation` is bits per byte, oldest first."""
+
+    name: str
+    activity: str
+    step: int
+    num_steps: int
+    tokens_per_step: int
+    loss: float | None = None
+    lr: float | None = None
+    tokens_per_second: float | None = None
+    mfu: float | None = None
+    peak_is_known: bool = True
+    usd: float | None = None
+    validation: tuple[float, ...] = ()
+    checkpoint_step: int | None = None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return how long the rest takes at the present speed, pauses not counted."""
+        if not self.tokens_per_second:
+            return None
+        return (self.num_steps - self.step) * self.tokens_per_step / self.tokens_per_second
+
+
+def line(now: Snapshot) -> str:
+    """Write a snapshot as one plain line."""
+    share = min(1.0, now.step / now.num_steps)
+    parts = [f"step {now.step}/{now.num_steps}", f"{_tokens(now)} tokens ({share:.0%})"]
+    if now.loss is not None:
+        parts.append(f"loss {now.loss:.3f}")
+    if now.lr is not None:
+        parts.append(f"lr {now.lr:.2e}")
+    if now.tokens_per_second is not None:
+        parts += [f"{format_quantity(round(now.tokens_per_second))} tokens/s", f"MFU {_mfu(now)}"]
+    if now.validation:
+        parts.append(f"validation {_validation(now)} bits/byte")
+    if now.seconds_left is not None:
+        parts.append(f"{format_quantity(now.seconds_left, 'seconds')} left")
+    if now.usd is not None:
+        parts.append(f"${now.usd:,.2f}")
+    return " | ".join(parts)
+
+
+def panel(now: Snapshot) -> RenderableType:
+    """Draw a snapshot as a panel of about ten rows."""
+    share = min(1.0, now.step / now.num_steps)
+    bar = Table.grid(expand=True, padding=(0, 1))
+    bar.add_column(ratio=1)
+    bar.add_column(justify="right", width=6)
+    bar.add_row(
+        ProgressBar(total=1.0, completed=share, complete_style="cyan", finished_style="green"),
+        Text(f"{share:.1%}", style="bold"),
+    )
+    left = "" if now.seconds_left is None else f"{format_quantity(now.seconds_left, 'seconds')} left"
+    under = Table.grid(expand=True)
+    under.add_column(ratio=1)
+    under.add_column(justify="right")
+    under.add_row(
+        Text(f"{_tokens(now)} tokens   step {now.step:,} of {now.num_steps:,}", style="dim"), Text(left, style="bold")
+    )
+    return Panel(
+        Group(bar, under, Text(""), _numbers(now)),
+        title=f"[bold]{now.name}[/]",
+        title_align="left",
+        subtitle=f"[dim]{now.activity}[/]",
+        subtitle_align="right",
+        border_style="dim cyan",
+        padding=(1, 2),
+        width=PANEL_COLUMNS,
+    )
+
+
+def _numbers(now: Snapshot) -> Table:
+    table = Table.grid(expand=True, padding=(0, 2, 0, 0))
+    for ratio, style in ((2, "dim"), (3, "bold"), (2, "dim"), (4, "bold")):
+        table.add_column(ratio=ratio, style=style, no_wrap=True)
+    speed = None if now.tokens_per_second is None else f"{format_quantity(round(now.tokens_per_second))} tokens/s"
+    trend = f"{_validation(now)} bits/byte {sparkline(now.validation)}" if now.validation else None
+    saved = None if now.checkpoint_step is None else f"step {now.checkpoint_step:,}"
+    table.add_row("loss", _or_dash(now.loss, "{:.3f} nats"), "validation", trend or "-")
+    table.add_row("learning rate", _or_dash(now.lr, "{:.2e}"), "speed", speed or "-")
+    table.add_row("checkpoint", saved or "-", "MFU", _mfu(now))
+    if now.usd is not None:
+        table.add_row("cost", f"${now.usd:,.2f}", "", "")
+    return table
+
+
+def sparkline(values: tuple[float, ...]) -> str:
+    """Draw values as bars between their smallest and largest; empty for fewer than two."""
+    if len(values) < 2:
+        return ""
+    low, high = min(values), max(values)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] for value in values[-16:])
+
+
+def _tokens(now: Snapshot) -> str:
+    done, total = now.step * now.tokens_per_step, now.num_steps * now.tokens_per_step
+    return f"{format_quantity(done)} of {format_quantity(total)}"
+
+
+def _mfu(now: Snapshot) -> str:
+    if not now.peak_is_known:
+        return "peak unknown"
+    return "-" if now.mfu is None else f"{now.mfu:.1%}"
+
+
+def _validation(now: Snapshot) -> str:
+    first, last = now.validation[0], now.validation[-1]
+    return f"{last:.3f}" if len(now.validation) == 1 else f"{first:.3f} → {last:.3f}"
+
+
+def _or_dash(value: float | None, pattern: str) -> str:
+    return "-" if value is None else pattern.format(value)

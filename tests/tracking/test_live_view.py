@@ -1,0 +1,64 @@
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from lmtrain.tracking.live_view import Snapshot, line, panel, sparkline
+
+START = Snapshot(name="cat", activity="compiling…", step=0, num_steps=750, tokens_per_step=2048)
+MIDDLE = replace(
+    START,
+    activity="training",
+    step=300,
+    loss=3.5012,
+    lr=0.0149,
+    tokens_per_second=12_934.0,
+    mfu=0.381,
+    usd=1.234,
+    validation=(8.03, 3.942),
+    checkpoint_step=250,
+)
+
+
+def test_a_line_holds_all_numbers_of_the_moment():
+    assert line(MIDDLE) == (
+        "step 300/750 | 614.4K of 1.5M tokens (40%) | loss 3.501 | lr 1.49e-02 | 12.9K tokens/s | MFU 38.1% | "
+        "validation 8.030 → 3.942 bits/byte | 1min11s left | $1.23"
+    )
+
+
+def test_time_left_is_the_rest_of_the_tokens_at_the_present_speed():
+    assert MIDDLE.seconds_left == pytest.approx(450 * 2048 / 12_934)
+    assert START.seconds_left is None
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_a_panel_holds_all_numbers_of_the_moment(columns):
+    shown = render(MIDDLE, columns=columns)
+    for text in ("cat", "training", "40.0%", "step 300 of 750", "1min11s left", "3.501", "38.1%", "$1.23", "step 250"):
+        assert text in shown
+
+
+def test_an_unknown_peak_is_called_so_and_never_0_percent():
+    unknown = replace(MIDDLE, mfu=None, peak_is_known=False)
+    for shown in (line(unknown), render(unknown)):
+        assert "peak unknown" in shown
+        assert " 0.0%" not in shown
+
+
+def test_a_run_that_just_began_shows_what_it_waits_for():
+    assert "compiling…" in render(START)
+    assert "$" not in render(START)
+
+
+def test_a_sparkline_runs_from_the_smallest_to_the_largest():
+    assert sparkline((4.0, 2.0, 1.0, 1.0)) == "█▃▁▁"
+    assert sparkline((1.0, 1.0)) == "▁▁"
+    assert sparkline((1.0,)) == ""
+
+
+def render(snapshot, *, columns=100):
+    console = Console(file=io.StringIO(), width=columns, height=40)
+    console.print(panel(snapshot))
+    return console.file.getvalue()
