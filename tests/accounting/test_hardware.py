@@ -1,7 +1,6 @@
 import pytest
 
-from lmtrain.accounting.hardware import Cluster, find_device
-from lmtrain.errors import ConfigurationError
+from lmtrain.accounting.hardware import DEVICES, find_device
 
 
 @pytest.mark.parametrize(
@@ -32,37 +31,7 @@ def test_a_name_that_only_resembles_one_is_unknown(name):
     assert find_device(name) is None
 
 
-def test_unknown_detected_device_has_no_peak():
-    assert Cluster(name="local").peak("bf16", detected_device="NVIDIA L40") is None
-    assert Cluster(name="local").peak("bf16") is None
-
-
-def test_detected_device_is_used_when_none_is_configured():
-    peak = Cluster(name="local").peak("bf16", detected_device="NVIDIA H200")
-    assert peak is not None
-    assert peak.flops == pytest.approx(989.4e12)
-    assert peak.source == "NVIDIA H200 bf16 dense"
-
-
-def test_configured_peak_wins_and_says_so():
-    cluster = Cluster(name="local", device="NVIDIA H200", peak_flops=1e12)
-    peak = cluster.peak("bf16", detected_device="NVIDIA L4")
-    assert peak is not None
-    assert (peak.flops, peak.source) == (1e12, "cluster.peak_flops")
-
-
-def test_dtype_that_a_device_lacks_has_no_peak():
-    assert Cluster(name="a", device="NVIDIA A100-SXM4-80GB").peak("fp8") is None
-
-
-def test_misspelt_device_is_refused_with_the_nearest_name():
-    with pytest.raises(ConfigurationError, match=r"cluster\.device=NVIDIA H20 .*Did you mean 'NVIDIA H200'\?"):
-        Cluster(name="x", device="NVIDIA H20")
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"), [("num_nodes", 0), ("devices_per_node", -1), ("peak_flops", 0.0), ("usd_per_gpu_hour", -1.0)]
-)
-def test_impossible_cluster_is_refused_by_key(setting, value):
-    with pytest.raises(ConfigurationError, match=rf"cluster\.{setting}={value}"):
-        Cluster(name="x", **{setting: value})
+def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
+    h100, h200 = DEVICES["NVIDIA H100 80GB HBM3"], DEVICES["NVIDIA H200"]
+    assert (h100.memory_bytes_per_second, h100.link_bytes_per_second, h100.power_watts) == (3.35e12, 450e9, 700)
+    assert (h200.memory_bytes_per_second, h200.link_bytes_per_second, h200.power_watts) == (4.8e12, 450e9, 700)

@@ -7,7 +7,7 @@ import pytest
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.memory import static_memory
+from lmtrain.accounting.memory import DeviceMemory
 from lmtrain.accounting.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.plan import Plan
 
@@ -45,11 +45,17 @@ def test_what_is_not_known_is_null_or_absent(plan):
     assert "time" not in report
 
 
-def test_static_memory_is_reported_by_kind_when_known(plan):
+def test_memory_is_reported_by_kind_when_known(plan):
     from dataclasses import replace
 
-    report = replace(plan, static_memory=static_memory(1000, optimizer="adamw")).to_json()
-    assert report["memory"]["per_device_bytes"] == {"weights": 4000, "gradients": 4000, "optimizer": 8000}
+    report = replace(plan, memory=DeviceMemory(weights=4000, weights_copy=0, gradients=4000, optimizer=8000)).to_json()
+    held = report["memory"]["per_device_bytes"]
+    assert {kind: num_bytes for kind, num_bytes in held.items() if num_bytes} == {
+        "weights": 4000,
+        "gradients": 4000,
+        "optimizer": 8000,
+        "total": 16_000,
+    }
 
 
 def test_accounting_imports_no_torch():

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.accounting.hardware import Cluster
+from lmtrain.accounting.cluster import Cluster
 from lmtrain.training import peak
 from lmtrain.training.peak import device_peak, matmul_dtype, measure_matmul
 

@@ -6,7 +6,7 @@ from typing import Any
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Horizon
 from lmtrain.accounting.flops import FlopsPerToken
-from lmtrain.accounting.memory import StaticMemory
+from lmtrain.accounting.memory import DeviceMemory
 from lmtrain.accounting.model_shape import ModelShape
 
 
@@ -25,7 +25,7 @@ class Plan:
     peak_flops: float | None = None
     peak_source: str = "unknown"
     usd_per_gpu_hour: float | None = None
-    static_memory: StaticMemory | None = None
+    memory: DeviceMemory | None = None
 
     @property
     def epochs(self) -> float | None:
@@ -48,8 +48,8 @@ class Plan:
             "peak": {"flops": self.peak_flops, "source": self.peak_source},
             "cost": {"usd_per_gpu_hour": self.usd_per_gpu_hour},
         }
-        if self.static_memory is not None:
-            report["memory"] = {"per_device_bytes": asdict(self.static_memory)}
+        if self.memory is not None:
+            report["memory"] = {"per_device_bytes": self.memory.to_json()}
         return report
 
     def _batch(self) -> dict[str, int]:

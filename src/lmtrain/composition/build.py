@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lmtrain.accounting.batches import BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.hardware import Cluster
+from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.plan import Plan
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten

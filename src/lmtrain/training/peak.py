@@ -4,7 +4,8 @@ import time
 
 import torch
 
-from lmtrain.accounting.hardware import Cluster, MatmulDtype, Peak
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.hardware import MatmulDtype
 
 SIDE = 1536
 MEASURED_SECONDS = 1.5  # long enough to meet a moment when nothing else runs

@@ -1,0 +1,88 @@
+"""The machines of a run: how many, of which device, how they are joined, what they cost."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lmtrain.accounting.hardware import DEVICES, Device, MatmulDtype, find_device
+from lmtrain.errors import ConfigurationError, suggest
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The FLOP/s of one device that utilization divides by, and where the figure comes from."""
+
+    flops: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The machines a run uses; `device` None means whatever device is found, `peak_flops` None means the table's.
+
+    `network_bytes_per_second` is what one node sends to others, in one direction; None where nodes are not joined.
+    `mfu` is the share of the peak that a plan reckons with, by PaLM's count; `usd_per_kwh` prices energy apart from
+    the devices. Raises: ConfigurationError for a device that is not in the table and has no `peak_flops`.
+    """
+
+    name: str
+    device: str | None = None
+    num_nodes: int = 1
+    devices_per_node: int = 1
+    network_bytes_per_second: float | None = None
+    usd_per_gpu_hour: float | None = None
+    usd_per_kwh: float | None = None
+    peak_flops: float | None = None
+    mfu: float | None = None
+
+    def __post_init__(self) -> None:
+        _require("num_nodes", self.num_nodes, lambda value: value >= 1, "is not a number of machines; nearest valid: 1")
+        _require("devices_per_node", self.devices_per_node, lambda value: value >= 1, "is below 1; nearest valid: 1")
+        _require("peak_flops", self.peak_flops, lambda value: value > 0, "is not above 0; null uses the table")
+        for key, price in (("usd_per_gpu_hour", self.usd_per_gpu_hour), ("usd_per_kwh", self.usd_per_kwh)):
+            _require(key, price, lambda value: value >= 0, "is below 0; null is no price")
+        _require(
+            "network_bytes_per_second",
+            self.network_bytes_per_second,
+            lambda value: value > 0,
+            "is not above 0; null is one node",
+        )
+        _require("mfu", self.mfu, lambda value: 0 < value <= 1, "is not above 0 and at most 1; 0.4 is 40%")
+        self._check_device()
+
+    def _check_device(self) -> None:
+        if self.device is None or find_device(self.device) is not None:
+            return
+        names = [name.strip() for name in self.device.split(",")]
+        if len(names) > 1 and all(find_device(name) for name in names):
+            raise ConfigurationError(
+                f"cluster.device={self.device} mixes devices; every rank waits for the slowest: plan one kind, "
+                f"nearest valid: {names[0]}."
+            )
+        if self.peak_flops is None:
+            raise ConfigurationError(
+                f"cluster.device={self.device} is not in the hardware table.{suggest(self.device, DEVICES)} "
+                "Set cluster.peak_flops to its dense peak in FLOP/s."
+            )
+
+    @property
+    def num_devices(self) -> int:
+        """Count the devices of all nodes."""
+        return self.num_nodes * self.devices_per_node
+
+    @property
+    def known_device(self) -> Device | None:
+        """Return the table's row of the configured device, if it has one."""
+        return find_device(self.device) if self.device else None
+
+    def peak(self, dtype: MatmulDtype, *, detected_device: str | None = None) -> Peak | None:
+        """Return the peak of one device for matmuls in `dtype`; None for a device that the table does not know."""
+        if self.peak_flops is not None:
+            return Peak(self.peak_flops, "cluster.peak_flops")
+        device = find_device(self.device or detected_device or "")
+        flops = device.peak_flops(dtype) if device else None
+        return Peak(flops, f"{device.name} {dtype} dense") if device and flops else None
+
+
+def _require(key: str, value: float | None, is_valid: Callable[[float], bool], rule: str) -> None:
+    if value is not None and not is_valid(value):
+        raise ConfigurationError(f"cluster.{key}={value} {rule}.")

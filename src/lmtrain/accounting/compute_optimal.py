@@ -1,0 +1,80 @@
+"""How large a model, on how many tokens, for an amount of compute; and what loss each choice should reach.
+
+C = 6 N D and D = 20 N (arXiv 2203.15556) give N = sqrt(C / 120). The loss surface E + A / N^a + B / D^b is with the
+constants of the replication (arXiv 2404.10102), which corrects the fit of the original's third approach.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+TOKENS_PER_PARAMETER: Final = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeOptimum:
+    """Parameters and tokens that share an amount of compute in the asked ratio."""
+
+    num_parameters: float
+    tokens: float
+    flops: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSurface:
+    """Constants of loss(N, D) = irreducible + per_parameters / N^a + per_tokens / D^b, in nats per token."""
+
+    irreducible: float
+    per_parameters: float
+    per_tokens: float
+    parameters_exponent: float
+    tokens_exponent: float
+
+    def loss(self, num_parameters: float, tokens: float) -> float:
+        """Return the predicted loss; its differences mean more than its level, which is another data set's."""
+        return (
+            self.irreducible
+            + self.per_parameters / num_parameters**self.parameters_exponent
+            + self.per_tokens / tokens**self.tokens_exponent
+        )
+
+
+REPLICATION: Final = LossSurface(
+    irreducible=1.8172,
+    per_parameters=482.01,
+    per_tokens=2085.43,
+    parameters_exponent=0.3478,
+    tokens_exponent=0.3658,
+)
+
+
+def compute_optimum(flops: float, *, tokens_per_parameter: float = TOKENS_PER_PARAMETER) -> ComputeOptimum:
+    """Return the model and tokens that spend `flops` = 6 N D in the given ratio of D to N."""
+    num_parameters = math.sqrt(flops / (6 * tokens_per_parameter))
+    return ComputeOptimum(num_parameters=num_parameters, tokens=tokens_per_parameter * num_parameters, flops=flops)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TradeOff:
+    """One way to spend the same compute: a smaller model on more tokens, or the reverse."""
+
+    num_parameters: float
+    tokens: float
+    tokens_per_parameter: float
+    predicted_loss: float
+
+
+def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)) -> tuple[TradeOff, ...]:
+    """Return models of `factors` times the optimum's size, each on the tokens that are left for it."""
+    optimum = compute_optimum(flops)
+    return tuple(_spend(flops, optimum.num_parameters * factor) for factor in factors)
+
+
+def _spend(flops: float, num_parameters: float) -> TradeOff:
+    tokens = flops / (6 * num_parameters)
+    return TradeOff(
+        num_parameters=num_parameters,
+        tokens=tokens,
+        tokens_per_parameter=tokens / num_parameters,
+        predicted_loss=REPLICATION.loss(num_parameters, tokens),
+    )
