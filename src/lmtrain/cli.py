@@ -12,6 +12,7 @@ VERBS = {
     "train": ("lmtrain.composition.verbs:train", "train a model, or sweep with -m; `train --help` lists every choice"),
     "prepare": ("lmtrain.composition.verbs:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
     "generate": ("lmtrain.composition.generate:generate", "continue a text with a run's newest checkpoint"),
+    "ledger": ("lmtrain.report.verbs:ledger", "show where every second of a run went, also while it runs"),
     "ui": ("lmtrain.tracking.verbs:ui", "open MLflow on the runs of this project"),
     "sync": ("lmtrain.tracking.verbs:sync", "send a run's metrics to MLflow, each point once"),
 }

@@ -82,7 +82,7 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
     for command in (
         "python train.py seed=3 run.name=cat budget.tokens=3.0M",
         "python train.py -m seed=3 optimizer.lr=0.0125,0.025,0.05",
-        "python train.py seed=3 source=text_files 'source.paths=[my/notes]'",
+        "python train.py seed=3 source=files 'source.paths=[my/notes]'",
         "lmtrain ui",
     ):
         assert f"  {command}\n" in text

@@ -49,7 +49,8 @@ class StepLog(pl.Callback):
     def _write(self, module: pl.LightningModule) -> None:
         """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
         assert isinstance(module, CausalLMModule)
-        records = module.step_metrics.drain()
+        with self._context.events.stopwatch.spending("compute"):  # what it waits for is the device
+            records = module.step_metrics.drain()
         ended_at, self._ended_at = self._ended_at, {}
         if self._context.log is None:
             return

@@ -9,8 +9,8 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.plan import Plan
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
@@ -28,6 +28,7 @@ from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule, ModelTransforms
 from lmtrain.training.peak import device_peak
+from lmtrain.training.time_profiler import TimeProfiler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +52,15 @@ def build_run(job: Job, *, rank: int, log: RunLog | None) -> Run:
     tokenizer = load_tokenizer(datamodule.dataset.tokenizer_folder)
     datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
     model = build_model(config, tokenizer=tokenizer, batch=batch)
+    events = EventLog(job.folder, rank, started_at=job.started_at)
+    events.mark("attempt", attempt=job.attempt, started_at=job.started_at)
     context = RunContext(
         folder=job.folder,
         plan=make_plan(config, model=model, batch=batch, dataset=datamodule.dataset, precision=precision),
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
         identity=identity(config, datamodule.dataset),
-        events=EventLog(job.folder, rank),
+        events=events,
         log=log,
         rank=rank,
     )
@@ -139,6 +142,7 @@ def build_trainer(
         accumulation_micro_steps=context.plan.batch.accumulation_micro_steps,
         folder=context.folder,
         callbacks=callbacks,
+        profiler=TimeProfiler(context.events.stopwatch),
     )
 
 

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lmtrain.tracking.atomic_files import write_text
+from lmtrain.tracking.run_folder import RunFolder
 
 # Where and how a run is executed, not what it computes: these leave its name alone.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger", "launcher")
@@ -15,7 +17,10 @@ EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_t
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run."""
+    """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
+
+    `started_at` is when it was asked for, in unix seconds.
+    """
 
     config: dict[str, Any]
     overrides: list[str]
@@ -23,11 +28,17 @@ class Job:
     root: str
     allowed_targets: list[str] = field(default_factory=list[str])
     sweep: str | None = None
+    started_at: float = field(default_factory=time.time)
 
     @property
     def folder(self) -> Path:
         """Return the run's folder."""
         return Path(self.root) / self.name
+
+    @property
+    def attempt(self) -> int:
+        """Return which start of its run this is, from 1."""
+        return max(1, len(RunFolder(self.folder).attempts()))
 
     def save(self, path: Path) -> None:
         """Write the job for the ranks to read, and for its owner alone: it may hold a server's password."""

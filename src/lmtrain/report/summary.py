@@ -118,7 +118,7 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     if facts.lr is not None:
         sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
         commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))
-    own_text = ("data=", "source=text_files", "source.paths=[my/notes]")
+    own_text = ("data=", "source=files", "source.paths=[my/notes]")
     commands.append(("learn your own text", command(facts, *anew, *own_text)))
     commands.append(("see all runs", "lmtrain ui"))
     return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]

@@ -9,21 +9,32 @@ import os
 import time
 from collections.abc import Generator
 from pathlib import Path
+from typing import Final
 
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.run_log import drop_torn_end
+from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 FLUSH_SECONDS = 1.0
+
+# What a pause's time is spent on, in the ledger.
+PAUSES: Final[dict[str, Kind]] = {
+    "first_step": "compile",
+    "validation": "evaluation",
+    "text_samples": "evaluation",
+    "checkpoint": "checkpoint",
+}
 
 
 class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
     `paused_for` names what training waits for at this moment (None: nothing) and `paused_at` says since when, on
-    time.monotonic's clock; `paused_seconds` sums all such waits.
+    time.monotonic's clock; `paused_seconds` sums all such waits. `stopwatch` has every second of the process since
+    `started_at` (unix seconds; None is now).
     """
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, folder: Path, rank: int, *, started_at: float | None = None) -> None:
         self.path = folder / "events" / f"rank{rank}.jsonl"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,6 +47,7 @@ class EventLog:
         self.paused_for: str | None = None
         self.paused_at = 0.0
         self.paused_seconds = 0.0
+        self.stopwatch = Stopwatch(started_at=started_at)
 
     @contextlib.contextmanager
     def span(self, name: str, **fields: str | float) -> Generator[None]:
@@ -54,7 +66,7 @@ class EventLog:
         if outer is None:
             self.paused_at = time.monotonic()
         try:
-            with self.span(name, **fields):
+            with self.stopwatch.spending(PAUSES.get(name, "host_overhead")), self.span(name, **fields):
                 yield
         finally:
             self.paused_for = outer

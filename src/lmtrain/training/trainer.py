@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
@@ -27,6 +28,7 @@ def make_trainer(
     detect_anomaly: bool = False,
     deterministic: bool = False,
     cpu_threads: int | None = None,
+    profiler: Profiler | None = None,
 ) -> pl.Trainer:
     """Build the Trainer of a run; it stops only when a callback says so.
 
@@ -57,5 +59,6 @@ def make_trainer(
         plugins=[AtomicCheckpointIO()] if not getattr(strategy, "writes_own_checkpoints", False) else [],
         detect_anomaly=detect_anomaly,
         deterministic=deterministic,
+        profiler=profiler,
         **options,
     )

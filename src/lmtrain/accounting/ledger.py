@@ -1,0 +1,115 @@
+"""Balance the time of a run over all of its attempts: every second on one account, and what was done twice as lost."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+LOST: Final = "lost"
+COMPUTE: Final = "compute"
+
+# What to do about each kind of time that is not computing, for when it is the largest.
+LEVERS: Final[dict[str, str]] = {
+    "setup": "longer runs, or prepare the data beforehand with `lmtrain prepare`",
+    "compile": "compile=blocks compiles one block once; a second start finds the cache in run.cache",
+    "data_wait": "raise data.num_workers, or move the shards to a faster disk",
+    "communication": "a larger micro batch, or fewer and larger reductions: strategy=ddp where the model fits",
+    "host_overhead": "a larger batch.micro_batch_sequences gives the device more to do for each call",
+    "checkpoint": "raise callbacks.checkpoint.every_seconds",
+    "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",
+    "logging": "raise run.log_every_steps",
+    LOST: "lower callbacks.checkpoint.every_seconds: what follows the last checkpoint is done again",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """The stopwatch at a step: seconds by kind since the attempt began, and the moment, in unix seconds."""
+
+    step: int
+    time: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One start of a run; times in unix seconds. `ended_at` of one that was killed is when it was last heard of."""
+
+    number: int
+    started_at: float
+    ended_at: float
+    readings: tuple[Reading, ...] = ()
+
+    @property
+    def wall_seconds(self) -> float:
+        """Return how long it lasted."""
+        return self.ended_at - self.started_at
+
+    @property
+    def first_step(self) -> int | None:
+        """Return the step it went on from, None where it never came to train."""
+        return self.readings[0].step if self.readings else None
+
+    @property
+    def last_step(self) -> int:
+        """Return the last step it is known to have done."""
+        return self.readings[-1].step if self.readings else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeBalance:
+    """Seconds by kind, which add up to `wall_seconds`, the time of all attempts."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    num_attempts: int = 0
+
+    @property
+    def wall_seconds(self) -> float:
+        """Add all kinds up."""
+        return sum(self.seconds.values())
+
+    @property
+    def goodput(self) -> float:
+        """Return the share of the clock in which steps were computed that count."""
+        return self.share(COMPUTE)
+
+    def share(self, kind: str) -> float:
+        """Return a kind's share of the clock."""
+        return self.seconds.get(kind, 0.0) / self.wall_seconds if self.wall_seconds else 0.0
+
+    @property
+    def biggest_lever(self) -> str | None:
+        """Name the largest kind that is not computing, its share, and what would lower it."""
+        kind = max(LEVERS, key=lambda kind: self.seconds.get(kind, 0.0))
+        return f"{kind.replace('_', ' ')} {self.share(kind):.0%}: {LEVERS[kind]}" if self.share(kind) else None
+
+
+def balance(attempts: Sequence[Attempt]) -> TimeBalance:
+    """Add up the attempts of a run, oldest first; steps that a later attempt did again are lost time."""
+    total: defaultdict[str, float] = defaultdict(float)
+    for attempt, following in pairwise([*attempts, None]):
+        assert attempt is not None
+        for kind, seconds in _accounts(attempt, redone_from=_first_step(following)).items():
+            total[kind] += seconds
+    return TimeBalance(
+        seconds={kind: seconds for kind, seconds in total.items() if seconds}, num_attempts=len(attempts)
+    )
+
+
+def _first_step(attempt: Attempt | None) -> int | None:
+    return None if attempt is None else attempt.first_step or 0
+
+
+def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:
+    """Return an attempt's seconds by kind; what came after the step that is redone (None: none is) is lost."""
+    if not attempt.readings:
+        return {"setup": attempt.wall_seconds}
+    last = attempt.readings[-1]
+    after_last_reading = max(0.0, attempt.wall_seconds - sum(last.seconds.values()))
+    if redone_from is None or redone_from >= attempt.last_step:
+        return {**last.seconds, "host_overhead": last.seconds.get("host_overhead", 0.0) + after_last_reading}
+    kept = [reading for reading in attempt.readings if reading.step <= redone_from]
+    counted = kept[-1].seconds if kept else attempt.readings[0].seconds
+    lost = sum(last.seconds.values()) - sum(counted.values()) + after_last_reading
+    return {**counted, LOST: lost}

@@ -1,0 +1,63 @@
+"""Write down where the time of a run goes, so that a run that is killed leaves its account too."""
+
+from typing import Any
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.training.context import RunContext
+from lmtrain.training.step_interval import StepInterval
+from lmtrain.training.steps import is_step_end
+
+
+class Ledger(pl.Callback):
+    """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
+
+    The first rank also logs each kind's share and the goodput of this attempt. It belongs after the callbacks that do
+    something, so that what they did is in.
+    """
+
+    def __init__(self, *, every_steps: int, context: RunContext) -> None:
+        super().__init__()
+        self._context = context
+        self._stopwatch = context.events.stopwatch
+        self._interval = StepInterval(
+            every_steps, last_step=context.plan.horizon.steps, key="callbacks.ledger.every_steps"
+        )
+        self._first_step: int | None = None
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._first_step = trainer.global_step
+        self._write(trainer.global_step)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if is_step_end(trainer, batch_idx) and trainer.global_step == (self._first_step or 0) + 2:
+            # The first step compiled and trained: what the second one took was training.
+            self._stopwatch.move(self._stopwatch.seconds()["compute"], source="compile", target="compute")
+        if self._interval.is_due(trainer, batch_idx):
+            seconds = self._write(trainer.global_step)
+            self._log(trainer.global_step, seconds)
+
+    @override
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(trainer.global_step)
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._write(trainer.global_step)
+
+    def _write(self, step: int) -> dict[str, float]:
+        seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
+        self._context.events.mark("ledger", step=step, **seconds)
+        return seconds
+
+    def _log(self, step: int, seconds: dict[str, float]) -> None:
+        if self._context.log is None:
+            return
+        total = sum(seconds.values())
+        metrics = {f"time/{kind}_share": spent / total for kind, spent in seconds.items()}
+        self._context.log.append(step, step * self._context.plan.batch.tokens_per_step, metrics)

@@ -1,0 +1,155 @@
+"""Where the time, FLOPs and money of a run went, read from its folder: events of the first rank, plan, status."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from lmtrain.accounting.ledger import COMPUTE, Attempt, Reading, TimeBalance, balance
+from lmtrain.accounting.utilization import usd
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.status import read_status
+from lmtrain.tracking.stopwatch import KINDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLedger:
+    """A run's accounts; None where its folder does not tell. Tokens are those that count, done once."""
+
+    name: str
+    status: str
+    step: int
+    tokens: int
+    num_steps: int
+    num_devices: int
+    time: TimeBalance
+    flops_per_token: dict[str, float]
+    peak_flops: float | None
+    peak_source: str
+    usd_per_gpu_hour: float | None
+
+    @property
+    def tokens_per_second(self) -> dict[str, float | None]:
+        """Return tokens/s over the time that computed, and over the whole clock."""
+        return {
+            "computing": _rate(self.tokens, self.time.seconds.get(COMPUTE, 0.0)),
+            "clock": _rate(self.tokens, self.time.wall_seconds),
+        }
+
+    def mfu(self, formula: str, over: str) -> float | None:
+        """Return the utilization by a formula (palm, causal), over the time that computed or over the clock."""
+        speed = self.tokens_per_second[over]
+        if speed is None or self.peak_flops is None or formula not in self.flops_per_token:
+            return None
+        return self.flops_per_token[formula] * speed / (self.peak_flops * self.num_devices)
+
+    @property
+    def usd(self) -> float | None:
+        """Return what the devices cost for the whole clock, where there is a price."""
+        if self.usd_per_gpu_hour is None:
+            return None
+        return usd(self.time.wall_seconds, num_devices=self.num_devices, usd_per_gpu_hour=self.usd_per_gpu_hour)
+
+    @property
+    def projected_usd(self) -> float | None:
+        """Return what the whole run will cost if it goes on as it did."""
+        if self.usd is None or self.step == 0:
+            return None
+        return self.usd * max(1.0, self.num_steps / self.step)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the accounts as plain numbers."""
+        formulas = ("palm", "causal")
+        return {
+            "run": self.name,
+            "status": self.status,
+            "step": self.step,
+            "tokens": self.tokens,
+            "attempts": self.time.num_attempts,
+            "wall_seconds": self.time.wall_seconds,
+            "seconds": dict(self.time.seconds),
+            "goodput": self.time.goodput,
+            "tokens_per_second": self.tokens_per_second,
+            "mfu": {
+                over: {formula: self.mfu(formula, over) for formula in formulas} for over in ("computing", "clock")
+            },
+            "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.num_devices},
+            "cost": {"usd": self.usd, "projected_usd": self.projected_usd},
+            "biggest_lever": self.time.biggest_lever,
+        }
+
+
+def read_ledger(folder: Path) -> RunLedger:
+    """Read a run's accounts, also while it runs.
+
+    Raises:
+        ConfigurationError: The folder holds no run, or one from before there were accounts.
+    """
+    status = read_status(folder)
+    plan: dict[str, Any] = read_json(folder / "plan.json")
+    if status is None or not (folder / "events" / "rank0.jsonl").exists():
+        names = sorted(path.name for path in folder.parent.glob("*") if (path / "status.json").exists())
+        near = suggest(folder.name, names)
+        raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.{near}")
+    attempts = read_attempts(folder, is_running=status.status == "RUNNING")
+    if not any(attempt.readings for attempt in attempts):
+        raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
+    step = max(attempt.last_step for attempt in attempts[-1:])
+    batch = plan.get("batch", {})
+    return RunLedger(
+        name=folder.name,
+        status=status.status,
+        step=step,
+        tokens=step * batch.get("tokens_per_step", 0),
+        num_steps=plan.get("horizon", {}).get("steps", step),
+        num_devices=batch.get("num_ranks", 1),
+        time=balance(attempts),
+        flops_per_token=plan.get("flops_per_token", {}),
+        peak_flops=plan.get("peak", {}).get("flops"),
+        peak_source=plan.get("peak", {}).get("source", "unknown"),
+        usd_per_gpu_hour=plan.get("cost", {}).get("usd_per_gpu_hour"),
+    )
+
+
+def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
+    """Read each attempt's accounts from the first rank's events, oldest first."""
+    attempts: list[Attempt] = []
+    rows: list[dict[str, Any]] = []
+    for row in _rows(folder / "events" / "rank0.jsonl"):
+        if row["name"] == "attempt" and rows:
+            attempts.append(_attempt(rows))
+            rows = []
+        rows.append(row)
+    if rows:
+        attempts.append(_attempt(rows, ended_at=time.time() if is_running else None))
+    return attempts
+
+
+def _attempt(rows: list[dict[str, Any]], *, ended_at: float | None = None) -> Attempt:
+    readings = tuple(_reading(row) for row in rows if row["name"] == "ledger")
+    heard = max(row["start"] + row.get("seconds", 0.0) for row in rows)
+    return Attempt(
+        number=int(rows[0].get("attempt", 1)),
+        started_at=float(rows[0].get("started_at", rows[0]["start"])),
+        ended_at=heard if ended_at is None else ended_at,
+        readings=readings,
+    )
+
+
+def _reading(row: dict[str, Any]) -> Reading:
+    return Reading(step=row["step"], time=row["start"], seconds={kind: row.get(kind, 0.0) for kind in KINDS})
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text().splitlines():
+        try:
+            yield cast("dict[str, Any]", json.loads(line))
+        except json.JSONDecodeError:  # the last line of a process that was killed
+            continue
+
+
+def _rate(amount: float, seconds: float) -> float | None:
+    return amount / seconds if seconds else None

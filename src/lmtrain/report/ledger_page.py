@@ -1,0 +1,89 @@
+"""The ledger of a run as people read it: a bar for each kind of time, then speed, utilization and money."""
+
+import io
+import sys
+
+from rich.console import Console, Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.accounting.ledger import COMPUTE
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.ledger import RunLedger
+
+COLUMNS = 92
+BAR_COLUMNS = 30
+
+
+def print_ledger(ledger: RunLedger) -> None:
+    """Print the page, in colour on a terminal."""
+    if sys.stdout.isatty():
+        console = Console()
+        console.print(page(ledger), width=min(COLUMNS, console.width))
+    else:
+        sys.stdout.write(text_of(ledger))
+        sys.stdout.flush()
+
+
+def text_of(ledger: RunLedger) -> str:
+    """Return the page as plain text."""
+    file = io.StringIO()
+    Console(file=file, width=COLUMNS, color_system=None, force_terminal=False).print(page(ledger))
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def page(ledger: RunLedger) -> RenderableType:
+    """Lay out the accounts."""
+    return Group(Rule(Text(ledger.name, style="bold"), style="dim cyan"), _took(ledger), Text(""), *_body(ledger))
+
+
+def _body(ledger: RunLedger) -> list[RenderableType]:
+    parts: list[RenderableType] = [_time_table(ledger), Text(""), _facts_table(ledger)]
+    if ledger.time.biggest_lever:
+        parts += [Text(""), Text.assemble(("biggest lever: ", "bold"), ledger.time.biggest_lever)]
+    return parts
+
+
+def _took(ledger: RunLedger) -> Text:
+    attempts = f"{ledger.time.num_attempts} attempt{'s' * (ledger.time.num_attempts != 1)}"
+    return Text(
+        f"{ledger.status.lower()}: step {ledger.step:,} of {ledger.num_steps:,}, {format_quantity(ledger.tokens)} "
+        f"tokens, {attempts}, {format_quantity(ledger.time.wall_seconds, 'seconds')} on the clock"
+    )
+
+
+def _time_table(ledger: RunLedger) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right", "left"):
+        table.add_column(justify=justify)
+    kinds = sorted(ledger.time.seconds, key=lambda kind: (kind != COMPUTE, -ledger.time.seconds[kind]))
+    for kind in kinds:
+        share = ledger.time.share(kind)
+        bar = "█" * max(round(share * BAR_COLUMNS), int(share > 0))
+        style = "bold cyan" if kind == COMPUTE else "dim"
+        seconds = format_quantity(ledger.time.seconds[kind], "seconds")
+        table.add_row(kind.replace("_", " "), seconds, f"{share:.1%}", Text(bar, style=style))
+    table.add_row("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%", "")
+    return table
+
+
+def _facts_table(ledger: RunLedger) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column()
+    table.add_row("goodput", f"{ledger.time.goodput:.1%} of the clock computed steps that count")
+    speed = ledger.tokens_per_second
+    if speed["computing"] is not None and speed["clock"] is not None:
+        over = [format_quantity(round(value)) for value in (speed["computing"], speed["clock"])]
+        table.add_row("tokens/s", f"{over[0]} while computing, {over[1]} over the clock")
+    for formula in ("palm", "causal"):
+        shares = [ledger.mfu(formula, over) for over in ("computing", "clock")]
+        if shares[0] is not None and shares[1] is not None:
+            table.add_row(f"MFU ({formula})", f"{shares[0]:.1%} while computing, {shares[1]:.1%} over the clock")
+    devices = f"{ledger.num_devices} device{'s' * (ledger.num_devices != 1)}"
+    if ledger.peak_flops is not None:
+        table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")
+    if ledger.usd is not None and ledger.projected_usd is not None:
+        table.add_row("cost", f"${ledger.usd:,.2f} so far, ${ledger.projected_usd:,.2f} for the whole run")
+    return table

@@ -1,0 +1,22 @@
+"""`lmtrain ledger` as it is typed."""
+
+import argparse
+import json
+from pathlib import Path
+
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.ledger_page import print_ledger
+
+
+def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
+    """Print where the time of a run went, also while it runs."""
+    parser = argparse.ArgumentParser(prog=program, description="Show where every second of a run went.")
+    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args(words)
+    found = read_ledger(arguments.run.absolute())
+    if arguments.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print_ledger(found)
+    return 0

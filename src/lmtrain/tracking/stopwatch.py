@@ -1,0 +1,51 @@
+"""Where a process's seconds go: at every moment to exactly one kind, so that the kinds add up to the clock."""
+
+import contextlib
+import time
+from collections.abc import Generator
+from typing import Final, Literal, get_args
+
+Kind = Literal[
+    "setup", "compile", "compute", "data_wait", "communication", "host_overhead", "checkpoint", "evaluation", "logging"
+]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+
+class Stopwatch:
+    """Runs from `started_at` (unix seconds; None is now) on, first for set-up."""
+
+    def __init__(self, *, started_at: float | None = None) -> None:
+        self.started_at = time.time() if started_at is None else started_at
+        self.kind: Kind = "setup"
+        self._since = time.perf_counter() - (time.time() - self.started_at)
+        self._seconds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
+
+    def switch(self, kind: Kind) -> Kind:
+        """Spend what follows on `kind`; return what it was before. The first step's work counts as compilation."""
+        now = time.perf_counter()
+        before = self.kind
+        self._seconds[before] += now - self._since
+        self._since = now
+        if not (before == "compile" and kind == "compute"):
+            self.kind = kind
+        return before
+
+    @contextlib.contextmanager
+    def spending(self, kind: Kind) -> Generator[None]:
+        """Spend the body on `kind`, then go on as before."""
+        before = self.switch(kind)
+        try:
+            yield
+        finally:
+            self.switch(before)
+
+    def seconds(self) -> dict[Kind, float]:
+        """Return the seconds so far by kind, up to this moment."""
+        self.switch(self.kind)
+        return dict(self._seconds)
+
+    def move(self, seconds: float, *, source: Kind, target: Kind) -> None:
+        """Book seconds anew, at most as many as there are: a first step holds compilation and one ordinary step."""
+        seconds = min(seconds, self._seconds[source])
+        self._seconds[source] -= seconds
+        self._seconds[target] += seconds

@@ -1,0 +1,40 @@
+"""Tell a run's stopwatch what the Trainer is doing, through the seam that Lightning has for profilers."""
+
+from typing import Final
+
+from lightning.pytorch.profilers import Profiler
+from typing_extensions import override
+
+from lmtrain.tracking.stopwatch import Kind, Stopwatch
+
+KIND_OF_ACTION: Final[dict[str, Kind]] = {
+    "run_training_epoch": "host_overhead",  # the loop itself: what none of those below takes
+    "[_TrainingEpochLoop].train_dataloader_next": "data_wait",
+    "run_training_batch": "compute",  # forward, backward, optimizer step
+}
+
+
+class TimeProfiler(Profiler):
+    """Switch the stopwatch at the start and end of each action; callbacks count as logging unless they say otherwise.
+
+    Actions nest, and Lightning ends the inner one first; those of no kind leave the stopwatch as it is.
+    """
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        super().__init__()
+        self._stopwatch = stopwatch
+        self._before: dict[str, Kind] = {}
+
+    @override
+    def start(self, action_name: str) -> None:
+        kind = KIND_OF_ACTION.get(action_name)
+        if kind is None and self._stopwatch.kind == "host_overhead" and action_name.startswith("[Callback]"):
+            kind = "logging"
+        if kind is not None:
+            self._before[action_name] = self._stopwatch.switch(kind)
+
+    @override
+    def stop(self, action_name: str) -> None:
+        before = self._before.pop(action_name, None)
+        if before is not None:
+            self._stopwatch.switch("host_overhead" if action_name == "run_training_epoch" else before)

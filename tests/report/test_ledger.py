@@ -1,0 +1,52 @@
+import json
+import time
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.ledger import read_attempts, read_ledger
+from tests.report.ledger_folder import PLAN, ROWS, row, write
+
+
+def test_the_accounts_are_those_of_the_events(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.time.seconds == {"setup": 9.0, "compute": 40.0, "data_wait": 1.0, "lost": pytest.approx(23.0)}
+    assert ledger.time.wall_seconds == pytest.approx(49.0 + 24.0)
+    assert (ledger.step, ledger.tokens, ledger.time.num_attempts) == (20, 20_000, 2)
+    assert ledger.tokens_per_second == {"computing": pytest.approx(500.0), "clock": pytest.approx(20_000 / 73)}
+
+
+def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
+    assert ledger.mfu("causal", "clock") == pytest.approx(5e6 * 20_000 / 73 / (2 * 1e9))
+    assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
+    assert ledger.projected_usd == pytest.approx(2 * 73 / 3600 * 2 * 36), "half of the steps are done"
+    assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
+
+
+def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):
+    plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}}
+    ledger = read_ledger(write(tmp_path / "a", plan=plan))
+    assert (ledger.mfu("palm", "clock"), ledger.usd, ledger.projected_usd) == (None, None, None)
+
+
+def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
+    began = time.time() - 50
+    rows = [
+        {"name": "attempt", "start": began, "attempt": 1, "started_at": began},
+        row(5, start=began + 10, compute=10.0),
+    ]
+    (attempt,) = read_attempts(write(tmp_path / "a", rows=rows), is_running=True)
+    assert attempt.wall_seconds == pytest.approx(50, abs=5)
+
+
+def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path):
+    write(tmp_path / "llama")
+    with pytest.raises(ConfigurationError, match="Did you mean 'llama'"):
+        read_ledger(tmp_path / "lama")
+
+
+def test_a_run_without_accounts_says_so(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"no callbacks\.ledger"):
+        read_ledger(write(tmp_path / "a", rows=ROWS[:1]))

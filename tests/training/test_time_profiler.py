@@ -1,0 +1,28 @@
+import time
+
+from lmtrain.tracking.stopwatch import Stopwatch
+from lmtrain.training.time_profiler import TimeProfiler
+
+
+def test_actions_of_the_trainer_go_to_their_kinds():
+    watch = Stopwatch()
+    profiler = TimeProfiler(watch)
+    with profiler.profile("run_training_epoch"):
+        assert watch.kind == "host_overhead"
+        with profiler.profile("[_TrainingEpochLoop].train_dataloader_next"):
+            assert watch.kind == "data_wait"
+        with profiler.profile("run_training_batch"), profiler.profile("[Strategy]DDP.training_step"):
+            assert watch.kind == "compute"
+        with profiler.profile("[Callback]StepLog.on_train_batch_end"):
+            assert watch.kind == "logging"
+            with watch.spending("checkpoint"):
+                time.sleep(0.01)
+        assert watch.kind == "host_overhead"
+    assert watch.kind == "host_overhead", "what follows the training is no set-up"
+    assert watch.seconds()["checkpoint"] > 0.009
+
+
+def test_callbacks_before_training_are_set_up():
+    watch = Stopwatch()
+    with TimeProfiler(watch).profile("[Callback]StepLog.on_fit_start"):
+        assert watch.kind == "setup"
