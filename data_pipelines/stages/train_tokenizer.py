@@ -3,14 +3,17 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.tokenizers.base import END_OF_TEXT, TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import require_room, train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.hub import find_tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT
 
 
 class TokenizerSpec(ABC):
@@ -19,8 +22,12 @@ class TokenizerSpec(ABC):
     `sample_bytes` 0 needs none.
     """
 
-    vocab_size: int
     sample_bytes: int = 0
+
+    @property
+    @abstractmethod
+    def vocab_size(self) -> int:
+        """Return how many entries the tokenizer will have."""
 
     @abstractmethod
     def build(self, texts: Iterable[str]) -> Tokenizer:
@@ -36,17 +43,29 @@ class BytePairSpec(TokenizerSpec):
     """Byte pairs learned from the training text."""
 
     def __init__(
-        self, *, vocab_size: int, special_tokens: Sequence[str] = (END_OF_TEXT,), sample_bytes: int = 256_000_000
+        self,
+        *,
+        vocab_size: int,
+        special_tokens: Sequence[str] = (END_OF_TEXT,),
+        chat: bool = False,
+        sample_bytes: int = 256_000_000,
     ) -> None:
         """Learn `vocab_size` entries, special tokens included, the first of which ends a document.
+
+        `chat` adds the ten special tokens that write conversations.
 
         Raises:
             ConfigurationError: The vocabulary cannot hold the bytes and the special tokens.
         """
-        require_room(vocab_size, special_tokens)
-        self.vocab_size = vocab_size
+        self._special_tokens = (*special_tokens, *(CHAT_TOKENS if chat else ()))
+        require_room(vocab_size, self._special_tokens if special_tokens else ())
+        self._vocab_size = vocab_size
         self.sample_bytes = sample_bytes
-        self._special_tokens = tuple(special_tokens)
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the size asked for, which is met exactly."""
+        return self._vocab_size
 
     def build(self, texts: Iterable[str]) -> Tokenizer:
         """Train on the texts."""
@@ -66,51 +85,62 @@ class BytePairSpec(TokenizerSpec):
 class ByteLevelSpec(TokenizerSpec):
     """Bytes as they are."""
 
-    def __init__(self, *, vocab_size: int = 257) -> None:
-        """Count 256 bytes, end-of-text, and unused entries beyond.
+    def __init__(self, *, vocab_size: int = 257, chat: bool = False) -> None:
+        """Count 256 bytes, end-of-text, with `chat` ten tokens of conversations, and unused entries beyond.
 
         Raises:
-            ConfigurationError: Fewer than 257 entries.
+            ConfigurationError: No room for them.
         """
-        self.vocab_size = ByteLevelTokenizer(vocab_size=vocab_size).vocab_size
+        self._tokenizer = ByteLevelTokenizer(vocab_size=vocab_size, chat=chat)
+        self._chat = chat
+
+    @property
+    def vocab_size(self) -> int:
+        """Return the size asked for."""
+        return self._tokenizer.vocab_size
 
     def build(self, texts: Iterable[str]) -> Tokenizer:
         """Return the tokenizer without a look at the texts."""
         del texts
-        return ByteLevelTokenizer(vocab_size=self.vocab_size)
+        return self._tokenizer
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the settings."""
-        return {"kind": "byte_level", "vocab_size": self.vocab_size}
+        parts: dict[str, Any] = {"kind": "byte_level", "vocab_size": self.vocab_size}
+        return {**parts, "chat": True} if self._chat else parts
 
 
 @final
 class FolderSpec(TokenizerSpec):
-    """A byte-level `tokenizer.json` that exists: of another data set here, or of a Hugging Face model."""
+    """A `tokenizer.json` that exists: of another data set here, or of a Hugging Face model."""
 
-    def __init__(self, *, path: str, vocab_size: int, end_of_text: str | None = None) -> None:
-        """Read the tokenizer in a folder; `end_of_text` None takes the folder's word, or the usual names."""
-        self.vocab_size = vocab_size
+    def __init__(self, *, path: str, vocab_size: int | None = None, end_of_text: str | None = None) -> None:
+        """Read the tokenizer at `path`, a folder or the file itself.
+
+        `vocab_size` None takes what it has; `end_of_text` None the folder's word, or the usual names.
+        """
+        self._asked = vocab_size
         self._path = Path(path)
         self._end_of_text = end_of_text
 
-    def build(self, texts: Iterable[str]) -> Tokenizer:
-        """Read the tokenizer.
+    @property
+    def vocab_size(self) -> int:
+        """Return how many entries it has.
 
         Raises:
-            ConfigurationError: It has another vocabulary size.
-            DataError: It is missing, damaged, or not byte-level.
+            ConfigurationError: Another number was asked for.
+            DataError: It is missing, damaged, or loses text.
         """
+        return self._tokenizer.vocab_size
+
+    def build(self, texts: Iterable[str]) -> Tokenizer:
+        """Return the tokenizer without a look at the texts."""
         del texts
-        tokenizer = load_tokenizer(self._path, end_of_text=self._end_of_text)
-        if tokenizer.vocab_size != self.vocab_size:
-            msg = f"tokenizer.vocab_size={self.vocab_size} is not the size of the tokenizer in {self._path}"
-            raise ConfigurationError(f"{msg}; valid: {tokenizer.vocab_size}.")
-        return tokenizer
+        return self._tokenizer
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the file's sha256 and the settings."""
-        path = self._path / TOKENIZER_FILE
+        path = self._path if self._path.is_file() else self._path / TOKENIZER_FILE
         if not path.is_file():
             raise DataError(f"tokenizer.path={self._path} has no {TOKENIZER_FILE}; name a folder that has one.")
         return {
@@ -119,3 +149,43 @@ class FolderSpec(TokenizerSpec):
             "end_of_text": self._end_of_text,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         }
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        tokenizer = load_tokenizer(self._path, end_of_text=self._end_of_text)
+        if self._asked not in (None, tokenizer.vocab_size):
+            msg = f"tokenizer.vocab_size={self._asked} is not the size of the tokenizer in {self._path}"
+            raise ConfigurationError(f"{msg}; valid: {tokenizer.vocab_size}.")
+        return tokenizer
+
+
+@final
+class HuggingFaceSpec(TokenizerSpec):
+    """The tokenizer of a Hugging Face model: a folder here, or a name on the hub."""
+
+    def __init__(
+        self, *, name: str, vocab_size: int | None = None, end_of_text: str | None = None, revision: str | None = None
+    ) -> None:
+        """Find `name` when it is first needed; the other settings as for a folder, `revision` a commit of the hub."""
+        self._name = name
+        self._revision = revision
+        self._vocab_size = vocab_size
+        self._end_of_text = end_of_text
+
+    @property
+    def vocab_size(self) -> int:
+        """Return how many entries it has."""
+        return self._found.vocab_size
+
+    def build(self, texts: Iterable[str]) -> Tokenizer:
+        """Return the tokenizer without a look at the texts."""
+        return self._found.build(texts)
+
+    def fingerprint_parts(self) -> dict[str, Any]:
+        """Return what the found folder's are, wherever it was found."""
+        return self._found.fingerprint_parts()
+
+    @cached_property
+    def _found(self) -> FolderSpec:
+        path = find_tokenizer(self._name, revision=self._revision)
+        return FolderSpec(path=str(path), vocab_size=self._vocab_size, end_of_text=self._end_of_text)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from lmtrain.tokenizers.base import sha256_of, unused_tokens
+from lmtrain.tokenizers.base import sha256_of
 from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
@@ -41,8 +41,3 @@ def test_decoding_joins_bytes_before_it_reads_characters(tokenizer):
 def test_a_sha256_does_not_depend_on_the_order_of_keys():
     assert sha256_of({"a": 1, "b": "ü"}) == sha256_of({"b": "ü", "a": 1})
     assert sha256_of({"a": 1}) != sha256_of({"a": 2})
-
-
-def test_unused_tokens_have_names_of_their_own():
-    assert len(set(unused_tokens(50))) == 50
-    assert unused_tokens(0) == ()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.tokenizers.base import END_OF_TEXT
 from lmtrain.tokenizers.bpe import SPLIT_EXPRESSION, BytePairTokenizer, train_byte_pairs
+from lmtrain.tokenizers.special_tokens import END_OF_TEXT
 
 TEXTS = [f"def function_{n % 7}(argument): return argument + {n}  # Straße № {n}\n" * 3 for n in range(60)]
 TOKENIZER = train_byte_pairs(TEXTS, vocab_size=400)

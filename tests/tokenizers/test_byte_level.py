@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.tokenizers.base import END_OF_TEXT
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tokenizers.special_tokens import END_OF_TEXT
 
 
 @given(st.text())

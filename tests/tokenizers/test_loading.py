@@ -6,6 +6,7 @@ from lmtrain.errors import DataError
 from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
+from tests.tokenizers import layouts
 
 
 @pytest.fixture
@@ -16,7 +17,14 @@ def foreign(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("tokenizer", [ByteLevelTokenizer(), train_byte_pairs(["one text"], vocab_size=260)])
+@pytest.mark.parametrize(
+    "tokenizer",
+    [
+        ByteLevelTokenizer(),
+        ByteLevelTokenizer(vocab_size=300, chat=True),
+        train_byte_pairs(["one text"], vocab_size=260),
+    ],
+)
 def test_each_kind_reads_back_as_itself(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     again = load_tokenizer(tmp_path)
@@ -50,3 +58,32 @@ def test_a_damaged_file_is_refused(foreign):
     path.write_text(json.dumps([]))
     with pytest.raises(DataError):
         load_tokenizer(foreign)
+
+
+@pytest.mark.parametrize(
+    ("make", "end"),
+    [
+        (layouts.gpt2, "<|endoftext|>"),
+        (layouts.llama_3, "<|end_of_text|>"),  # though its configuration names the end of a turn
+        (layouts.qwen, "<|endoftext|>"),
+        (layouts.llama_2, "</s>"),
+    ],
+)
+def test_the_end_of_a_document_is_found_in_every_layout_of_the_hub(make, end, tmp_path):
+    folder = make(tmp_path)
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.end_of_text_id == tokenizer.special_tokens[end]
+    assert load_tokenizer(folder / "tokenizer.json").fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize("eos", ["<|my_end|>", {"content": "<|my_end|>"}])
+def test_a_models_configuration_names_an_unusual_end(eos, tmp_path):
+    folder = layouts.write(tmp_path, layouts.byte_level(None, ("<|other|>", "<|my_end|>")), eos=eos)
+    tokenizer = load_tokenizer(folder)
+    assert tokenizer.end_of_text_id == tokenizer.special_tokens["<|my_end|>"]
+
+
+def test_older_files_are_answered_with_how_to_convert_them(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    with pytest.raises(DataError, match=r"has no tokenizer\.json; it has vocab\.json, from which .*save_pretrained"):
+        load_tokenizer(tmp_path)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-END_OF_TEXT = "<|end_of_text|>"
+from lmtrain.tokenizers.fast_encoder import FlatIds, flatten
+
 TOKENIZER_FILE = "tokenizer.json"
 META_FILE = "tokenizer.meta.json"
 
@@ -26,6 +27,11 @@ class Tokenizer(ABC):
     @abstractmethod
     def end_of_text_id(self) -> int:
         """Return the id that ends a document."""
+
+    @property
+    @abstractmethod
+    def special_tokens(self) -> Mapping[str, int]:
+        """Return the special tokens by name; only whoever holds this table can write one."""
 
     @property
     @abstractmethod
@@ -48,10 +54,14 @@ class Tokenizer(ABC):
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json`, which other tools read, and `tokenizer.meta.json` into a folder."""
 
+    def encode_batch_flat(self, texts: Sequence[str]) -> FlatIds:
+        """Return the ids of all texts back to back [N], and where each text's end [num_texts]: the fast way."""
+        return flatten(self.encode_batch(texts))
+
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Return the bytes of the ids; special tokens vanish."""
+        """Return the bytes of the ids; special tokens vanish, and so do ids that only a model of more rows has."""
         table = self.bytes_of_ids()
-        return b"".join([table[token] for token in ids])
+        return b"".join([table[token] for token in ids if token < len(table)])
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of the ids; bytes that are no UTF-8 (half a character) become U+FFFD."""
@@ -70,8 +80,3 @@ def canonical_json(content: Mapping[str, object]) -> str:
 def sha256_of(content: Mapping[str, object]) -> str:
     """Return the sha256 of a content's canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical_json(content).encode()).hexdigest()
-
-
-def unused_tokens(num_tokens: int) -> tuple[str, ...]:
-    """Return names for special tokens that only fill a vocabulary up to its size."""
-    return tuple(f"<|unused_{index}|>" for index in range(num_tokens))

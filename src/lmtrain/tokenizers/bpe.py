@@ -5,7 +5,8 @@ groups of at most two digits: in a small vocabulary entries for three digits are
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -14,8 +15,11 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of, unused_tokens
-from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE, bytes_of
+from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
+from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
+from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder, FlatIds
+from lmtrain.tokenizers.lossless import FIX, SPACE_SYMBOL, cut_at, make_lossless
+from lmtrain.tokenizers.special_tokens import END_OF_TEXT, unused_tokens
 
 SPLIT_EXPRESSION = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}"
@@ -34,14 +38,21 @@ class BytePairTokenizer(Tokenizer):
         Raises:
             DataError: Not a tokenizer, not a byte-level one, or no such special token.
         """
-        self._tokenizer = _read(tokenizer_json)
-        self._content: dict[str, Any] = json.loads(tokenizer_json)
+        content = read_content(tokenizer_json)
+        self._lossless = make_lossless(content)
+        is_as_it_was = self._lossless.content == content
+        self._tokenizer = _read(tokenizer_json if is_as_it_was else json.dumps(self._lossless.content))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._tokenizer.encode_special_tokens = True  # the typed text of a special token stays text
         self._end_of_text = end_of_text
         self._end_of_text_id = self._special_token_id(end_of_text)
-        self._require_byte_level()
+        self._require_text_back()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Return the steps of the file that are not taken because they change the form of a text."""
+        return self._lossless.left_out
 
     @property
     def vocab_size(self) -> int:
@@ -54,17 +65,27 @@ class BytePairTokenizer(Tokenizer):
         return self._end_of_text_id
 
     @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """Return the special tokens by name."""
+        return _specials(self._tokenizer)
+
+    @property
     def fingerprint(self) -> str:
         """Return the sha256 of the canonical `tokenizer.json`."""
         return self._fingerprint
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._guarded(text, self._encode_plain(text))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, on all cores."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [self._guarded(text, encoding.ids) for text, encoding in zip(texts, encoded, strict=True)]
+
+    def encode_batch_flat(self, texts: Sequence[str]) -> FlatIds:
+        """Return the ids of all texts back to back, and where each text's end."""
+        return self._fast_encoder(texts)
 
     def bytes_of_ids(self) -> tuple[bytes, ...]:
         """Return the bytes of each id; special tokens and gaps in the vocabulary stand for none."""
@@ -75,20 +96,54 @@ class BytePairTokenizer(Tokenizer):
         folder.mkdir(parents=True, exist_ok=True)
         meta = {"kind": "bpe", "vocab_size": self.vocab_size, "end_of_text": self._end_of_text}
         (folder / META_FILE).write_text(json.dumps(meta, indent=1) + "\n")
-        (folder / TOKENIZER_FILE).write_text(json.dumps(self._content, indent=1, ensure_ascii=False) + "\n")
+        (folder / TOKENIZER_FILE).write_text(json.dumps(self._lossless.content, indent=1, ensure_ascii=False) + "\n")
+
+    @cached_property
+    def _fast_encoder(self) -> FastEncoder:
+        tokenizer_json = self._tokenizer.to_str()
+        return FastEncoder(
+            tokenizer_json,
+            reference=self.encode_batch,
+            special_tokens=self.special_tokens,
+            odd_characters=SPACE_SYMBOL if self._lossless.has_byte_fallback else "",
+        )
 
     @cached_property
     def _fingerprint(self) -> str:
-        return sha256_of(self._content)
+        return sha256_of(self._lossless.content)
 
     @cached_property
     def _bytes_of_ids(self) -> tuple[bytes, ...]:
         added_tokens = self._tokenizer.get_added_tokens_decoder().items()
-        added = {id_: b"" if token.special else token.content.encode() for id_, token in added_tokens}
+        added = {
+            id_: b"" if token.special else self._lossless.bytes_of_added(token.content) for id_, token in added_tokens
+        }
         vocabulary = {id_: token for token, id_ in self._tokenizer.get_vocab().items()}
-        learned = {id_: bytes_of(token) for id_, token in vocabulary.items() if id_ not in added}
+        learned = {id_: self._lossless.bytes_of_entry(token) for id_, token in vocabulary.items() if id_ not in added}
         pieces = learned | added
         return tuple(pieces.get(id_, b"") for id_ in range(max(pieces) + 1))
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        return frozenset(self.special_tokens.values())
+
+    @cached_property
+    def _special_texts(self) -> re.Pattern[str]:
+        return re.compile("|".join(re.escape(text) for text in sorted(self.special_tokens, key=len, reverse=True)))
+
+    def _encode_plain(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def _guarded(self, text: str, ids: list[int]) -> list[int]:
+        """Return the ids of a text, made anew where they hold a typed special token, or U+2581 as a space."""
+        if self._lossless.has_byte_fallback and SPACE_SYMBOL in text:
+            vocabulary = self._tokenizer.get_vocab(with_added_tokens=False)
+            as_bytes = [vocabulary[f"<0x{byte:02X}>"] for byte in SPACE_SYMBOL.encode()]
+            parts = [self.encode(part) for part in text.split(SPACE_SYMBOL)]
+            return [*parts[0], *(id_ for part in parts[1:] for id_ in (*as_bytes, *part))]
+        if self._special_ids.isdisjoint(ids):
+            return ids
+        return cut_at(self._special_texts, text, encode=self._encode_plain)
 
     def _special_token_id(self, content: str) -> int:
         specials = _specials(self._tokenizer)
@@ -98,15 +153,18 @@ class BytePairTokenizer(Tokenizer):
             raise DataError(msg)
         return specials[content]
 
-    def _require_byte_level(self) -> None:
+    def _require_text_back(self) -> None:
         try:
             self.bytes_of_ids()
         except KeyError as character:
-            msg = (
-                f"tokenizer.json is not byte-level: its vocabulary has {character}, which stands for no byte. "
-                "Use a byte-level tokenizer (GPT-2, Llama 3, Qwen), or train one: tokenizer=bpe."
-            )
+            msg = f"tokenizer.json is not byte-level: its vocabulary has {character}, which stands for no byte. {FIX}"
             raise DataError(msg) from None
+        probe = "\n".join([*HARD_TEXTS, *self.special_tokens, "<0x41>", SPACE_SYMBOL])
+        ids = self.encode(probe)
+        if self.decode_bytes(ids) != probe.encode():
+            raise DataError(f"tokenizer.json does not give a text back as it was. {FIX}")
+        if not self._special_ids.isdisjoint(ids):
+            raise DataError(f"tokenizer.json encodes the typed text of a special token as that token. {FIX}")
 
 
 def train_byte_pairs(
@@ -147,18 +205,28 @@ def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
         raise ConfigurationError(
             f"tokenizer.special_tokens=[] has none that ends a document; usual: ['{END_OF_TEXT}']."
         )
+    for token in special_tokens:
+        if len(token) == 1 or special_tokens.count(token) > 1:
+            rule = "is there twice" if len(token) > 1 else "is one character, which text has to be able to write"
+            raise ConfigurationError(f"tokenizer.special_tokens: '{token}' {rule}; leave it out.")
     if vocab_size < smallest:
         needs = f"cannot hold 256 bytes and {len(special_tokens)} special tokens; nearest valid: {smallest}"
         raise ConfigurationError(f"tokenizer.vocab_size={vocab_size} {needs}.")
 
 
-def special_tokens_of(tokenizer_json: str) -> dict[str, int]:
-    """Return the special tokens of a `tokenizer.json` text and their ids.
+def read_content(tokenizer_json: str) -> dict[str, Any]:
+    """Return what a `tokenizer.json` text says.
 
     Raises:
-        DataError: It is not a tokenizer.
+        DataError: It is not a tokenizer's.
     """
-    return _specials(_read(tokenizer_json))
+    try:
+        content = json.loads(tokenizer_json)
+    except ValueError as problem:
+        raise DataError(f"tokenizer.json is damaged ({problem}); restore or rebuild it.") from problem
+    if not isinstance(content, dict) or "model" not in content:
+        raise DataError("tokenizer.json is no tokenizer: it has no model; restore or rebuild it.")
+    return content
 
 
 def _read(tokenizer_json: str) -> tokenizers.Tokenizer:

@@ -1,31 +1,38 @@
 """One id per byte, then the special tokens: nothing to train, nothing unknown."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
+
 from lmtrain.errors import ConfigurationError
-from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of, unused_tokens
+from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
 from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
+from lmtrain.tokenizers.fast_encoder import FlatIds
+from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT, unused_tokens
 
 NUM_BYTES = 256
 
 
 @final
 class ByteLevelTokenizer(Tokenizer):
-    """Ids 0 to 255 are the bytes, 256 ends a text, entries beyond are unused."""
+    """Ids 0 to 255 are the bytes, 256 ends a text, then come those of conversations if asked for, then unused ones."""
 
-    def __init__(self, *, vocab_size: int = NUM_BYTES + 1) -> None:
-        """Hold 256 bytes, end-of-text, and unused entries up to `vocab_size`.
+    def __init__(self, *, vocab_size: int = NUM_BYTES + 1, chat: bool = False) -> None:
+        """Hold 256 bytes, end-of-text, the tokens of conversations with `chat`, and unused entries up to `vocab_size`.
 
         Raises:
-            ConfigurationError: Fewer than 257 entries.
+            ConfigurationError: No room for them.
         """
-        if vocab_size <= NUM_BYTES:
-            msg = f"tokenizer.vocab_size={vocab_size} cannot hold 256 bytes and end-of-text; nearest valid: 257."
-            raise ConfigurationError(msg)
-        self._special_tokens = (END_OF_TEXT, *unused_tokens(vocab_size - NUM_BYTES - 1))
+        named = (END_OF_TEXT, *(CHAT_TOKENS if chat else ()))
+        if vocab_size < NUM_BYTES + len(named):
+            which = f"{len(named)} special tokens (tokenizer.chat=true)" if chat else "end-of-text"
+            msg = f"tokenizer.vocab_size={vocab_size} cannot hold 256 bytes and {which}"
+            raise ConfigurationError(f"{msg}; nearest valid: {NUM_BYTES + len(named)}.")
+        self._chat = chat
+        self._special_tokens = (*named, *unused_tokens(vocab_size - NUM_BYTES - len(named)))
         self._bytes = tuple(bytes([byte]) for byte in range(NUM_BYTES)) + (b"",) * len(self._special_tokens)
 
     @property
@@ -37,6 +44,11 @@ class ByteLevelTokenizer(Tokenizer):
     def end_of_text_id(self) -> int:
         """Return the first id after the bytes."""
         return NUM_BYTES
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """Return the special tokens by name."""
+        return dict(zip(self._special_tokens, range(NUM_BYTES, self.vocab_size), strict=True))
 
     @property
     def fingerprint(self) -> str:
@@ -51,6 +63,12 @@ class ByteLevelTokenizer(Tokenizer):
         """Return the UTF-8 bytes of each text."""
         return [self.encode(text) for text in texts]
 
+    def encode_batch_flat(self, texts: Sequence[str]) -> FlatIds:
+        """Return the UTF-8 bytes of all texts back to back, and where each text's end."""
+        encoded = [text.encode() for text in texts]
+        ids = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.uint32)
+        return ids, np.cumsum([len(piece) for piece in encoded], dtype=np.int64)
+
     def bytes_of_ids(self) -> tuple[bytes, ...]:
         """Return each byte for itself, and nothing for special tokens."""
         return self._bytes
@@ -62,10 +80,11 @@ class ByteLevelTokenizer(Tokenizer):
         (folder / TOKENIZER_FILE).write_text(json.dumps(self._without_merges(), indent=1) + "\n")
 
     def _meta(self) -> dict[str, object]:
-        return {"kind": "byte_level", "vocab_size": self.vocab_size, "end_of_text": END_OF_TEXT}
+        meta: dict[str, object] = {"kind": "byte_level", "vocab_size": self.vocab_size, "end_of_text": END_OF_TEXT}
+        return {**meta, "chat": True} if self._chat else meta
 
     def _without_merges(self) -> dict[str, Any]:
-        specials = dict(zip(self._special_tokens, range(NUM_BYTES, self.vocab_size), strict=True))
+        specials = dict(self.special_tokens)
         bytes_to_characters = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         vocabulary = {character: byte for byte, character in enumerate(CHARACTER_OF_BYTE)} | specials

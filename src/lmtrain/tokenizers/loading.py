@@ -1,43 +1,80 @@
-"""Read back the tokenizer that a folder holds, of whatever kind."""
+"""Read the tokenizer that a folder holds, of whatever kind: one of ours, or in a Hugging Face model's layout."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import DataError
-from lmtrain.tokenizers.base import END_OF_TEXT, META_FILE, TOKENIZER_FILE, Tokenizer
-from lmtrain.tokenizers.bpe import BytePairTokenizer, special_tokens_of
+from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.special_tokens import END_OF_TEXT
 
-_KNOWN_ENDS = (END_OF_TEXT, "<|endoftext|>", "<|end_of_sentence|>", "<|im_end|>")
+_DOCUMENT_ENDS = (END_OF_TEXT, "<|endoftext|>", "<|end_of_sentence|>")
+_OTHER_ENDS = ("</s>", "<eos>", "<|im_end|>")
+_OTHER_FILES = ("vocab.json", "tokenizer.model", "vocab.txt", "spiece.model")
 
 
 def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tokenizer:
-    """Read a tokenizer that `save` wrote, or any byte-level `tokenizer.json`.
+    """Read a tokenizer that `save` wrote, or any `tokenizer.json` that loses no text; `folder` may be the file itself.
 
     `end_of_text` None takes the folder's own word for it, then the names in common use.
 
     Raises:
-        DataError: No such folder or file, not byte-level, or its end-of-text token is unknown.
+        DataError: No such folder or file, a kind that loses text, or its end-of-text token is unknown.
     """
-    folder = Path(folder)
-    path = folder / TOKENIZER_FILE
+    given = Path(folder)
+    folder, path = (given.parent, given) if given.is_file() else (given, given / TOKENIZER_FILE)
     if not path.is_file():
-        raise DataError(f"tokenizer folder {folder} has no {TOKENIZER_FILE}; name a folder that has one.")
-    try:
-        text = path.read_text(encoding="utf-8")
-        meta: dict[str, Any] = json.loads((folder / META_FILE).read_text()) if (folder / META_FILE).is_file() else {}
-    except ValueError as problem:
-        raise DataError(f"tokenizer folder {folder} is damaged ({problem}); restore or rebuild it.") from problem
+        raise DataError(f"tokenizer folder {folder} has no {TOKENIZER_FILE}; {_instead(folder)}")
+    text = _read_text(path)
+    meta = _read_json(folder / META_FILE)
     if meta.get("kind") == "byte_level":
-        return ByteLevelTokenizer(vocab_size=int(meta["vocab_size"]))
-    return BytePairTokenizer(text, end_of_text=end_of_text or meta.get("end_of_text") or _usual_end_of_text(text))
+        return ByteLevelTokenizer(vocab_size=int(meta["vocab_size"]), chat=bool(meta.get("chat", False)))
+    end = end_of_text or meta.get("end_of_text") or _usual_end_of_text(text, _configured_end(folder))
+    return BytePairTokenizer(text, end_of_text=end)
 
 
-def _usual_end_of_text(tokenizer_json: str) -> str:
-    specials = special_tokens_of(tokenizer_json)
-    found = [end for end in _KNOWN_ENDS if end in specials]
+def _usual_end_of_text(tokenizer_json: str, configured: str) -> str:
+    """Return the usual names' first: what a chat model's configuration calls the end only ends a turn."""
+    added: list[dict[str, Any]] = read_content(tokenizer_json).get("added_tokens") or []
+    specials = [token["content"] for token in added if token.get("special")]
+    found = [end for end in (*_DOCUMENT_ENDS, configured, *_OTHER_ENDS) if end in specials]
     if not found:
         known = ", ".join(specials) or "none"
         raise DataError(f"tokenizer.end_of_text is not set and not obvious; the special tokens are: {known}.")
     return found[0]
+
+
+def _configured_end(folder: Path) -> str:
+    for file in ("tokenizer_config.json", "special_tokens_map.json"):
+        end = _read_json(folder / file).get("eos_token")
+        content = end.get("content") if isinstance(end, dict) else end
+        if isinstance(content, str):
+            return content
+    return ""
+
+
+def _instead(folder: Path) -> str:
+    other = next((file for file in _OTHER_FILES if (folder / file).is_file()), None)
+    if other is None:
+        return "name a folder that has one."
+    convert = f"transformers' AutoTokenizer.from_pretrained('{folder}').save_pretrained('{folder}')"
+    return f"it has {other}, from which {convert} makes one."
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except ValueError as problem:
+        raise DataError(f"tokenizer folder {path.parent} is damaged ({problem}); restore or rebuild it.") from problem
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(_read_text(path))
+    except ValueError as problem:
+        raise DataError(f"{path} is damaged ({problem}); restore or rebuild it.") from problem
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,143 @@
+"""Learn one tokenizer from a source's training text, save it, and hold it against others on text it has not seen.
+
+source -> cleaning -> split -> learn from the training text -> save -> bytes per token of the held-out text
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_pipelines.progress import stage, tell
+from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.stages.split import TRAIN, VALIDATION, HeldOut, split_documents
+from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_turn
+from data_pipelines.stages.train_tokenizer import TokenizerSpec
+from data_pipelines.token_density import Density, bytes_per_token, competitor, find_competitor
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.bpe import BytePairTokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tokenizers.special_tokens import is_unused
+
+THIS = "this"
+
+
+@dataclass(frozen=True)
+class TokenizerReport:
+    """What was made, and how dense it is; `folder` None: nothing was saved."""
+
+    folder: str | None
+    vocab_size: int
+    num_used: int
+    special_tokens: list[str]
+    num_unused: int
+    left_out: list[str]
+    fingerprint: str
+    sizes: dict[str, int]
+    bytes_per_token: Density
+
+
+def make_tokenizer(
+    *,
+    source: Source,
+    tokenizer: TokenizerSpec,
+    cleaning: Mapping[str, Stage] | None = None,
+    compare: str | Sequence[str] = (),
+    folder: str | None = None,
+    root: str = "tokenizers",
+    held_out_bytes: int = 1_000_000,
+) -> TokenizerReport:
+    """Make the tokenizer, save it where it was learned here or a `folder` is named, and compare it.
+
+    `folder` None names one in `root` after the source, the size and the content. The split is that of `prepare`.
+
+    Raises:
+        ConfigurationError: The folder holds another tokenizer, or a name to compare does not exist.
+        DataError: No text to learn from, or a tokenizer that is damaged or loses text.
+        EnvironmentProblem: The folder cannot be written, or a download fails.
+    """
+    names = [compare] if isinstance(compare, str) else compare
+    rivals = [find_competitor(name) for name in dict.fromkeys(names)]
+    if folder is not None:
+        _require_free(Path(folder))
+    source.check()
+    texts = _Texts(source, tuple((cleaning or {}).values()), held_out_bytes)
+    with stage("tokenizer") as progress:
+        made = tokenizer.build(texts.to_learn(tokenizer.sample_bytes))
+        progress.notes.append(f"{made.vocab_size:,} entries")
+    if tokenizer.sample_bytes and not texts.num_learned:
+        raise DataError(f"source {source.name} gives no text to learn from; give it text.")
+    texts.read_held_out()
+    saved = _save(made, folder, root=root, name=source.name) if tokenizer.sample_bytes or folder else None
+    competitors = [competitor(made, THIS), *rivals]
+    return TokenizerReport(
+        folder=str(saved) if saved else None,
+        vocab_size=made.vocab_size,
+        num_used=sum(1 for piece in made.bytes_of_ids() if piece),
+        special_tokens=[name for name in made.special_tokens if not is_unused(name)],
+        num_unused=sum(map(is_unused, made.special_tokens)),
+        left_out=list(made.left_out) if isinstance(made, BytePairTokenizer) else [],
+        fingerprint=made.fingerprint,
+        sizes={one.name: one.vocab_size for one in competitors},
+        bytes_per_token=bytes_per_token(competitors, held_out=texts.held_out),
+    )
+
+
+class _Texts:
+    """One pass over a source: training texts to learn from, and the held-out ones that come by."""
+
+    def __init__(self, source: Source, stages: Sequence[Stage], held_out_bytes: int) -> None:
+        self.held_out: list[str] = []
+        self.num_learned = 0
+        self._wanted = held_out_bytes
+        items = in_turn((*stages, OnlyEncodable()), source.documents())
+        documents: Iterator[Document] = (item for item in items if not isinstance(item, Skipped))
+        self._pairs = split_documents(
+            documents, held_out=HeldOut(validation_fraction=0.05, test_fraction=0.05), tell=tell
+        )
+
+    def to_learn(self, num_bytes: int) -> Iterator[str]:
+        """Yield about so many bytes of training text."""
+        for split, document in self._pairs if num_bytes > 0 else ():
+            text = content_of(document)
+            self._keep(split, text)
+            if split == TRAIN:
+                self.num_learned += 1
+                num_bytes -= len(text.encode())
+                yield text
+            if num_bytes <= 0:
+                return
+
+    def read_held_out(self) -> None:
+        """Read on until there is held-out text enough, or the source ends."""
+        while self._wanted > 0 and (pair := next(self._pairs, None)) is not None:
+            self._keep(pair[0], content_of(pair[1]))
+
+    def _keep(self, split: str, text: str) -> None:
+        if split == VALIDATION and self._wanted > 0:
+            self.held_out.append(text)
+            self._wanted -= len(text.encode())
+
+
+def _require_free(folder: Path) -> None:
+    if folder.exists() and not (folder / TOKENIZER_FILE).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigurationError(f"folder={folder} is there and holds something else; name another one.")
+
+
+def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> Path:
+    """Save whole or not at all; the same tokenizer that is there already stays."""
+    path = Path(folder or Path(root) / f"{name}-{tokenizer.vocab_size}-{tokenizer.fingerprint[:8]}")
+    if (path / TOKENIZER_FILE).is_file():
+        if load_tokenizer(path).fingerprint != tokenizer.fingerprint:
+            raise ConfigurationError(f"folder={path} holds another tokenizer; name another folder, or remove it.")
+        return path
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        tokenizer.save(aside)
+        aside.replace(path)
+    except OSError as problem:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise EnvironmentProblem(f"folder={path} cannot be written: {problem.strerror}; name another one.") from problem
+    return path

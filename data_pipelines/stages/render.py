@@ -1,0 +1,67 @@
+"""Documents to ids: texts as they are, conversations with their special tokens and a loss mask beside them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.stages.stage import Item, LooksAtEach
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.chat import render_batch
+from lmtrain.tokenizers.conversation import ConversationError, read_conversation
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """Documents' ids back to back [N], where each ends [num_documents], and which ids carry loss [N]; None: all do."""
+
+    ids: NDArray[np.uint32]
+    ends: NDArray[np.int64]
+    loss_mask: NDArray[np.bool_] | None
+
+
+@final
+class WholeConversations(LooksAtEach):
+    """Turns documents whose messages are no conversation into `Skipped`, by the rule they break."""
+
+    def look_at(self, document: Document) -> Item:
+        """Return the document, or which rule its messages break."""
+        if document.messages is None:
+            return document
+        try:
+            read_conversation(document.messages)
+        except ConversationError as problem:
+            return Skipped(document.id, f"messages: {problem.rule}")
+        return document
+
+    def fingerprint_parts(self) -> Mapping[str, Any]:
+        """Return its name: it has no settings."""
+        return {"stage": "whole_conversations"}
+
+
+def render_documents(documents: Sequence[Document], tokenizer: Tokenizer, *, style: str | None = None) -> Rendered:
+    """Encode documents, nothing added behind them; in conversations only the assistant's tokens carry loss.
+
+    Raises:
+        ConversationError: Messages that `WholeConversations` would have skipped.
+        DataError: Conversations, and a tokenizer without the special tokens for them.
+    """
+    ids, ends = tokenizer.encode_batch_flat([document.text for document in documents if document.messages is None])
+    conversations = [document.messages for document in documents if document.messages is not None]
+    if not conversations:
+        return Rendered(ids, ends, loss_mask=None)
+    texts = iter(np.split(ids, ends[:-1]))
+    rendered = iter(render_batch(tokenizer, conversations, style=style))
+    pieces = [_all_with_loss(next(texts)) if document.messages is None else next(rendered) for document in documents]
+    return Rendered(
+        ids=np.concatenate([ids for ids, _ in pieces]),
+        ends=np.cumsum([len(ids) for ids, _ in pieces], dtype=np.int64),
+        loss_mask=np.concatenate([mask for _, mask in pieces]),
+    )
+
+
+def _all_with_loss(ids: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    return ids, np.ones(len(ids), dtype=np.bool_)

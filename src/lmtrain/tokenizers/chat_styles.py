@@ -1,0 +1,110 @@
+"""How conversations are written, style by style: which special tokens stand around which turn, and what carries loss.
+
+- lmtrain: our own, each role's start and end a token of its own.
+- chatml: OpenAI's, as Qwen writes it (https://huggingface.co/Qwen/Qwen2.5-7B-Instruct, chat_template).
+- llama3: Meta's (https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, ConversationError, Turn
+from lmtrain.tokenizers.special_tokens import CHAT_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A special token or a text, and whether it carries loss: whether the model learns to write it."""
+
+    text: str
+    is_special: bool = False
+    has_loss: bool = False
+
+
+@dataclass(frozen=True)
+class ChatStyle:
+    """One way to write conversations; `answer` is what stands before the assistant's words."""
+
+    name: str
+    special_tokens: tuple[str, ...]
+    write: Callable[[Sequence[Turn]], Iterable[Segment]]
+    answer: tuple[Segment, ...]
+
+
+def _special(token: str, *, has_loss: bool = False) -> Segment:
+    return Segment(token, is_special=True, has_loss=has_loss)
+
+
+def _between(start: str, end: str, text: str) -> Iterator[Segment]:
+    yield from (_special(start), Segment(text), _special(end))
+
+
+def _write_lmtrain(turns: Sequence[Turn]) -> Iterator[Segment]:
+    for turn in turns:
+        if turn.role == ASSISTANT:
+            yield _special("<|assistant_start|>")
+            yield Segment(turn.text, has_loss=True)
+            for call in turn.calls:
+                yield _special("<|tool_call_start|>", has_loss=True)
+                yield Segment(call.as_json(), has_loss=True)
+                yield _special("<|tool_call_end|>", has_loss=True)
+            yield _special("<|assistant_end|>", has_loss=True)
+        else:
+            name = {SYSTEM: "system", USER: "user", TOOL: "tool_result"}[turn.role]
+            yield from _between(f"<|{name}_start|>", f"<|{name}_end|>", turn.text)
+
+
+def _write_chatml(turns: Sequence[Turn]) -> Iterator[Segment]:
+    for index, turn in enumerate(turns):
+        is_answered = index > 0 and turns[index - 1].role == TOOL
+        goes_on = index + 1 < len(turns) and turns[index + 1].role == TOOL
+        if turn.role == ASSISTANT:
+            calls = [f"<tool_call>\n{call.as_json()}\n</tool_call>" for call in turn.calls]
+            yield from _CHATML_ANSWER
+            yield Segment("\n".join([*([turn.text] if turn.text else []), *calls]), has_loss=True)
+            yield from (_special("<|im_end|>", has_loss=True), Segment("\n"))
+        elif turn.role == TOOL:  # all answers stand in one turn of the user's
+            yield from () if is_answered else (_special("<|im_start|>"), Segment("user"))
+            yield Segment(f"\n<tool_response>\n{turn.text}\n</tool_response>")
+            yield from () if goes_on else (_special("<|im_end|>"), Segment("\n"))
+        else:
+            yield from _between("<|im_start|>", "<|im_end|>", f"{turn.role}\n{turn.text}")
+            yield Segment("\n")
+
+
+def _write_llama3(turns: Sequence[Turn]) -> Iterator[Segment]:
+    yield _special("<|begin_of_text|>")
+    for index, turn in enumerate(turns):
+        if turn.role == ASSISTANT:
+            yield from _LLAMA3_ANSWER
+            yield Segment(_llama3_words(turn, index), has_loss=True)
+            yield _special("<|eot_id|>", has_loss=True)
+        else:
+            yield from _llama3_header("ipython" if turn.role == TOOL else turn.role)
+            yield from (Segment(turn.text.strip()), _special("<|eot_id|>"))
+
+
+def _llama3_words(turn: Turn, index: int) -> str:
+    if len(turn.calls) > 1 or (turn.calls and turn.text.strip()):
+        where = f"messages[{index}] (role {turn.role})"
+        raise ConversationError(where, "one tool call and nothing else a turn in the llama3 style", "split the turn")
+    return turn.calls[0].as_json(arguments_key="parameters") if turn.calls else turn.text.strip()
+
+
+def _llama3_header(role: str) -> tuple[Segment, ...]:
+    return (*_between("<|start_header_id|>", "<|end_header_id|>", role), Segment("\n\n"))
+
+
+_CHATML_ANSWER = (_special("<|im_start|>"), Segment("assistant\n"))
+_LLAMA3_ANSWER = _llama3_header(ASSISTANT)
+
+STYLES = (
+    ChatStyle("lmtrain", CHAT_TOKENS, _write_lmtrain, (_special("<|assistant_start|>"),)),
+    ChatStyle("chatml", ("<|im_start|>", "<|im_end|>"), _write_chatml, _CHATML_ANSWER),
+    ChatStyle(
+        "llama3",
+        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+        _write_llama3,
+        _LLAMA3_ANSWER,
+    ),
+)

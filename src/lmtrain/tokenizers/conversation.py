@@ -1,0 +1,159 @@
+"""What a conversation is: its roles, the order of its turns, and the calls of tools; everything else is refused.
+
+    [system]  user  (assistant [tool ...])  user  ...
+
+An assistant's turn may call tools; each call is answered by one tool turn before the assistant goes on.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from lmtrain.errors import DataError, suggest
+
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
+
+
+class ConversationError(DataError):
+    """Messages that are no conversation; `rule` says in a few words which rule they break."""
+
+    def __init__(self, where: str, rule: str, fix: str) -> None:
+        """Word the message: where, the rule, the nearest fix."""
+        super().__init__(f"{where}: {rule}; {fix}.")
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool that an assistant asks for, with the arguments it gives."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    def as_json(self, *, arguments_key: str = "arguments") -> str:
+        """Return the call on one line."""
+        return json.dumps({"name": self.name, arguments_key: self.arguments}, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message, read and in its right place."""
+
+    role: str
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+
+
+def read_conversation(messages: Any, *, for_answer: bool = False) -> tuple[Turn, ...]:
+    """Return the turns of messages as datasets have them: `role`, `content`, and an assistant's `tool_calls`.
+
+    `messages` is whatever a dataset has: what is no list of them is refused too. `for_answer` asks for a conversation
+    that the assistant goes on with, rather than one to learn from.
+
+    Raises:
+        ConversationError: Not messages, or not in an order that a conversation has.
+    """
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence) or len(messages) == 0:
+        raise ConversationError("messages", "no list of messages", "give [{role: user, content: ...}, ...]")
+    turns: list[Turn] = []
+    for index, message in enumerate(messages):
+        turn = _read(message, index)
+        _require_order(turns, turn, index)
+        turns.append(turn)
+    _require_end(turns, for_answer=for_answer)
+    return tuple(turns)
+
+
+def _read(message: Any, index: int) -> Turn:
+    if not isinstance(message, Mapping):
+        raise ConversationError(f"messages[{index}]", "a message without keys", "each has a role and content")
+    role = message.get("role")
+    if role not in ROLES:
+        near = suggest(role, ROLES) if isinstance(role, str) else ""
+        fix = f"valid: {', '.join(ROLES)}{near.rstrip('?') and ' (' + near.strip() + ')'}"
+        raise ConversationError(f"messages[{index}] has role {role!r}", "unknown role", fix)
+    calls = _calls(message.get("tool_calls"), role, index)
+    return Turn(str(role), _text(message.get("content"), role, index, may_be_empty=bool(calls) or role == TOOL), calls)
+
+
+def _text(content: Any, role: str, index: int, *, may_be_empty: bool) -> str:
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        content = "".join(_part(part, role, index) for part in content)
+    if content is None and may_be_empty:
+        return ""
+    if not isinstance(content, str):
+        _refuse(index, role, "content that is no text", f"it is {type(content).__name__}, valid: a string")
+    if not content.strip() and not may_be_empty:
+        _refuse(index, role, "empty content", "give it text, or leave the message out")
+    return content
+
+
+def _part(part: Any, role: str, index: int) -> str:
+    if isinstance(part, Mapping) and part.get("type", "text") == "text" and isinstance(part.get("text"), str):
+        return part["text"]
+    kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+    return _refuse(index, role, "content that is no text", f"it has a part of type {kind}, valid: text")
+
+
+def _calls(given: Any, role: str, index: int) -> tuple[ToolCall, ...]:
+    if given is None or (isinstance(given, Sequence) and len(given) == 0):
+        return ()
+    if role != ASSISTANT:
+        _refuse(index, role, "tool calls outside an assistant's turn", "only an assistant calls tools")
+    if isinstance(given, (str, Mapping)) or not isinstance(given, Sequence):
+        _refuse(index, role, "malformed tool call", "tool_calls is a list of {name: ..., arguments: {...}}")
+    return tuple(_call(call, index) for call in given)
+
+
+def _call(call: Any, index: int) -> ToolCall:
+    inner = call.get("function", call) if isinstance(call, Mapping) else None
+    name = inner.get("name") if isinstance(inner, Mapping) else None
+    arguments = inner.get("arguments") if isinstance(inner, Mapping) else None
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            arguments = None
+    if not isinstance(name, str) or not isinstance(arguments, Mapping):
+        _refuse(index, ASSISTANT, "malformed tool call", "a call has a name and a mapping of arguments")
+    return ToolCall(name, dict(arguments))
+
+
+def _require_order(turns: Sequence[Turn], turn: Turn, index: int) -> None:
+    before = turns[-1].role if turns else None
+    owed = _unanswered(turns)
+    if turn.role == SYSTEM and turns:
+        _refuse(index, SYSTEM, "system turn after the start", "put it first, or leave it out")
+    if turn.role == TOOL and owed == 0:
+        _refuse(index, TOOL, "tool turn without a call", "an assistant's tool_calls come before, one for each")
+    if turn.role != TOOL and owed and before in (ASSISTANT, TOOL):
+        _refuse(index, turn.role, "unanswered tool call", f"{owed} more tool turn{'s' * (owed > 1)} come first")
+    if turn.role == USER and before == USER:
+        _refuse(index, USER, "two user turns in a row", "an assistant's turn comes between; join them")
+    if turn.role == ASSISTANT and before == ASSISTANT:
+        _refuse(index, ASSISTANT, "two assistant turns in a row", "a user's turn comes between; join them")
+    if turn.role == ASSISTANT and before in (None, SYSTEM):
+        _refuse(index, ASSISTANT, "assistant turn before any user turn", "a user begins")
+
+
+def _unanswered(turns: Sequence[Turn]) -> int:
+    """Return how many of the last assistant's calls have no tool turn yet."""
+    for num_answers, turn in enumerate(reversed(turns)):
+        if turn.role != TOOL:
+            return len(turn.calls) - num_answers
+    return 0
+
+
+def _require_end(turns: Sequence[Turn], *, for_answer: bool) -> None:
+    last = turns[-1]
+    if not for_answer and all(turn.role != ASSISTANT for turn in turns):
+        raise ConversationError("messages", "no assistant turn", "nothing in it would be learned")
+    if for_answer and (last.role not in (USER, TOOL) or _unanswered(turns)):
+        rule = "nothing to answer"
+        _refuse(len(turns) - 1, last.role, rule, "the last turn is a user's, or the last tool turn that was asked for")
+
+
+def _refuse(index: int, role: str, rule: str, fix: str) -> NoReturn:
+    raise ConversationError(f"messages[{index}] (role {role})", rule, fix)

@@ -1,0 +1,28 @@
+"""The names of the special tokens that lmtrain's own tokenizers have; elsewhere they are whatever the file says."""
+
+END_OF_TEXT = "<|end_of_text|>"
+
+CHAT_TOKENS = (
+    "<|system_start|>",
+    "<|system_end|>",
+    "<|user_start|>",
+    "<|user_end|>",
+    "<|assistant_start|>",
+    "<|assistant_end|>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<|tool_result_start|>",
+    "<|tool_result_end|>",
+)
+
+_UNUSED = "<|unused_"
+
+
+def unused_tokens(num_tokens: int) -> tuple[str, ...]:
+    """Return names for special tokens that only fill a vocabulary up to its size."""
+    return tuple(f"{_UNUSED}{index}|>" for index in range(num_tokens))
+
+
+def is_unused(name: str) -> bool:
+    """Tell whether a special token only fills the vocabulary."""
+    return name.startswith(_UNUSED)

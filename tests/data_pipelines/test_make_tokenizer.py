@@ -1,0 +1,109 @@
+import pytest
+
+from data_pipelines.make_tokenizer import make_tokenizer
+from data_pipelines.sources.base import Document, Source
+from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
+
+NAMES = [f"document {number}" for number in range(200)]
+HELD_OUT = HeldOut(validation_fraction=0.05, test_fraction=0.05)
+
+
+class Words(Source):
+    """Documents whose training ones say one thing and held-out ones another; it counts how many were read."""
+
+    def __init__(self, num_documents=200):
+        self.num_documents = num_documents
+        self.num_read = 0
+
+    @property
+    def name(self):
+        return "words"
+
+    def fingerprint(self):
+        return "x"
+
+    def documents(self):
+        for name in NAMES[: self.num_documents]:
+            self.num_read += 1
+            yield Document(name, {"train": "again " * 50}.get(HELD_OUT.split_of(name), "unseen " * 50))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_tokenizer_is_learned_from_training_text_alone_saved_and_reported():
+    report = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270))
+    assert report.folder is not None
+    assert report.folder.startswith("tokenizers/words-270-")
+    made = load_tokenizer(report.folder)
+    assert (made.fingerprint, made.vocab_size) == (report.fingerprint, report.vocab_size)
+    assert len(made.encode(" again")) == 1
+    assert len(made.encode(" unseen")) > 4
+    assert report.bytes_per_token["held-out text"]["this"] < 2
+    assert report.num_used + report.num_unused + len(report.special_tokens) == 270
+
+
+def test_little_text_leaves_entries_unused_and_says_how_many():
+    report = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=1000))
+    assert report.vocab_size == 1000
+    assert report.num_unused > 700
+    assert report.special_tokens == ["<|end_of_text|>"]
+
+
+def test_the_same_question_finds_the_folder_again_and_another_tokenizer_is_not_overwritten():
+    first = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), folder="mine")
+    assert first == make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), folder="mine")
+    with pytest.raises(ConfigurationError, match="folder=mine holds another tokenizer"):
+        make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=271), folder="mine")
+    assert load_tokenizer("mine").fingerprint == first.fingerprint
+
+
+def test_a_folder_that_holds_something_else_is_refused_before_any_text_is_read(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    source = Words()
+    for folder in (tmp_path, tmp_path / "notes.txt"):
+        with pytest.raises(ConfigurationError, match="holds something else"):
+            make_tokenizer(source=source, tokenizer=BytePairSpec(vocab_size=270), folder=str(folder))
+    assert source.num_read == 0
+
+
+def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(EnvironmentProblem, match=r"folder=file/here cannot be written"):
+        make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), folder="file/here")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_tokenizer_that_exists_is_only_reported_unless_a_folder_is_named():
+    report = make_tokenizer(source=Words(), tokenizer=ByteLevelSpec())
+    assert report.folder is None
+    assert report.bytes_per_token["held-out text"] == {"this": 1.0}
+    assert make_tokenizer(source=Words(), tokenizer=ByteLevelSpec(), folder="saved").folder == "saved"
+    again = make_tokenizer(source=Words(), tokenizer=FolderSpec(path="saved"))
+    assert again.fingerprint == report.fingerprint
+
+
+def test_others_stand_beside_it_once_each():
+    ByteLevelTokenizer().save(__import__("pathlib").Path("other"))
+    report = make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), compare=["other", "other"])
+    assert report.sizes == {"this": 270, "other": 257}
+    assert report == make_tokenizer(source=Words(), tokenizer=BytePairSpec(vocab_size=270), compare="other")
+
+
+def test_reading_stops_with_text_enough(monkeypatch):
+    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 1000)
+    source = Words()
+    make_tokenizer(source=source, tokenizer=BytePairSpec(vocab_size=270, sample_bytes=1000), held_out_bytes=1)
+    assert source.num_read < 100
+
+
+def test_a_source_without_text_is_refused():
+    with pytest.raises(DataError, match="source words gives no text to learn from"):
+        make_tokenizer(source=Words(num_documents=0), tokenizer=BytePairSpec(vocab_size=270))
