@@ -2,13 +2,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Rate, horizon
 from lmtrain.errors import ConfigurationError
 
 
-def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600):
+def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600, rate=None):
     return horizon(
-        budget, tokens_per_step=tokens_per_step, num_parameters=num_parameters, flops_per_token=flops_per_token
+        budget,
+        tokens_per_step=tokens_per_step,
+        num_parameters=num_parameters,
+        flops_per_token=flops_per_token,
+        rate=rate,
     )
 
 
@@ -67,3 +71,28 @@ def test_budget_that_is_not_above_zero_is_refused_by_key(name, value):
 def test_token_budget_is_met_and_one_step_less_would_not_be(tokens, tokens_per_step):
     run = of(Budget(tokens=tokens), tokens_per_step=tokens_per_step)
     assert run.tokens >= tokens > run.tokens - tokens_per_step
+
+
+def test_hours_are_steps_at_the_expected_speed():
+    run = of(Budget(hours=2), rate=Rate(seconds_per_step=3.0))
+    assert (run.steps, run.seconds, run.limited_by, run.most_steps) == (2400, 7200.0, "hours", None)
+
+
+def test_without_a_speed_the_schedule_begins_gently():
+    assert of(Budget(hours=2)).steps == STEPS_BEFORE_SPEED_IS_KNOWN
+
+
+def test_dollars_are_hours_at_the_price_of_all_devices():
+    run = of(Budget(usd=500), rate=Rate(seconds_per_step=3.0, usd_per_hour=20.0))
+    assert run.seconds == 25 * 3600
+    assert run.steps == 30_000
+    with pytest.raises(ConfigurationError, match=r"budget\.usd=500 needs a price: set cluster\.usd_per_gpu_hour"):
+        of(Budget(usd=500))
+
+
+def test_of_time_and_tokens_the_first_reached_ends_the_run():
+    rate = Rate(seconds_per_step=3.0)
+    by_tokens = of(Budget(hours=2, tokens=50_000), rate=rate)
+    assert (by_tokens.steps, by_tokens.limited_by, by_tokens.seconds) == (50, "tokens", 7200.0)
+    by_time = of(Budget(hours=0.01, tokens=50_000), rate=rate)
+    assert (by_time.steps, by_time.limited_by, by_time.most_steps) == (12, "hours", 50)

@@ -69,3 +69,14 @@ def test_causal_convention_halves_attention_and_nothing_else():
 def test_matmul_flops_of_known_products():
     assert matmul_flops(1024, 4096, 4096) == pytest.approx(34.36e9, rel=1e-4)
     assert matmul_flops(4 * 8 * 16, 32, 2) == 65_536
+
+
+def test_six_n_counts_the_parameters_that_a_token_meets():
+    mixture = ModelShape(
+        num_parameters=46_702_792_704,
+        num_embedding_parameters=131_072_000,
+        num_matmul_parameters=0,
+        num_active_parameters=12_879_925_248,
+        attention=(),
+    )
+    assert flops_per_token(mixture, 1).six_n == 6 * 12_879_925_248

@@ -1,6 +1,7 @@
 import torch
 
-from lmtrain.models.embeddings import InputEmbedding, Mix, Smear, bigram_buckets, previous
+from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear, bigram_buckets, previous
+from lmtrain.models.norms import RMSNorm
 
 
 def test_bucket_depends_on_the_pair_and_on_nothing_else():
@@ -65,13 +66,40 @@ def test_smear_adds_the_weighted_previous_vector():
     torch.testing.assert_close(smear(x)[0, 3], x[0, 3] + x[0, 2] * torch.tensor([0.5, 2.0]))
 
 
-def test_mix_starts_at_its_initial_scalars_and_both_learn():
-    mix = Mix(0.5, 0.25)
-    first, second = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
-    torch.testing.assert_close(mix(first, second), 0.5 * first + 0.25 * second)
-    mix(first, second).square().sum().backward()
-    assert all(parameter.grad is not None and parameter.grad.any() for parameter in mix.parameters())
+def test_a_gated_smear_starts_closed_and_opens_by_the_token_s_own_first_dimensions():
+    smear = GatedSmear(2)
+    x = torch.randn(1, 5, 4)
+    assert torch.equal(smear(x), x)
+    with torch.no_grad():
+        smear.weight.fill_(0.5)
+        smear.gate.copy_(torch.tensor([1.0, -2.0]))
+    opened = torch.sigmoid(x[0, 3, 0] - 2 * x[0, 3, 1])
+    torch.testing.assert_close(smear(x)[0, 3], x[0, 3] + 0.5 * opened * x[0, 2])
 
 
-def test_mix_keeps_the_dtype_of_the_first_stream():
-    assert Mix(0.5, 0.5)(torch.ones(1, 1, 2, dtype=torch.bfloat16), torch.ones(1, 1, 2)).dtype == torch.bfloat16
+def test_the_norm_comes_before_the_smear():
+    embedding = InputEmbedding(61, 8, norm=RMSNorm(8, eps=1e-6), smear=Smear(8))
+    embedding.initialize_weights(torch.Generator().manual_seed(0), std=1.0)
+    assert embedding.smear is not None
+    with torch.no_grad():
+        embedding.smear.weight.fill_(1.0)
+    x = embedding(torch.tensor([[3, 4]]))[0]
+    alone = embedding(torch.tensor([[4]]))[0, 0]
+    torch.testing.assert_close(x[1], alone + x[0])
+    torch.testing.assert_close(alone.square().mean(), torch.tensor(1.0), atol=1e-4, rtol=1e-4)
+
+
+DOCUMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2, 2, 2]])
+
+
+def test_nothing_is_previous_across_the_border_of_a_document():
+    x = torch.arange(1.0, 10.0).view(1, 9, 1).expand(1, 9, 2)
+    assert previous(x, DOCUMENTS)[0, :, 0].tolist() == [0, 1, 2, 0, 4, 0, 6, 7, 8]
+
+
+def test_a_document_s_first_pair_is_that_of_a_first_token():
+    tokens = torch.randint(61, (1, 9))
+    packed = bigram_buckets(tokens, DOCUMENTS, num_buckets=10_007)
+    for start, end in ((0, 3), (3, 5), (5, 9)):
+        alone = bigram_buckets(tokens[:, start:end], num_buckets=10_007)
+        assert torch.equal(packed[:, start:end], alone)

@@ -40,65 +40,21 @@ def test_later_tokens_change_nothing_before_them():
     assert not torch.allclose(model(tokens)[:, 17:], model(changed)[:, 17:])
 
 
-# Ours -> transformers', whose Conv1D keeps weights [in, out].
-NAMES = {
-    "attention_norm": "ln_1",
-    "qkv": "attn.c_attn",
-    "output": "attn.c_proj",
-    "feed_forward_norm": "ln_2",
-    "feed_forward.up": "mlp.c_fc",
-    "feed_forward.down": "mlp.c_proj",
-}
+def test_documents_in_one_row_are_as_if_each_were_alone():
+    model = tiny()
+    tokens = torch.randint(97, (2, 32), generator=torch.Generator().manual_seed(1))
+    documents = torch.zeros(2, 32, dtype=torch.int32)
+    documents[0, 5:], documents[0, 20:], documents[1, 31:] = 1, 2, 1
+    packed = model(tokens, documents=documents)
+    for row, start, end in ((0, 0, 5), (0, 5, 20), (0, 20, 32), (1, 0, 31), (1, 31, 32)):
+        alone = model(tokens[row : row + 1, start:end])[0]
+        # fp32, other shapes of the same products.
+        torch.testing.assert_close(packed[row, start:end], alone, atol=2e-5, rtol=1e-4)
 
 
-def to_transformers(model):
-    state = model.state_dict()
-    renamed = {
-        "transformer.wte.weight": state["token_embedding.weight"],
-        "transformer.wpe.weight": state["position_embedding.weight"],
-        "transformer.ln_f.weight": state["final_norm.weight"],
-        "transformer.ln_f.bias": state["final_norm.bias"],
-        "lm_head.weight": state["token_embedding.weight"],
-    }
-    for layer in range(len(model.layers)):
-        for ours, theirs in NAMES.items():
-            for kind in ("weight", "bias"):
-                tensor = state[f"layers.{layer}.{ours}.{kind}"]
-                renamed[f"transformer.h.{layer}.{theirs}.{kind}"] = tensor.T if tensor.ndim == 2 else tensor
-    return renamed
-
-
-@pytest.mark.parametrize("options", [{}, {"num_layers": 3, "width": 64, "num_heads": 2}, {"feed_forward_width": 80}])
-def test_logits_and_gradients_equal_those_of_transformers(options):
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model = tiny(init_std=0.1, **options)
-    block = model.layers[0]
-    config = GPT2Config(
-        vocab_size=97,
-        n_positions=40,
-        n_embd=model.token_embedding.embedding_dim,
-        n_layer=len(model.layers),
-        n_head=block.num_heads,
-        n_inner=block.feed_forward.up.out_features,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-    )
-    reference = GPT2LMHeadModel(config)
-    reference.load_state_dict(to_transformers(model))
-    tokens = torch.randint(97, (2, 29), generator=torch.Generator().manual_seed(1))
-    logits, expected = model(tokens), reference(tokens).logits
-    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-4)  # fp32, another order of sums
-    logits.square().mean().backward()
-    expected.square().mean().backward()
-    theirs = {name: parameter.grad for name, parameter in reference.named_parameters()}
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(parameter.grad)
-    for name, gradient in to_transformers(model).items():
-        if name in theirs:
-            torch.testing.assert_close(gradient, theirs[name], atol=1e-5, rtol=1e-3)
+def test_a_context_beyond_the_learned_positions_is_refused():
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens=41 is over model\.max_context_tokens=40"):
+        tiny()(torch.zeros(1, 41, dtype=torch.int64))
 
 
 def test_width_that_does_not_divide_is_refused():

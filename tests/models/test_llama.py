@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention import eager
+from lmtrain.models.attention.eager import eager
 from lmtrain.models.llama import Llama
+from lmtrain.models.residual_stream import SkipStart
 from lmtrain.models.rope import RopeScaling
 
 
@@ -38,6 +39,16 @@ OPTIONS = {
     "value embeddings": {"value_embedding_layers": (0, 1)},
     "tied": {"tie_embeddings": True},
     "head width": {"head_width": 32},
+    "window": {"window_tokens": 7},
+    "window pattern": {"window_tokens": 7, "window_pattern": "SL"},
+    "gated smear": {"embedding_smear": True, "smear_gate_width": 8},
+    "gated value embeddings": {
+        "value_embedding_layers": (1,),
+        "value_gate_width": 8,
+        "value_embedding_init_std": 0.5,
+    },
+    "skip starts": {"embedding_skip": True, "embedding_skip_start": SkipStart(first_stream=1.1, last_embedded=0.2)},
+    "backout": {"backout": True},
 }
 
 
@@ -56,14 +67,42 @@ def test_later_tokens_change_nothing_before_them(options):
     assert not torch.allclose(before[:, 20:], after[:, 20:])
 
 
-@pytest.mark.parametrize("name", ["embedding skip", "embedding smear", "key smear", "bigrams", "no norm weights"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_documents_in_one_row_are_as_if_each_were_alone(options):
+    model = tiny(**options)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.1)
+    tokens = torch.randint(101, (2, 32), generator=generator)
+    documents = torch.zeros(2, 32, dtype=torch.int32)
+    documents[0, 5:], documents[0, 20:], documents[1, 31:] = 1, 2, 1
+    packed = model(tokens, documents=documents)
+    for row, start, end in ((0, 0, 5), (0, 5, 20), (0, 20, 32), (1, 0, 31), (1, 31, 32)):
+        alone = model(tokens[row : row + 1, start:end])[0]
+        # fp32, other shapes of the same products.
+        torch.testing.assert_close(packed[row, start:end], alone, atol=2e-5, rtol=1e-4)
+
+
+def test_a_window_hides_what_lies_before_it():
+    model = tiny(window_tokens=4, num_layers=1)
+    tokens = torch.randint(101, (1, 32), generator=torch.Generator().manual_seed(1))
+    changed = tokens.clone()
+    changed[0, 3] = (tokens[0, 3] + 1) % 101
+    differs = (model(tokens) != model(changed)).any(dim=-1)[0]
+    assert differs.nonzero().flatten().tolist() == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "name", ["embedding skip", "embedding smear", "gated smear", "key smear", "bigrams", "no norm weights"]
+)
 def test_option_starts_as_plain_llama(name):
     tokens = torch.randint(101, (2, 16))
     assert torch.equal(tiny(**OPTIONS[name])(tokens), tiny()(tokens))
 
 
 def test_zero_head_predicts_uniformly():
-    assert not tiny(zero_init_head=True)(torch.randint(101, (1, 8))).any()
+    assert not tiny(head_init_std=0.0)(torch.randint(101, (1, 8))).any()
 
 
 def test_zero_outputs_start_every_layer_as_the_identity():
@@ -130,106 +169,9 @@ def tiny_meta(**options):
     return Llama(**({"num_layers": 1, "num_heads": 4, "feed_forward_width": 96, "max_context_tokens": 8} | options))
 
 
-# What transformers calls each of our tensors; fused projections are split.
-def to_transformers(model):
-    state = model.state_dict()
-    renamed = {
-        "model.embed_tokens.weight": state["embedding.token.weight"],
-        "model.norm.weight": state["final_norm.weight"],
-    }
-    renamed["lm_head.weight"] = state.get("head.weight", state["embedding.token.weight"])
-    for layer in range(len(model.layers)):
-        ours, theirs = f"layers.{layer}.", f"model.layers.{layer}."
-        fused = state[ours + "self_attention.qkv.weight"].split(model.layers[0].self_attention.widths)
-        gate, up = state[ours + "feed_forward.gate_up.weight"].chunk(2)
-        renamed |= {
-            theirs + "self_attn.q_proj.weight": fused[0],
-            theirs + "self_attn.k_proj.weight": fused[1],
-            theirs + "self_attn.v_proj.weight": fused[2],
-            theirs + "self_attn.o_proj.weight": state[ours + "self_attention.output.weight"],
-            theirs + "mlp.gate_proj.weight": gate,
-            theirs + "mlp.up_proj.weight": up,
-            theirs + "mlp.down_proj.weight": state[ours + "feed_forward.down.weight"],
-            theirs + "input_layernorm.weight": state[ours + "attention_norm.weight"],
-            theirs + "post_attention_layernorm.weight": state[ours + "feed_forward_norm.weight"],
-        }
-        if ours + "self_attention.q_norm.weight" in state:
-            renamed[theirs + "self_attn.q_norm.weight"] = state[ours + "self_attention.q_norm.weight"]
-            renamed[theirs + "self_attn.k_norm.weight"] = state[ours + "self_attention.k_norm.weight"]
-    return renamed
-
-
-def reference_config(model, **settings):
-    attention = model.layers[0].self_attention
-    return {
-        "vocab_size": model.vocab_size,
-        "hidden_size": model.embedding.token.embedding_dim,
-        "intermediate_size": model.layers[0].feed_forward.down.in_features,
-        "num_hidden_layers": len(model.layers),
-        "num_attention_heads": attention.num_heads,
-        "num_key_value_heads": attention.num_kv_heads,
-        "head_dim": attention.head_width,
-        "max_position_embeddings": model.max_context_tokens,
-        "rms_norm_eps": 1e-5,
-        "tie_word_embeddings": model.head is None,
-        "attn_implementation": "eager",
-    } | settings
-
-
-PLAIN_ROPE = {"rope_type": "default", "rope_theta": 500_000.0}
-SCALED_ROPE = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-}
-
-
-@pytest.mark.parametrize(
-    ("options", "rope"),
-    [
-        ({}, PLAIN_ROPE),
-        ({"num_kv_heads": 2}, PLAIN_ROPE),
-        ({"num_kv_heads": 1, "tie_embeddings": True, "num_layers": 3}, PLAIN_ROPE),
-        ({"head_width": 32, "width": 48}, PLAIN_ROPE),
-        ({"num_kv_heads": 2, "rope_scaling": RopeScaling(), "tie_embeddings": True}, SCALED_ROPE),
-    ],
-)
-def test_logits_and_gradients_equal_those_of_transformers(options, rope):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    model = tiny(init_std=0.1, **options)
-    reference = LlamaForCausalLM(LlamaConfig(**reference_config(model, rope_parameters=rope)))
-    assert_parity(model, reference)
-
-
-def test_query_key_norm_equals_that_of_qwen_3():
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    model = tiny(init_std=0.1, num_kv_heads=2, qk_norm=True)
-    with torch.no_grad():
-        for block in model.blocks:
-            torch.nn.init.uniform_(block.self_attention.q_norm.weight, 0.5, 2.0)
-            torch.nn.init.uniform_(block.self_attention.k_norm.weight, 0.5, 2.0)
-    assert_parity(model, Qwen3ForCausalLM(Qwen3Config(**reference_config(model, rope_parameters=PLAIN_ROPE))))
-
-
-def assert_parity(model, reference):
-    reference.load_state_dict(to_transformers(model))
-    tokens = torch.randint(model.vocab_size, (2, 33), generator=torch.Generator().manual_seed(2))
-    logits, expected = model(tokens), reference(tokens).logits
-    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-4)  # fp32, another order of sums
-    logits.square().mean().backward()
-    expected.square().mean().backward()
-    theirs = {name: parameter.grad for name, parameter in reference.named_parameters()}
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(parameter.grad)
-    for name, gradient in to_transformers(model).items():
-        if name in theirs:
-            torch.testing.assert_close(gradient, theirs[name], atol=1e-5, rtol=1e-3)
+def test_a_context_beyond_the_rotations_is_refused():
+    with pytest.raises(ConfigurationError, match=r"batch\.context_tokens=65 is over model\.max_context_tokens=64"):
+        tiny()(torch.zeros(1, 65, dtype=torch.int64))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +183,15 @@ def assert_parity(model, reference):
             {"value_embedding_layers": (0, 2)},
             r"model\.value_embedding_layers=\[0, 2\] names layer 2 .*layers are 0 to 1",
         ),
-        ({"tie_embeddings": True, "zero_init_head": True}, r"model\.zero_init_head=true needs a head of its own"),
+        ({"tie_embeddings": True, "head_init_std": 0.0}, r"model\.head_init_std=0\.0 needs a head of its own"),
+        ({"init_std": -0.1}, r"model\.init_std=-0\.1 is below 0; nearest valid: 0"),
+        ({"head_width": 7}, r"model\.head_width=7 is not even, as rotary pairs are; nearest valid: 8"),
+        ({"num_kv_heads": 3}, r"model\.num_heads=4 is not a multiple of model\.num_kv_heads=3; nearest valid: 3 or 6"),
+        ({"window_tokens": 4, "window_pattern": "SXL"}, r"model\.window_pattern='SXL' .* nearest valid: SL"),
+        (
+            {"value_embedding_layers": (1,), "value_gate_width": 65},
+            r"model\.value_gate_width=65 is not 1 to model\.width=64 dimensions; nearest valid: 64",
+        ),
         ({"logit_soft_cap": 0.0}, r"model\.logit_soft_cap=0\.0 is not above 0"),
         ({"num_bigram_buckets": -1}, r"model\.num_bigram_buckets=-1 is below 0"),
         ({"activation": "gelu"}, r"model\.activation=gelu is not swiglu or relu_squared"),

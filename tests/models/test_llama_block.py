@@ -1,8 +1,9 @@
 import torch
 
-from lmtrain.models.attention import sdpa
+from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama_block import LlamaBlock
 from lmtrain.models.rope import RotaryEmbedding
+from lmtrain.models.self_attention import Positions
 
 
 def build(**options):
@@ -12,7 +13,9 @@ def build(**options):
 
 
 def run(block, x, embedded):
-    return block(x, embedded, *RotaryEmbedding(8, 8, base=10_000.0)(x.shape[1]))
+    stream, penalty = block(x, embedded, Positions(*RotaryEmbedding(8, 8, base=10_000.0)(x.shape[1])))
+    assert penalty is None
+    return stream
 
 
 def test_block_of_zero_outputs_is_the_identity():
@@ -23,7 +26,7 @@ def test_block_of_zero_outputs_is_the_identity():
 
 
 def test_embedding_skip_brings_the_first_value_back():
-    block = build(embedding_skip=True)
+    block = build(embedding_skip=(1.0, 0.0))
     x, embedded = torch.randn(2, 5, 16), torch.randn(2, 5, 16)
     assert torch.equal(run(block, x, embedded), run(build(), x, embedded))
     block.load_state_dict(

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.models.rope import RopeScaling, RotaryEmbedding, rope_frequencies, rotate
+from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding, rope_frequencies, rotate
 
 
 def test_rotation_keeps_lengths():
@@ -53,6 +53,21 @@ def test_scaling_leaves_fast_rotations_alone_and_stretches_slow_ones():
     scaled = rope_frequencies(64, base=500_000.0, scaling=RopeScaling())
     assert torch.equal(scaled[:8], plain[:8])
     torch.testing.assert_close(scaled[-4:], plain[-4:] / 32)
+
+
+def test_linear_scaling_divides_every_position():
+    stretched = RotaryEmbedding(64, 16, base=10_000.0, scaling=LinearRopeScaling(factor=4.0))
+    plain = RotaryEmbedding(16, 16, base=10_000.0)
+    torch.testing.assert_close(stretched.cos[::4], plain.cos)
+    torch.testing.assert_close(stretched.sin[::4], plain.sin)
+
+
+def test_rotations_of_documents_start_at_the_first_in_each():
+    rope = RotaryEmbedding(8, 4, base=10_000.0)
+    cos, sin = rope(5, torch.tensor([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]))
+    assert cos.shape == (2, 1, 5, 2)
+    assert torch.equal(sin[0, 0], rope.sin[[0, 1, 0, 1, 2]])
+    assert torch.equal(cos[1, 0], rope.cos[:5])
 
 
 def test_tables_are_filled_again_after_to_empty():

@@ -1,10 +1,11 @@
 import pytest
 import torch
+from torch.utils._pytree import tree_map
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention import sdpa
+from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.rope import RotaryEmbedding
-from lmtrain.models.self_attention import SelfAttention
+from lmtrain.models.self_attention import Positions, SelfAttention
 
 
 def build(**options):
@@ -18,47 +19,65 @@ def test_one_projection_makes_queries_keys_and_values():
 
 def test_head_width_may_differ_from_width_over_heads():
     layer = build(width=30, head_width=16)
-    cos, sin = RotaryEmbedding(16, 16, base=10_000.0)(6)
-    assert layer(torch.randn(2, 6, 30), cos, sin).shape == (2, 6, 30)
+    positions = Positions(*RotaryEmbedding(16, 16, base=10_000.0)(6))
+    assert layer(torch.randn(2, 6, 30), positions).shape == (2, 6, 30)
 
 
 def test_normed_queries_and_keys_ignore_the_scale_of_their_projection():
     layer = build(qk_norm=True, qk_norm_scale=1.2)
-    cos, sin = RotaryEmbedding(16, 8, base=10_000.0)(6)
+    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
     x = torch.randn(2, 6, 32)
-    before = layer(x, cos, sin)
+    before = layer(x, positions)
     with torch.no_grad():
         layer.qkv.weight[:64] *= 100
-    torch.testing.assert_close(layer(x, cos, sin), before, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(layer(x, positions), before, atol=1e-3, rtol=1e-3)
 
 
 def test_fixed_scale_of_the_norm_sharpens_attention():
-    cos, sin = RotaryEmbedding(16, 8, base=10_000.0)(6)
+    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
     flat, sharp = build(qk_norm=True, qk_norm_scale=1e-3), build(qk_norm=True, qk_norm_scale=1.0)
     sharp.load_state_dict(flat.state_dict())
     x = torch.randn(1, 6, 32)
     uniform = flat.output(flat.qkv(x)[..., 64:].cumsum(1) / torch.arange(1, 7)[None, :, None])
-    torch.testing.assert_close(flat(x, cos, sin), uniform, atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(sharp(x, cos, sin), uniform, atol=1e-3)
+    torch.testing.assert_close(flat(x, positions), uniform, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(sharp(x, positions), uniform, atol=1e-3)
 
 
 def test_value_embedding_is_added_to_the_values():
     layer = build(value_embedding=True)
-    cos, sin = RotaryEmbedding(1, 8, base=10_000.0)(1)
+    positions = Positions(*RotaryEmbedding(1, 8, base=10_000.0)(1))
     x, extra = torch.randn(2, 1, 32), torch.randn(2, 1, 32)
     values = layer.qkv(x)[..., 64:]
-    torch.testing.assert_close(layer(x, cos, sin, extra), layer.output(values + extra))
+    torch.testing.assert_close(layer(x, positions, extra), layer.output(values + extra))
+
+
+def test_a_gate_reads_the_token_and_weighs_its_value_embedding_per_head():
+    layer = build(value_embedding=True, value_gate_width=2)
+    positions = Positions(*RotaryEmbedding(1, 8, base=10_000.0)(1))
+    x, extra = torch.randn(2, 1, 32), torch.randn(2, 1, 32)
+    assert layer.value_gate is not None
+    gate = 2 * torch.sigmoid(x[..., :2] @ layer.value_gate.weight.T).repeat_interleave(8, dim=-1)  # a head is 8 wide
+    expected = layer.output(layer.qkv(x)[..., 64:] + gate * extra)
+    torch.testing.assert_close(layer(x, positions, extra), expected)
+
+
+def test_a_window_is_given_to_the_kernel_and_to_the_accounting():
+    layer = build(window_tokens=1)
+    x = torch.randn(1, 6, 32)
+    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
+    torch.testing.assert_close(layer(x, positions), layer.output(layer.qkv(x)[..., 64:]))  # a token sees itself alone
+    assert layer.attention_shape.window_tokens == 1
 
 
 def test_key_smear_lets_a_token_be_found_by_its_successor():
     layer, plain = build(key_smear=True), build()
     plain.load_state_dict(layer.state_dict(), strict=False)
-    cos, sin = RotaryEmbedding(16, 8, base=10_000.0)(6)
+    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
     x = torch.randn(2, 6, 32)
-    torch.testing.assert_close(layer(x, cos, sin), plain(x, cos, sin))
+    torch.testing.assert_close(layer(x, positions), plain(x, positions))
     layer.load_state_dict({"key_smear.weight": torch.ones(32)}, strict=False)
-    assert not torch.allclose(layer(x, cos, sin)[:, 1:], plain(x, cos, sin)[:, 1:], atol=1e-4)
-    torch.testing.assert_close(layer(x, cos, sin)[:, 0], plain(x, cos, sin)[:, 0])
+    assert not torch.allclose(layer(x, positions)[:, 1:], plain(x, positions)[:, 1:], atol=1e-4)
+    torch.testing.assert_close(layer(x, positions)[:, 0], plain(x, positions)[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -74,3 +93,9 @@ def test_key_smear_lets_a_token_be_found_by_its_successor():
 def test_impossible_settings_are_refused_by_key(options, message):
     with pytest.raises(ConfigurationError, match=message):
         build(**options)
+
+
+def test_what_fsdp_does_to_the_inputs_of_a_block_leaves_rotations_in_fp32():
+    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
+    _, cast = tree_map(lambda x: x.bfloat16() if isinstance(x, torch.Tensor) else x, (torch.ones(2), positions))
+    assert cast.cos.dtype == torch.float32

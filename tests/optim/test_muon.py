@@ -172,3 +172,18 @@ def test_compiled_update_equals_eager() -> None:
         optimizer.step()
     for mine, other in zip(eager.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=2e-3)  # bf16 products of updates of 0.02
+
+
+def test_a_stack_of_matrices_moves_like_its_matrices_one_by_one() -> None:
+    gradient = torch.randn(3, 8, 24, generator=torch.Generator().manual_seed(0))
+    stacked, alone = torch.nn.Module(), torch.nn.Module()
+    stacked.blocks = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(3, 8, 24))])
+    alone.blocks = torch.nn.ParameterList(torch.nn.Parameter(torch.zeros(8, 24)) for _ in range(3))
+    for model, gradients in ((stacked, [gradient]), (alone, list(gradient))):
+        optimizer = muon(model, **SETTINGS)
+        for _ in range(2):
+            for parameter, part in zip(model.parameters(), gradients, strict=True):
+                parameter.grad = part.clone()
+            optimizer.step()
+    torch.testing.assert_close(stacked.blocks[0], torch.stack(list(alone.blocks)), rtol=0, atol=1e-6)
+    assert stacked.blocks[0].detach().std() > 1e-3

@@ -1,10 +1,15 @@
+from functools import partial
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.activation_checkpoint import every_block, none
+from lmtrain.parallel.activation_checkpoint import every_block, is_kept, memory_budget, none, selective
+from lmtrain.parallel.compilation import blocks, whole_model
 
 
 def llama():
@@ -37,14 +42,67 @@ def backward(model):
     return total.nats, {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
+TRANSFORMS = {
+    "every_block": every_block,
+    "selective": selective,
+    "memory_budget": partial(memory_budget, fraction=0.5),
+}
+
+
+@pytest.fixture(params=TRANSFORMS.values(), ids=TRANSFORMS.keys())
+def transform(request):
+    return request.param
+
+
 @pytest.mark.parametrize("build", [llama, gpt2])
-def test_gradients_equal_those_without_recompute(build):
+def test_gradients_equal_those_without_recompute(build, transform):
     nats, gradients = backward(filled(build))
-    recomputed_nats, recomputed = backward(every_block(filled(build)))
+    recomputed_nats, recomputed = backward(transform(filled(build)))
     assert torch.equal(nats, recomputed_nats)
     assert gradients.keys() == recomputed.keys()
     for name, gradient in gradients.items():
         assert torch.equal(gradient, recomputed[name]), name
+
+
+class CountProducts(TorchDispatchMode):
+    """Counts products with weights: F.linear comes down to one."""
+
+    num_products = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.num_products += func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+        return func(*args, **(kwargs or {}))
+
+
+def test_selective_computes_no_product_with_weights_twice():
+    num_products = {}
+    for transform in (none, every_block, selective):
+        model = transform(filled(llama))
+        with CountProducts() as counter:
+            backward(model)
+        num_products[transform] = counter.num_products
+    assert num_products[selective] == num_products[none]
+    assert num_products[every_block] > num_products[none]
+
+
+def test_a_budget_recomputes_the_rest_of_the_blocks_and_no_other():
+    model = filled(llama)
+    calls = []
+    for index, block in enumerate(model.blocks):
+        block.attention_norm.register_forward_hook(lambda module, inputs, output, index=index: calls.append(index))
+    backward(memory_budget(model, fraction=0.5))  # keeps every second block: of three, the one in the middle
+    assert calls == [0, 1, 2, 2, 0]
+
+
+@pytest.mark.parametrize(("fraction", "kept"), [(0.25, [3, 7]), (0.5, [1, 3, 5, 7]), (0.75, [1, 2, 3, 5, 6, 7])])
+def test_kept_blocks_are_spread_evenly(fraction, kept):
+    assert [index for index in range(8) if is_kept(index, fraction=fraction)] == kept
+
+
+@pytest.mark.parametrize(("fraction", "hint"), [(0.0, "recompute=every_block"), (1.0, "recompute=none")])
+def test_a_budget_of_nothing_or_all_is_refused_with_the_option_that_does_it(fraction, hint):
+    with pytest.raises(ConfigurationError, match=rf"recompute\.fraction={fraction} is not between 0 and 1; {hint}"):
+        memory_budget(filled(llama), fraction=fraction)
 
 
 def test_every_block_runs_its_own_forward_twice():
@@ -63,13 +121,13 @@ def test_none_changes_nothing():
     assert dict(model.named_modules()) == before
 
 
-def test_names_of_parameters_stay_the_same():
-    assert every_block(filled(llama)).state_dict().keys() == filled(llama).state_dict().keys()
+def test_names_of_parameters_stay_the_same(transform):
+    assert transform(filled(llama)).state_dict().keys() == filled(llama).state_dict().keys()
 
 
 def test_fewer_activations_are_kept():
     kept = []
-    for transform in (none, every_block):
+    for transform in (none, partial(memory_budget, fraction=0.5), every_block):
         model = transform(filled(llama))
         tokens = torch.zeros(2, 16, dtype=torch.int64)
         sizes = {}
@@ -81,15 +139,31 @@ def test_fewer_activations_are_kept():
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             model(tokens, tokens, CrossEntropy())
         kept.append(sum(sizes.values()))
-    assert kept[1] < 0.6 * kept[0]
+    assert kept[2] < 0.6 * kept[0]
+    assert kept[2] < kept[1] < 0.9 * kept[0]
 
 
 @pytest.mark.slow
-def test_recompute_inside_compiled_blocks_keeps_the_gradients():
+@pytest.mark.parametrize("compilation", [blocks, whole_model])
+@pytest.mark.filterwarnings("ignore:Detected that context_fn")
+def test_recompute_inside_compiled_models_keeps_the_gradients(monkeypatch, transform, compilation):
+    """Traced and differentiated by the compiler, then run as it is: only what the tracing changes could differ."""
+    torch._dynamo.reset()
+    compile_with = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda *args, **settings: compile_with(*args, **settings, backend="aot_eager")
+    )
+    nats, gradients = backward(filled(llama))
+    compiled_nats, compiled = backward(compilation(transform(filled(llama))))
+    torch.testing.assert_close(compiled_nats, nats)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(compiled[name], gradient, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
+    torch._dynamo.reset()
     _, gradients = backward(filled(llama))
-    model = every_block(filled(llama))
-    for block in model.blocks:
-        block.compile(fullgraph=True, dynamic=False)
-    _, compiled = backward(model)
+    _, compiled = backward(blocks(selective(filled(llama))))
     for name, gradient in gradients.items():
         torch.testing.assert_close(compiled[name], gradient, atol=1e-4, rtol=1e-4)

@@ -3,9 +3,13 @@ import warnings
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
 
 from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.nano import nano
 from lmtrain.parallel import compilation
 from lmtrain.parallel.compilation import auto, blocks, missing_compiler, none, whole_model
 
@@ -100,3 +104,49 @@ def test_the_loss_and_gradients_of_a_compiled_model_are_those_of_the_eager_one(m
     assert counter.frame_count == num_graphs
     for (name, expected), (_, parameter) in zip(eager.named_parameters(), compiled.named_parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, expected.grad, msg=lambda text, name=name: f"{name}: {text}")
+
+
+TINY = {"vocab_size": 61, "max_context_tokens": 256}
+LAYERS = {"width": 32, "num_layers": 3, "num_heads": 4, "feed_forward_width": 48} | TINY
+KINDS = {
+    "gpt2": lambda: GPT2(width=32, num_layers=3, num_heads=4, **TINY),
+    "llama": lambda: Llama(**LAYERS, embedding_skip=True, key_smear=True, value_embedding_layers=(1,)),
+    "experts": lambda: Llama(
+        **LAYERS, experts=Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.1)
+    ),
+    "nano": lambda: nano(depth=5, **TINY),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_documents", [False, True])
+@pytest.mark.parametrize("transform", [blocks, whole_model])
+@pytest.mark.parametrize("build", KINDS.values(), ids=KINDS.keys())
+def test_nothing_is_compiled_again_after_the_first_step_and_the_first_evaluation(
+    monkeypatch, build, transform, with_documents
+):
+    compile_with = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda *args, **settings: compile_with(*args, **settings, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+    model = transform(build())
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    num_graphs = []
+    for _ in range(3):
+        tokens = torch.randint(61, (2, 256), generator=generator)
+        borders = torch.rand(2, 256, generator=generator) < 0.02  # other documents, and as many or fewer, each time
+        documents = borders.int().cumsum(1, dtype=torch.int32) if with_documents else None
+        model.train()
+        model(tokens, tokens, CrossEntropy(), documents).objective.backward()
+        with torch.no_grad():
+            model.eval()
+            model(tokens, tokens, CrossEntropy(), documents)
+        num_graphs.append(counters["stats"]["unique_graphs"])
+    assert num_graphs == num_graphs[:1] * 3
+    assert not counters["graph_break"]
+
+
+def test_layers_that_differ_may_have_as_many_versions_as_there_are_layers():
+    blocks(llama(num_layers=30))
+    assert torch._dynamo.config.recompile_limit >= 60

@@ -20,7 +20,7 @@ from lmtrain.data.synthetic import synthetic
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
 from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.models.attention import auto
+from lmtrain.models.attention.auto import auto
 from lmtrain.models.llama import Llama
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.schedules import constant

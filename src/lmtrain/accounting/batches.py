@@ -4,17 +4,21 @@ tokens per step = micro-batch sequences x micro-steps x data-parallel ranks x co
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from lmtrain.errors import ConfigurationError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a person asks for; `micro_batch_sequences` None takes a rank's whole share of a step at once."""
+    """What a person asks for; `micro_batch_sequences` None takes a rank's whole share of a step at once.
+
+    `auto` is the largest that fits the device, which takes knowing the model to tell.
+    """
 
     context_tokens: int
     tokens_per_step: int
-    micro_batch_sequences: int | None = None
+    micro_batch_sequences: int | Literal["auto"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +51,7 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1) -> BatchPlan:
 
     Raises: ConfigurationError for a value below 1, and for a step that does not divide.
     """
+    assert batch.micro_batch_sequences != "auto", "composition has found the number by now"
     sequences = 1 if batch.micro_batch_sequences is None else batch.micro_batch_sequences
     for key, value in (
         ("batch.context_tokens", batch.context_tokens),

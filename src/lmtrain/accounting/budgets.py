@@ -11,40 +11,63 @@ from lmtrain.errors import ConfigurationError
 RATIO_TOLERANCE: Final = 1e-5
 
 
+SECONDS_PER_HOUR: Final = 3600.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a run may spend; of those that are set, the one that is reached first ends it."""
+    """What a run may spend; of those that are set, the one that is reached first ends it.
+
+    `hours` and `usd` count all the time that the devices are held, over all attempts of the run.
+    """
 
     steps: int | None = None
     tokens: int | None = None
     tokens_per_parameter: float | None = None
     flops: float | None = None
+    hours: float | None = None
+    usd: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """How fast the devices are and what they cost together; None where it is not known beforehand."""
+
+    seconds_per_step: float | None = None
+    usd_per_hour: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Horizon:
-    """Where a run ends: at the first step at or past its budget. FLOPs are by PaLM's convention."""
+    """Where a run ends: at the first step at or past its budget. FLOPs are by PaLM's convention.
+
+    Under a budget of time `seconds` is its limit, `steps` an estimate that the run corrects, and `most_steps` what the
+    other budgets allow (None: there are none).
+    """
 
     steps: int
     tokens: int
     flops: int
     limited_by: str
+    seconds: float | None = None
+    most_steps: int | None = None
 
 
-def horizon(budget: Budget, *, tokens_per_step: int, num_parameters: int, flops_per_token: int) -> Horizon:
+# Before a speed is known a run of hours is taken to have many steps: the schedule then begins gently.
+STEPS_BEFORE_SPEED_IS_KNOWN: Final = 100_000
+
+
+def horizon(
+    budget: Budget, *, tokens_per_step: int, num_parameters: int, flops_per_token: int, rate: Rate | None = None
+) -> Horizon:
     """Return the first step at or past the budget.
 
-    `num_parameters` is what tokens_per_parameter multiplies; `flops_per_token` is PaLM's.
-    Raises: ConfigurationError when no budget is set, or one is not above 0.
+    `num_parameters` is what tokens_per_parameter multiplies; `flops_per_token` is PaLM's; `rate` turns hours and
+    dollars into steps.
+    Raises: ConfigurationError when no budget is set, one is not above 0, or dollars are without a price.
     """
-    limits = {name: value for name, value in asdict(budget).items() if value is not None}
-    if not limits:
-        raise ConfigurationError(
-            "budget is empty: set one of budget.tokens, budget.steps, budget.tokens_per_parameter or budget.flops."
-        )
-    for name, value in limits.items():
-        if not (math.isfinite(value) and value > 0):
-            raise ConfigurationError(f"budget.{name}={value} is not above 0; a run needs at least one step.")
+    limits = _limits(budget)
+    seconds = _limit_seconds(limits, rate or Rate())
     size_of_step = {
         "steps": 1,
         "tokens": tokens_per_step,
@@ -54,10 +77,55 @@ def horizon(budget: Budget, *, tokens_per_step: int, num_parameters: int, flops_
     steps = {
         name: _first_step_past(value, size_of_step[name], RATIO_TOLERANCE if name == "tokens_per_parameter" else 0)
         for name, value in limits.items()
+        if name in size_of_step
     }
+    most_steps = min(steps.values(), default=None)
+    if seconds:
+        name, limit = min(seconds.items(), key=lambda item: item[1])
+        steps[name] = _steps_within(limit, rate)
     limited_by = min(steps, key=lambda name: steps[name])
     tokens = steps[limited_by] * tokens_per_step
-    return Horizon(steps=steps[limited_by], tokens=tokens, flops=tokens * flops_per_token, limited_by=limited_by)
+    return Horizon(
+        steps=steps[limited_by],
+        tokens=tokens,
+        flops=tokens * flops_per_token,
+        limited_by=limited_by,
+        seconds=min(seconds.values(), default=None),
+        most_steps=most_steps,
+    )
+
+
+def _limits(budget: Budget) -> dict[str, float]:
+    limits = {name: value for name, value in asdict(budget).items() if value is not None}
+    if not limits:
+        raise ConfigurationError(
+            "budget is empty: set one of budget.tokens, budget.steps, budget.tokens_per_parameter, budget.flops, "
+            "budget.hours or budget.usd."
+        )
+    for name, value in limits.items():
+        if not (math.isfinite(value) and value > 0):
+            raise ConfigurationError(f"budget.{name}={value} is not above 0; a run needs at least one step.")
+    return limits
+
+
+def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:
+    """Return the limits that are of time, in seconds."""
+    seconds: dict[str, float] = {}
+    if "hours" in limits:
+        seconds["hours"] = limits["hours"] * SECONDS_PER_HOUR
+    if "usd" in limits:
+        if not rate.usd_per_hour:
+            raise ConfigurationError(
+                f"budget.usd={limits['usd']:g} needs a price: set cluster.usd_per_gpu_hour to what one device costs."
+            )
+        seconds["usd"] = limits["usd"] / rate.usd_per_hour * SECONDS_PER_HOUR
+    return seconds
+
+
+def _steps_within(seconds: float, rate: Rate | None) -> int:
+    if rate is None or rate.seconds_per_step is None:
+        return STEPS_BEFORE_SPEED_IS_KNOWN
+    return max(1, math.ceil(seconds / rate.seconds_per_step))
 
 
 def _first_step_past(limit: float, size_of_step: float, tolerance: float) -> int:

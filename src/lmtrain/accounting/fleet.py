@@ -12,6 +12,7 @@ from lmtrain.accounting.compute_optimal import TOKENS_PER_PARAMETER, compute_opt
 from lmtrain.errors import ConfigurationError
 
 SECONDS_PER_HOUR: Final = 3600.0
+ASSUMED_MFU: Final = 0.4  # what well-tuned loops reach at about a billion parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ def solve(run: FleetRun) -> FleetRun:
     Raises: ConfigurationError for a term that cannot be, for too few terms and for contradicting ones.
     """
     run = _with_device_hours(_checked(run))
-    unknown = [name for name in ("num_parameters", "tokens", "num_devices", "hours", "mfu") if _term(run, name) is None]
+    unknown = unknown_terms(run)
     if unknown == ["num_parameters", "tokens"]:
         return _priced(_compute_optimal(run))
     if len(unknown) > 1:
@@ -53,6 +54,13 @@ def solve(run: FleetRun) -> FleetRun:
     if not unknown:
         return _priced(_consistent(run))
     return _priced(_consistent(_solved_for(run, unknown[0])))
+
+
+def unknown_terms(run: FleetRun) -> list[str]:
+    """Return the names of the terms to be found; dollars with a price stand for hours or for devices."""
+    terms = ("num_parameters", "tokens", "num_devices", "hours", "mfu")
+    run = _with_device_hours(run)
+    return [name for name in terms if _term(run, name) is None]
 
 
 def _solved_for(run: FleetRun, name: str) -> FleetRun:
@@ -103,7 +111,7 @@ def _priced(run: FleetRun) -> FleetRun:
 def _consistent(run: FleetRun) -> FleetRun:
     if run.mfu is not None and run.mfu > 1:
         raise ConfigurationError(
-            f"mfu={run.mfu:.3g} would be needed, and above 1 is more than the devices' peak: give more devices, more "
+            f"fleet.mfu={run.mfu:.3g} would be needed, and above 1 is more than the devices' peak: give more devices, more "
             "hours, or fewer tokens."
         )
     needed, available = _needed_flops(run), _available_flops(run)
@@ -118,9 +126,9 @@ def _consistent(run: FleetRun) -> FleetRun:
 def _checked(run: FleetRun) -> FleetRun:
     for name, value in asdict(run).items():
         if value is not None and not 0 < value < float("inf"):
-            raise ConfigurationError(f"{name}={value} is not above 0 and finite.")
+            raise ConfigurationError(f"fleet.{name}={value} is not above 0 and finite.")
     if run.mfu is not None and run.mfu > 1:
-        raise ConfigurationError(f"mfu={run.mfu} is not above 0 and at most 1; 0.4 is 40%.")
+        raise ConfigurationError(f"fleet.mfu={run.mfu} is not above 0 and at most 1; 0.4 is 40%.")
     if run.usd is not None and run.usd_per_gpu_hour is None:
-        raise ConfigurationError(f"usd={run.usd} needs a price: set cluster.usd_per_gpu_hour.")
+        raise ConfigurationError(f"fleet.usd={run.usd} needs a price: set fleet.usd_per_gpu_hour.")
     return run

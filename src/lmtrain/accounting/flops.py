@@ -1,7 +1,8 @@
 """FLOPs of training, forward and backward, by three conventions that are always named.
 
 PaLM: arXiv 2204.02311 appendix B (attention counted in full). Causal: the same with attention halved, since a causal
-kernel skips what the mask hides. 6N: six times all parameters, arXiv 2001.08361 section 2.1. Recompute never counts.
+kernel skips what the mask hides. 6N: six times all parameters that a token meets, arXiv 2001.08361 section 2.1.
+Recompute never counts.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,9 @@ def flops_per_token(shape: ModelShape, context_tokens: int) -> FlopsPerToken:
     """Count the FLOPs of one trained token in sequences of `context_tokens`."""
     matmuls = 6 * shape.num_matmul_parameters
     attention = sum(_attention_flops(layer, context_tokens) for layer in shape.attention)
-    return FlopsPerToken(palm=matmuls + attention, causal=matmuls + attention // 2, six_n=6 * shape.num_parameters)
+    return FlopsPerToken(
+        palm=matmuls + attention, causal=matmuls + attention // 2, six_n=6 * shape.num_active_parameters
+    )
 
 
 def matmul_flops(num_rows: int, num_inner: int, num_columns: int) -> int:

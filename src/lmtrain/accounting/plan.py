@@ -1,20 +1,33 @@
 """What a run is going to be, computed before anything is allocated and kept beside its results."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.budgets import SECONDS_PER_HOUR, Horizon
+from lmtrain.accounting.checkpoint_plan import CheckpointPlan
+from lmtrain.accounting.communication import Communication
 from lmtrain.accounting.flops import FlopsPerToken
 from lmtrain.accounting.memory import DeviceMemory
 from lmtrain.accounting.model_shape import ModelShape
 
 
 @dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How long an optimizer step is expected to take, by what share of the peak, and who says so."""
+
+    step_seconds: float
+    mfu_palm: float
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Shape, batch, horizon and FLOPs of one run; None where something is not known.
 
-    `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
+    `peak_flops` is of one device; `peak_source` says where it is from, or why there is none. `device_bytes` is one
+    device's memory. `components` count parameters by part.
     """
 
     shape: ModelShape
@@ -25,12 +38,45 @@ class Plan:
     peak_flops: float | None = None
     peak_source: str = "unknown"
     usd_per_gpu_hour: float | None = None
+    usd_per_kwh: float | None = None
+    device_watts: float | None = None
+    device_bytes: int | None = None
+    components: Mapping[str, int] = field(default_factory=dict[str, int])
     memory: DeviceMemory | None = None
+    speed: Speed | None = None
+    communication: Communication | None = None
+    checkpoints: CheckpointPlan | None = None
 
     @property
     def epochs(self) -> float | None:
         """Return how many times the run reads its training tokens."""
         return None if self.train_tokens is None else self.horizon.tokens / self.train_tokens
+
+    @property
+    def fits(self) -> bool | None:
+        """Tell whether the peak of a step fits a device, None where its memory is not known."""
+        if self.memory is None or self.device_bytes is None:
+            return None
+        return self.memory.total <= self.device_bytes
+
+    @property
+    def hours(self) -> float | None:
+        """Return how long the steps take, without set-up, evaluation and checkpoints."""
+        return None if self.speed is None else self.horizon.steps * self.speed.step_seconds / SECONDS_PER_HOUR
+
+    @property
+    def usd(self) -> float | None:
+        """Return what the devices cost for that long."""
+        if self.hours is None or self.usd_per_gpu_hour is None:
+            return None
+        return self.hours * self.batch.num_ranks * self.usd_per_gpu_hour
+
+    @property
+    def kwh(self) -> float | None:
+        """Return the energy of the devices at their rated power: an upper bound, without hosts and cooling."""
+        if self.hours is None or self.device_watts is None:
+            return None
+        return self.hours * self.batch.num_ranks * self.device_watts / 1000
 
     def to_json(self) -> dict[str, Any]:
         """Return nested plain numbers under the keys that scripts rely on."""
@@ -46,10 +92,30 @@ class Plan:
             "data": {"train_tokens": self.train_tokens},
             "flops_per_token": asdict(self.flops_per_token),
             "peak": {"flops": self.peak_flops, "source": self.peak_source},
-            "cost": {"usd_per_gpu_hour": self.usd_per_gpu_hour},
+            "cost": {"usd": self.usd, "usd_per_gpu_hour": self.usd_per_gpu_hour},
         }
+        if self.components:
+            report["parameters"]["components"] = dict(self.components)
         if self.memory is not None:
-            report["memory"] = {"per_device_bytes": self.memory.to_json()}
+            report["memory"] = {
+                "per_device_bytes": self.memory.to_json(),
+                "device_bytes": self.device_bytes,
+                "fits": self.fits,
+            }
+        if self.speed is not None and self.hours is not None:
+            report["time"] = asdict(self.speed) | {"hours": self.hours, "days": self.hours / 24}
+        return report | self._links_energy_and_checkpoints()
+
+    def _links_energy_and_checkpoints(self) -> dict[str, Any]:
+        report: dict[str, Any] = {}
+        if self.communication is not None:
+            sent = self.communication
+            report["communication"] = {"bytes_per_step": sent.total_bytes, "seconds_per_step": sent.seconds}
+        if self.kwh is not None:
+            usd = None if self.usd_per_kwh is None else self.kwh * self.usd_per_kwh
+            report["energy"] = {"kwh": self.kwh, "usd": usd}
+        if self.checkpoints is not None:
+            report["checkpoints"] = asdict(self.checkpoints)
         return report
 
     def _batch(self) -> dict[str, int]:

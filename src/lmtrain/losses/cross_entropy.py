@@ -1,49 +1,31 @@
-"""Next-token cross-entropy in sums, so that a mean can be taken over any number of micro-steps and ranks.
+"""Next-token cross-entropy from logits of the whole batch: the plainest loss, and the reference of the others.
 
-The z-loss keeps log Z near 0: PaLM, arXiv 2204.02311 section 5. B batch, T tokens, D width, V vocabulary.
+B batch, T tokens, D width, V vocabulary.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import final
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
+from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError
-
-
-class LossTotal(NamedTuple):
-    """Sums over the valid targets, each a scalar on the device: fp32, float64, int64.
-
-    `objective` is what is differentiated; `nats` is plain cross-entropy, without a gradient, whatever was added. It is
-    summed in float64, since an fp32 sum of a large batch is off in the digits that bits per byte are compared by.
-    """
-
-    objective: Tensor
-    nats: Tensor
-    num_tokens: Tensor
+from lmtrain.losses.base import LossTotal, OutputHead, TokenLoss
 
 
+@final
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy:
-    """Score targets against logits; `z_loss_weight` times log Z squared is added per token.
+class CrossEntropy(TokenLoss):
+    """Build the logits [B, T, V] and score them in fp32 or better."""
 
-    Targets equal to `ignore_index` count nowhere.
-    Raises: ConfigurationError for a negative weight.
-    """
-
-    z_loss_weight: float = 0.0
-    ignore_index: int = -100
-
-    def __post_init__(self) -> None:
-        if not self.z_loss_weight >= 0:
-            raise ConfigurationError(f"loss.z_loss_weight={self.z_loss_weight} is not 0 or above; nearest valid: 0.")
-
-    def __call__(self, project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, /) -> LossTotal:
-        """Sum the loss of hidden states [B, T, D], projected to logits [B, T, V], over targets [B, T]."""
-        logits = project(hidden).flatten(0, -2).float()  # [B * T, V]
+    @override
+    def __call__(
+        self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
+    ) -> LossTotal:
+        logits = project(hidden).flatten(0, -2)  # [B * T, V]
+        logits = logits if logits.dtype == torch.float64 else logits.float()
         flat = targets.flatten()
         valid = flat != self.ignore_index
         per_token = F.cross_entropy(logits, flat, ignore_index=self.ignore_index, reduction="none")  # 0 where ignored

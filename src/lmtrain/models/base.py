@@ -4,27 +4,34 @@ B batch, T tokens, D width, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model_shape import AttentionShape, ModelShape
+from lmtrain.models.head import OutputHead
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
 
 LossSums = tuple[Tensor, Tensor, Tensor]
 
 
+@runtime_checkable
 class Loss(Protocol):
-    """Sums over the valid targets: (objective to differentiate, nats, number of tokens)."""
+    """Sums over the valid targets, a named tuple: objective to differentiate, nats, number of tokens."""
 
-    def __call__(self, project: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, /) -> LossSums:
+    def __call__(self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /) -> LossSums:
         """Project hidden states [B, T, D] to logits [B, T, V] and score targets [B, T]."""
         ...
 
 
 class LanguageModel(nn.Module, ABC):
-    """A causal model of tokens, written for one device; strategies, precision and compilation come from outside."""
+    """A causal model of tokens, written for one device; strategies, precision and compilation come from outside.
+
+    `documents` int [B, T] says which document of its row each token belongs to, never falling along a row: tokens see
+    their own document alone, whose positions start at 0. None is one document a row.
+    """
 
     vocab_size: int
     max_context_tokens: int
@@ -35,12 +42,17 @@ class LanguageModel(nn.Module, ABC):
         """The repeated layers, which are compiled, recomputed and sharded one by one."""
 
     @abstractmethod
-    def hidden_states(self, tokens: Tensor) -> Tensor:
-        """Run the layers and the last norm: [B, T] -> [B, T, D]."""
+    def features(
+        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
+        """Run the layers and the last norm: [B, T] -> [B, T, D], and a penalty to minimise beside the loss, or None.
+
+        The penalty is a sum over tokens, as of a router that should use its experts alike.
+        """
 
     @abstractmethod
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Score the next token: [B, T, D] -> [B, T, V]."""
+    def output_head(self) -> OutputHead:
+        """Return what turns hidden states into logits."""
 
     @abstractmethod
     def initialize_weights(self, generator: torch.Generator) -> None:
@@ -50,26 +62,56 @@ class LanguageModel(nn.Module, ABC):
     def shape(self) -> ModelShape:
         """Count parameters by kind; works on the meta device."""
 
-    def forward(self, tokens: Tensor, targets: Tensor | None = None, loss: Loss | None = None) -> Tensor | LossSums:
+    def hidden_states(
+        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Run the layers and the last norm: [B, T] -> [B, T, D]."""
+        return self.features(tokens, documents)[0]
+
+    def logits(self, hidden: Float[Tensor, "B T D"]) -> Float[Tensor, "B T V"]:
+        """Score the next token: [B, T, D] -> [B, T, V]."""
+        return self.output_head()(hidden)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "B T"],
+        targets: Int[Tensor, "B T"] | None = None,
+        loss: Loss | None = None,
+        documents: Int[Tensor, "B T"] | None = None,
+    ) -> Float[Tensor, "B T V"] | LossSums:
         """Predict the next token, [B, T] -> [B, T, V]; with targets [B, T] and a loss, return its sums instead.
 
-        Both go through one forward, so that the hooks of compilation, DDP and FSDP fire whatever the loss.
+        Both go through one forward, so that the hooks of compilation, DDP and FSDP fire whatever the loss. A penalty
+        is added to what is differentiated, never to the nats.
         """
-        hidden = self.hidden_states(tokens)
+        hidden, penalty = self.features(tokens, documents)
         if targets is None or loss is None:
             return self.logits(hidden)
-        return loss(self.logits, hidden, targets)
+        sums = loss(self.output_head(), hidden, targets)
+        return sums if penalty is None else with_penalty(sums, penalty)
+
+
+def with_penalty(sums: LossSums, penalty: Tensor) -> LossSums:
+    """Add a penalty to the objective, the first of a loss's named sums."""
+    named: Any = cast(Any, sums)  # a NamedTuple of losses, which models do not import
+    return named._replace(objective=named.objective + penalty)
 
 
 def shape_of(model: nn.Module, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]) -> ModelShape:
-    """Count the parameters of a dense model: weights of nn.Linear are matmuls, weights of nn.Embedding lookups."""
+    """Count parameters: weights of nn.Linear and of experts are matmuls, weights of nn.Embedding lookups.
+
+    Experts that one token does not meet are neither active nor matmuls.
+    """
     modules = list(model.modules())
+    experts = [module for module in modules if isinstance(module, MixtureOfExperts)]
+    num_idle = sum(module.num_idle_parameters for module in experts)
+    num_expert = sum(module.gate_up.numel() + module.down.numel() for module in experts)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     num_matmul = sum(module.weight.numel() for module in modules if isinstance(module, nn.Linear))
     return ModelShape(
         num_parameters=num_parameters,
         num_embedding_parameters=sum(m.weight.numel() for m in modules if isinstance(m, nn.Embedding)),
-        num_matmul_parameters=num_matmul + num_tied_head_parameters,
-        num_active_parameters=num_parameters,
+        num_matmul_parameters=num_matmul + num_tied_head_parameters + num_expert - num_idle,
+        num_active_parameters=num_parameters - num_idle,
         attention=attention,
     )

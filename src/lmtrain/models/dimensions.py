@@ -10,6 +10,13 @@ def check_positive(**dimensions: int) -> None:
             raise ConfigurationError(f"model.{name}={value} is below 1; nearest valid: 1.")
 
 
+def check_not_negative(**settings: int | float | None) -> None:
+    """Raise ConfigurationError for the first of model.<name>=value that is below 0; None is no value."""
+    for name, value in settings.items():
+        if value is not None and not value >= 0:
+            raise ConfigurationError(f"model.{name}={value} is below 0; nearest valid: 0.")
+
+
 def check_multiple(name: str, value: int, of_name: str, of: int) -> None:
     """Raise ConfigurationError unless model.<name>=value is a multiple of model.<of_name>=of."""
     if value % of:
@@ -17,6 +24,15 @@ def check_multiple(name: str, value: int, of_name: str, of: int) -> None:
         nearest = f"{below} or {above}" if below else f"{above}"
         raise ConfigurationError(
             f"model.{name}={value} is not a multiple of model.{of_name}={of}; nearest valid: {nearest}."
+        )
+
+
+def check_gate(name: str, gate_width: int, width: int) -> None:
+    """Raise ConfigurationError for a gate that reads nothing, or more dimensions than there are."""
+    if not 1 <= gate_width <= width:
+        nearest = 1 if gate_width < 1 else width
+        raise ConfigurationError(
+            f"model.{name}={gate_width} is not 1 to model.width={width} dimensions; nearest valid: {nearest}."
         )
 
 

@@ -7,8 +7,11 @@ B batch, T tokens, D width, V vocabulary.
 from typing import final
 
 import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from lmtrain.models.documents import starts_document
+from lmtrain.models.norms import RMSNorm
 from lmtrain.models.weight_init import fill_constant, fill_normal
 
 # Odd multipliers below 2^31: products with any token id stay well inside int64.
@@ -16,15 +19,21 @@ _PREVIOUS_MULTIPLIER = 0x27D4EB2F
 _TOKEN_MULTIPLIER = 0x165667B1
 
 
-def bigram_buckets(tokens: Tensor, *, num_buckets: int) -> Tensor:
-    """Hash (previous token, token) into buckets: int64 [B, T] -> [B, T]; the first token has no previous one."""
-    mixed = (previous(tokens + 1) * _PREVIOUS_MULTIPLIER) ^ (tokens * _TOKEN_MULTIPLIER)
+def bigram_buckets(
+    tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None, *, num_buckets: int
+) -> Int[Tensor, "B T"]:
+    """Hash (previous token, token) into buckets: int64 [B, T] -> [B, T]; a first token has no previous one."""
+    mixed = (previous(tokens + 1, documents) * _PREVIOUS_MULTIPLIER) ^ (tokens * _TOKEN_MULTIPLIER)
     return (mixed ^ (mixed >> 15)) % num_buckets
 
 
-def previous(x: Tensor) -> Tensor:
-    """Shift by one token, zeros coming first: [B, T, ...] -> [B, T, ...]."""
-    return torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), dim=1)
+def previous(x: Shaped[Tensor, "B T *D"], documents: Int[Tensor, "B T"] | None = None) -> Shaped[Tensor, "B T *D"]:
+    """Shift by one token, zeros coming first in each document: [B, T, ...] -> [B, T, ...]."""
+    shifted = torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), dim=1)
+    if documents is None:
+        return shifted
+    first = starts_document(documents)  # [B, T]
+    return shifted.masked_fill(first if x.ndim == 2 else first.unsqueeze(-1), 0)
 
 
 @final
@@ -35,9 +44,9 @@ class Smear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
         """Mix: [B, T, D] -> [B, T, D]."""
-        return x + (previous(x) * self.weight).to(x.dtype)
+        return x + (previous(x, documents) * self.weight).to(x.dtype)
 
     def initialize_weights(self) -> None:
         """Start with no smear."""
@@ -45,46 +54,60 @@ class Smear(nn.Module):
 
 
 @final
-class Mix(nn.Module):
-    """Add up two streams by two learned scalars, which start at the given values."""
+class GatedSmear(nn.Module):
+    """Add the previous token's vector as far as a gate on the token's own first dimensions opens; it starts closed."""
 
-    def __init__(self, initial_first: float, initial_second: float) -> None:
+    def __init__(self, gate_width: int) -> None:
         super().__init__()
-        self.initial = (initial_first, initial_second)
-        self.first = nn.Parameter(torch.full((1,), initial_first))  # not []: FSDP shards no scalars
-        self.second = nn.Parameter(torch.full((1,), initial_second))
+        self.gate = nn.Parameter(torch.zeros(gate_width))
+        self.weight = nn.Parameter(torch.zeros(1))
 
-    def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """Mix: [B, T, D] twice -> [B, T, D] in the first one's dtype."""
-        return (self.first * first + self.second * second).to(first.dtype)
+    def forward(self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+        """Mix: [B, T, D] -> [B, T, D]."""
+        opened = torch.sigmoid((x[..., : self.gate.numel()] * self.gate).sum(dim=-1, keepdim=True))  # [B, T, 1]
+        return x + (self.weight * opened * previous(x, documents)).to(x.dtype)
 
     def initialize_weights(self) -> None:
-        """Start at the initial values."""
-        fill_constant(self.first, self.initial[0])
-        fill_constant(self.second, self.initial[1])
+        """Start with no smear."""
+        fill_constant(self.gate, 0.0)
+        fill_constant(self.weight, 0.0)
 
 
 @final
 class InputEmbedding(nn.Module):
-    """Turn tokens into vectors: a table, and by options a table of hashed pairs added to it, and a smear of both."""
+    """Turn tokens into vectors: a table, and by options a table of hashed pairs added to it, a norm, and a smear."""
 
-    def __init__(self, vocab_size: int, width: int, *, num_bigram_buckets: int = 0, smear: bool = False) -> None:
+    def __init__(
+        self,
+        vocab_size: int,
+        width: int,
+        *,
+        num_bigram_buckets: int = 0,
+        norm: RMSNorm | None = None,
+        smear: Smear | GatedSmear | None = None,
+    ) -> None:
         super().__init__()
         self.token = nn.Embedding(vocab_size, width)
         self.bigram = nn.Embedding(num_bigram_buckets, width) if num_bigram_buckets else None
-        self.smear = Smear(width) if smear else None
+        self.norm = norm
+        self.smear = smear
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(
+        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+    ) -> Float[Tensor, "B T D"]:
         """Embed: int64 [B, T] -> [B, T, D]."""
         x = self.token(tokens)
         if self.bigram is not None:
-            x = x + self.bigram(bigram_buckets(tokens, num_buckets=self.bigram.num_embeddings))
-        return x if self.smear is None else self.smear(x)
+            x = x + self.bigram(bigram_buckets(tokens, documents, num_buckets=self.bigram.num_embeddings))
+        if self.norm is not None:
+            x = self.norm(x)
+        return x if self.smear is None else self.smear(x, documents)
 
     def initialize_weights(self, generator: torch.Generator, *, std: float) -> None:
         """Fill in place; pairs start at zero, so that one that was never seen adds nothing."""
         fill_normal(self.token.weight, std=std, generator=generator)
         if self.bigram is not None:
             fill_constant(self.bigram.weight, 0.0)
-        if self.smear is not None:
-            self.smear.initialize_weights()
+        for part in (self.norm, self.smear):
+            if part is not None:
+                part.initialize_weights()

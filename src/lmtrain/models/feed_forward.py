@@ -5,6 +5,7 @@ D width, F feed-forward width.
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,7 +24,7 @@ class SwiGLU(nn.Module):
         self.gate_up = nn.Linear(width, 2 * feed_forward_width, bias=False)
         self.down = nn.Linear(feed_forward_width, width, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""
         gate, up = self.gate_up(x).chunk(2, dim=-1)  # [B, T, F] each
         return self.down(F.silu(gate) * up)
@@ -38,7 +39,7 @@ class SquaredReLU(nn.Module):
         self.up = nn.Linear(width, feed_forward_width, bias=False)
         self.down = nn.Linear(feed_forward_width, width, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""
         return self.down(F.relu(self.up(x)).square())
 
@@ -52,7 +53,7 @@ class GELU(nn.Module):
         self.up = nn.Linear(width, feed_forward_width)
         self.down = nn.Linear(feed_forward_width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""
         return self.down(F.gelu(self.up(x), approximate="tanh"))
 

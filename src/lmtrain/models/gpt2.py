@@ -8,14 +8,18 @@ import math
 from typing import cast, final
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lmtrain.accounting.model_shape import AttentionShape, ModelShape
-from lmtrain.models.attention import Attention, sdpa
+from lmtrain.models.attention.base import Attention
+from lmtrain.models.attention.masks import Prepared
+from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_multiple, check_positive
+from lmtrain.models.documents import token_positions
 from lmtrain.models.feed_forward import GELU
+from lmtrain.models.head import OutputHead
 from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
 
 
@@ -35,16 +39,20 @@ class GPT2Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps)
         self.feed_forward = GELU(width, feed_forward_width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(
+        self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None = None
+    ) -> Float[Tensor, "B T D"]:
         """Transform the residual stream: [B, T, D] -> [B, T, D]."""
-        x = x + self._attend(self.attention_norm(x))
+        x = x + self._attend(self.attention_norm(x), documents)
         return x + self.feed_forward(self.feed_forward_norm(x))
 
-    def _attend(self, x: Tensor) -> Tensor:
+    def _attend(
+        self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None
+    ) -> Float[Tensor, "B T D"]:
         num_batch, num_tokens, width = x.shape
         heads = self.qkv(x).view(num_batch, num_tokens, 3, self.num_heads, width // self.num_heads)
         q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # [B, H, T, K] each
-        mixed = self.attention(q, k, v)  # [B, H, T, K]
+        mixed = self.attention(q, k, v, documents=documents)  # [B, H, T, K]
         return self.output(mixed.transpose(1, 2).reshape(num_batch, num_tokens, width))
 
 
@@ -74,7 +82,7 @@ class GPT2(LanguageModel):
         check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
         check_multiple("width", width, "num_heads", num_heads)
         self.vocab_size, self.max_context_tokens = vocab_size, max_context_tokens
-        self.init_std = init_std
+        self.init_std, self.attention = init_std, attention
         self.attention_shape = AttentionShape(num_heads=num_heads, head_width=width // num_heads)
         self.token_embedding = nn.Embedding(vocab_size, width)
         self.position_embedding = nn.Embedding(max_context_tokens, width)
@@ -95,18 +103,26 @@ class GPT2(LanguageModel):
         """Return the layers."""
         return self.layers
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
-        """Run the layers and the last norm: [B, T] -> [B, T, D]."""
+    def features(
+        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], None]:
+        """Run the layers and the last norm: [B, T] -> [B, T, D], and no penalty."""
         num_tokens = tokens.shape[1]
         check_context(num_tokens, self.max_context_tokens)
-        x = self.token_embedding(tokens) + self.position_embedding.weight[:num_tokens]
+        if documents is None:
+            positions = self.position_embedding.weight[:num_tokens]  # [T, D]
+        else:
+            positions = self.position_embedding(token_positions(documents))  # [B, T, D]
+        x = self.token_embedding(tokens) + positions
+        prepared = self.attention.prepare(documents, num_tokens=num_tokens, windows=(None,), device=tokens.device)
+        seen = documents if prepared is None else prepared
         for block in self.layers:
-            x = block(x)
-        return self.final_norm(x)
+            x = block(x, seen)
+        return self.final_norm(x), None
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Score the next token by the token embedding: [B, T, D] -> [B, T, V]."""
-        return F.linear(hidden, self.token_embedding.weight)
+    def output_head(self) -> OutputHead:
+        """Return the token embedding as the head."""
+        return OutputHead(self.token_embedding.weight)
 
     def initialize_weights(self, generator: torch.Generator) -> None:
         """Fill every parameter in place; what adds to the residual stream starts smaller by sqrt(2 layers)."""

@@ -3,13 +3,14 @@
 from typing import final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtrain.models.weight_init import fill_constant
 
 
-def rms_norm(x: Tensor, *, eps: float) -> Tensor:
+def rms_norm(x: Float[Tensor, "*B D"], *, eps: float) -> Float[Tensor, "*B D"]:
     """Scale the last dim to a root mean square of 1: [..., D] -> [..., D], same dtype."""
     return F.rms_norm(x.float(), (x.shape[-1],), eps=eps).to(x.dtype)
 
@@ -23,7 +24,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width)) if learned else None
         self.eps = eps
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Normalise: [..., D] -> [..., D], same dtype."""
         if self.weight is None:
             return rms_norm(x, eps=self.eps)

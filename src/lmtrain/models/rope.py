@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lmtrain.models.documents import token_positions
 
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class RopeScaling:
     """Slow rotations down for contexts beyond the one first trained on; the defaults are those of Llama 3.2.
@@ -24,14 +28,37 @@ class RopeScaling:
     high_frequency_factor: float = 4.0
     original_context_tokens: int = 8192
 
+    def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+        """Return slower rotations: radians per token [K / 2] -> [K / 2]."""
+        turns = self.original_context_tokens * frequencies / (2 * math.pi)
+        kept = (turns - self.low_frequency_factor) / (self.high_frequency_factor - self.low_frequency_factor)
+        kept = kept.clamp(0, 1)
+        return frequencies * (kept + (1 - kept) / self.factor)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LinearRopeScaling:
+    """Slow every rotation down by `factor`: position interpolation, arXiv 2306.15595."""
+
+    factor: float
+
+    def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
+        """Return slower rotations: radians per token [K / 2] -> [K / 2]."""
+        return frequencies / self.factor
+
 
 def rope_frequencies(
-    head_width: int, *, base: float, scaling: RopeScaling | None = None, device: torch.device | None = None
-) -> Tensor:
+    head_width: int,
+    *,
+    base: float,
+    scaling: RopeScaling | LinearRopeScaling | None = None,
+    device: torch.device | None = None,
+) -> Float[Tensor, " R"]:
     """Return radians per token, fp32 [K / 2], on `device` (None: torch's default)."""
     exponent = torch.arange(0, head_width, 2, dtype=torch.int64, device=device).float() / head_width
     frequencies = 1.0 / base**exponent
-    return frequencies if scaling is None else _scaled(frequencies, scaling)
+    return frequencies if scaling is None else scaling.stretch(frequencies)
 
 
 @final
@@ -42,7 +69,12 @@ class RotaryEmbedding(nn.Module):
     sin: Tensor
 
     def __init__(
-        self, max_context_tokens: int, head_width: int, *, base: float, scaling: RopeScaling | None = None
+        self,
+        max_context_tokens: int,
+        head_width: int,
+        *,
+        base: float,
+        scaling: RopeScaling | LinearRopeScaling | None = None,
     ) -> None:
         super().__init__()
         self.dimensions = (max_context_tokens, head_width)
@@ -51,9 +83,14 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 
-    def forward(self, num_tokens: int) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines of the first tokens, fp32 [T, K / 2] each."""
-        return self.cos[:num_tokens], self.sin[:num_tokens]
+    def forward(
+        self, num_tokens: int, documents: Int[Tensor, "B T"] | None = None
+    ) -> tuple[Float[Tensor, "*B T R"], Float[Tensor, "*B T R"]]:
+        """Return cosines and sines, fp32 [T, K / 2] of the first tokens, or [B, 1, T, K / 2] by place in documents."""
+        if documents is None:
+            return self.cos[:num_tokens], self.sin[:num_tokens]
+        positions = token_positions(documents).unsqueeze(1)  # [B, 1, T]
+        return self.cos[positions], self.sin[positions]
 
     def initialize_weights(self) -> None:
         """Fill the tables in place, the same on every device."""
@@ -67,14 +104,9 @@ class RotaryEmbedding(nn.Module):
         return angles.cos(), angles.sin()
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate(
+    x: Float[Tensor, "B H T K"], cos: Float[Tensor, "*b T R"], sin: Float[Tensor, "*b T R"]
+) -> Float[Tensor, "B H T K"]:
     """Rotate each pair (i, i + K/2) by its angle, in fp32: [B, H, T, K], [T, K / 2] twice -> [B, H, T, K]."""
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
-
-
-def _scaled(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
-    turns = scaling.original_context_tokens * frequencies / (2 * math.pi)
-    kept = (turns - scaling.low_frequency_factor) / (scaling.high_frequency_factor - scaling.low_frequency_factor)
-    kept = kept.clamp(0, 1)
-    return frequencies * (kept + (1 - kept) / scaling.factor)

@@ -3,17 +3,39 @@
 B batch, T tokens, D width, H heads, Hkv key and value heads, K head width.
 """
 
-from typing import final
+from dataclasses import dataclass
+from typing import Literal, final
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model_shape import AttentionShape
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention import Attention
-from lmtrain.models.dimensions import check_multiple, check_positive
-from lmtrain.models.embeddings import Mix, Smear
+from lmtrain.models.attention.base import Attention
+from lmtrain.models.attention.masks import Prepared
+from lmtrain.models.dimensions import check_gate, check_multiple, check_positive
+from lmtrain.models.embeddings import Smear
 from lmtrain.models.norms import RMSNorm, rms_norm
+from lmtrain.models.residual_stream import Mix
 from lmtrain.models.rope import rotate
+
+NormOver = Literal["head", "width"]
+
+
+@final
+@dataclass(frozen=True)
+class Positions:
+    """Where tokens stand: rotations fp32, [T, R] or by document [B, 1, T, R], R = K / 2, and documents int [B, T].
+
+    `prepared` is what the attention kernel made of the documents for all layers. A dataclass, and not a tuple, so that
+    FSDP, which rounds what enters a block, passes the rotations on in fp32.
+    """
+
+    cos: Float[Tensor, "*B T R"]
+    sin: Float[Tensor, "*B T R"]
+    documents: Int[Tensor, "B T"] | None = None
+    prepared: Prepared | None = None
 
 
 @final
@@ -21,7 +43,10 @@ class SelfAttention(nn.Module):
     """Attend over the tokens so far; one fused projection makes queries, keys and values, in that order.
 
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `qk_norm_scale` None
-    learns a scale per head dimension, a number fixes it; `value_embedding` mixes what forward is given into the values.
+    learns a scale per head dimension, a number fixes it; `qk_norm_over` "width" (OLMoE, arXiv 2409.02060 section 3.1)
+    takes one root mean square over all heads of a token. `value_embedding` mixes what forward is given into the values:
+    by two learned scalars, or with a `value_gate_width` by a gate per head that reads that many of a token's first
+    dimensions. `window_tokens` is how many tokens a token sees, itself included; None is all.
     Raises: ConfigurationError for dimensions that do not divide.
     """
 
@@ -36,8 +61,11 @@ class SelfAttention(nn.Module):
         norm_eps: float = 1e-5,
         qk_norm: bool = False,
         qk_norm_scale: float | None = None,
+        qk_norm_over: NormOver = "head",
         key_smear: bool = False,
         value_embedding: bool = False,
+        value_gate_width: int | None = None,
+        window_tokens: int | None = None,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -47,21 +75,25 @@ class SelfAttention(nn.Module):
             check_multiple("width", width, "num_heads", num_heads)
             head_width = width // num_heads
         _check_rotary(head_width)
-        if qk_norm_scale is not None and not qk_norm:
-            raise ConfigurationError(
-                f"model.qk_norm_scale={qk_norm_scale} has no effect without model.qk_norm=true; nearest valid: null."
-            )
+        _check_norm(qk_norm_scale, qk_norm_over, qk_norm=qk_norm)
         self.num_heads, self.num_kv_heads, self.head_width = num_heads, num_kv_heads, head_width
-        self.attention = attention
+        self.attention, self.window_tokens = attention, window_tokens
         self.norm_eps, self.qk_norm_scale = norm_eps, qk_norm_scale
         self.widths = (num_heads * head_width, self.value_width, self.value_width)
         self.qkv = nn.Linear(width, sum(self.widths), bias=False)
         self.output = nn.Linear(num_heads * head_width, width, bias=False)
         learned = qk_norm and qk_norm_scale is None
-        self.q_norm = RMSNorm(head_width, eps=norm_eps) if learned else None
-        self.k_norm = RMSNorm(head_width, eps=norm_eps) if learned else None
+        self.qk_norm_over = qk_norm_over
+        q_width, k_width = (head_width, head_width) if qk_norm_over == "head" else self.widths[:2]
+        self.q_norm = RMSNorm(q_width, eps=norm_eps) if learned else None
+        self.k_norm = RMSNorm(k_width, eps=norm_eps) if learned else None
         self.key_smear = Smear(self.value_width) if key_smear else None
-        self.value_mix = Mix(1.0, 1.0) if value_embedding else None
+        self.value_gate, self.value_mix = None, None
+        if value_embedding and value_gate_width is not None:
+            check_gate("value_gate_width", value_gate_width, width)
+            self.value_gate = nn.Linear(value_gate_width, num_kv_heads, bias=False)
+        elif value_embedding:
+            self.value_mix = Mix(1.0, 1.0)
 
     @property
     def value_width(self) -> int:
@@ -71,29 +103,57 @@ class SelfAttention(nn.Module):
     @property
     def attention_shape(self) -> AttentionShape:
         """Return what the accounting needs to know."""
-        return AttentionShape(num_heads=self.num_heads, head_width=self.head_width)
+        return AttentionShape(self.num_heads, self.head_width, window_tokens=self.window_tokens)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, value_embedding: Tensor | None = None) -> Tensor:
-        """Mix tokens: [B, T, D], rotations [T, K / 2] twice, value embeddings [B, T, Hkv * K] -> [B, T, D]."""
+    def forward(
+        self, x: Float[Tensor, "B T D"], positions: Positions, value_embedding: Float[Tensor, "B T V"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """Mix tokens: [B, T, D], with value embeddings [B, T, V], V = Hkv * K -> [B, T, D]."""
         q, k, v = self.qkv(x).split(self.widths, dim=-1)
         if self.key_smear is not None:
-            k = self.key_smear(k)
-        if self.value_mix is not None and value_embedding is not None:
-            v = self.value_mix(v, value_embedding)
-        q, k = self._normalised(self._heads(q), self._heads(k))  # [B, H, T, K], [B, Hkv, T, K]
-        mixed = self.attention(rotate(q, cos, sin), rotate(k, cos, sin), self._heads(v))  # [B, H, T, K]
+            k = self.key_smear(k, positions.documents)
+        if value_embedding is not None:
+            v = self._with_embedding(v, value_embedding, x)
+        q, k = self._normalised(q, k)  # [B, H, T, K], [B, Hkv, T, K]
+        q, k = rotate(q, positions.cos, positions.sin), rotate(k, positions.cos, positions.sin)
+        v, seen = self._heads(v), positions.documents if positions.prepared is None else positions.prepared
+        mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=seen)  # [B, H, T, K]
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _with_embedding(
+        self, v: Float[Tensor, "B T V"], value_embedding: Float[Tensor, "B T V"], x: Float[Tensor, "B T D"]
+    ) -> Float[Tensor, "B T V"]:
+        if self.value_mix is not None:
+            return self.value_mix(v, value_embedding)
+        assert self.value_gate is not None
+        gate = 2 * torch.sigmoid(self.value_gate(x[..., : self.value_gate.in_features]))  # [B, T, Hkv], starts at 1
+        gated = gate.unsqueeze(-1) * value_embedding.unflatten(-1, (-1, self.head_width))  # [B, T, Hkv, K]
+        return v + gated.flatten(2).to(v.dtype)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
 
     def _normalised(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        if self.q_norm is not None and self.k_norm is not None and self.qk_norm_over == "width":
+            return self._heads(self.q_norm(q)), self._heads(self.k_norm(k))
+        q, k = self._heads(q), self._heads(k)
         if self.q_norm is not None and self.k_norm is not None:
             return self.q_norm(q), self.k_norm(k)
         if self.qk_norm_scale is not None:
             scale = self.qk_norm_scale
             return rms_norm(q, eps=self.norm_eps) * scale, rms_norm(k, eps=self.norm_eps) * scale
         return q, k
+
+
+def _check_norm(qk_norm_scale: float | None, qk_norm_over: NormOver, *, qk_norm: bool) -> None:
+    if qk_norm_scale is not None and not qk_norm:
+        raise ConfigurationError(
+            f"model.qk_norm_scale={qk_norm_scale} has no effect without model.qk_norm=true; nearest valid: null."
+        )
+    if qk_norm_over == "width" and not (qk_norm and qk_norm_scale is None):
+        raise ConfigurationError(
+            "model.qk_norm_over=width needs model.qk_norm=true and model.qk_norm_scale=null; nearest valid: head."
+        )
 
 
 def _check_rotary(head_width: int) -> None:

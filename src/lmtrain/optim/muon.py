@@ -142,9 +142,14 @@ class Muon(torch.optim.Optimizer):
             average.lerp_(gradient, 1 - momentum)
             sources.append(whole(torch.lerp(gradient, average, momentum), parameter))
         row_beta = group["row_beta"]
-        mean_squares = None if row_beta is None else torch.stack([state["mean_squares"] for state in states])
-        directions, mean_squares = self._direction(torch.stack(sources), mean_squares, self._quintics, row_beta)
-        num_rows, num_columns = parameters[0].shape
+        *_, num_rows, num_columns = parameters[0].shape
+        stacked = (len(sources), *parameters[0].shape[:-2])  # experts are stacks already
+        mean_squares = None
+        if row_beta is not None:
+            mean_squares = torch.stack([state["mean_squares"] for state in states]).flatten(0, -3)
+        matrices = torch.stack(sources).flatten(0, -3)
+        directions, mean_squares = self._direction(matrices, mean_squares, self._quintics, row_beta)
+        directions = directions.unflatten(0, stacked)
         lr = group["lr"] * max(1.0, num_rows / num_columns) ** 0.5
         for i, (parameter, state) in enumerate(zip(parameters, states, strict=True)):
             weights = local(parameter)
@@ -152,13 +157,14 @@ class Muon(torch.optim.Optimizer):
                 weights.mul_(1 - group["lr"] * group["weight_decay"])
             weights.sub_(part_of(directions[i], parameter), alpha=lr)
             if mean_squares is not None:
-                state["mean_squares"].copy_(mean_squares[i])
+                state["mean_squares"].copy_(mean_squares.unflatten(0, stacked)[i])
 
     def _start_muon(self, parameter: nn.Parameter, group: Group) -> dict[str, Tensor]:
         state = {"momentum": torch.zeros_like(parameter)}
         if group["row_beta"] is not None:
-            num_rows, num_columns = parameter.shape
-            state["mean_squares"] = torch.zeros(mean_squares_shape(num_rows, num_columns), device=parameter.device)
+            *stack, num_rows, num_columns = parameter.shape
+            means_shape = (*stack, *mean_squares_shape(num_rows, num_columns))
+            state["mean_squares"] = torch.zeros(means_shape, device=parameter.device)
         self.state[parameter] = state
         return state
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 class ParameterKinds:
     """Every trainable parameter exactly once; a tensor that is shared counts as its embedding table.
 
-    matrices: 2-D weights inside the blocks, by which one hidden state makes another.
+    matrices: 2-D weights inside the blocks, by which one hidden state makes another, and 3-D stacks of them (experts).
     embeddings: tables that are looked up, wherever they stand, and a head tied to one.
     head: 2-D weights outside the blocks that are not looked up: the untied output projection.
     vectors: everything else: norm gains, biases, scalars.
@@ -43,6 +43,8 @@ def _table_parameters(model: nn.Module) -> Iterator[Tensor]:
 def _kind(parameter: nn.Parameter, looked_up: bool, in_blocks: bool) -> str:  # noqa: FBT001
     if looked_up:
         return "embeddings"
+    if parameter.ndim == 3 and in_blocks:
+        return "matrices"
     if parameter.ndim != 2:
         return "vectors"
     return "matrices" if in_blocks else "head"

@@ -1,11 +1,44 @@
-"""Recompute activations in the backward pass instead of keeping them: arXiv 1604.06174."""
+"""Recompute activations in the backward pass instead of keeping them: arXiv 1604.06174, selectively 2205.05198.
+
+Every option is model -> model, changes blocks in place, and leaves names of parameters and gradients as they are,
+eagerly and compiled.
+"""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
-from torch.utils.checkpoint import checkpoint
+from torch import nn
+from torch.utils.checkpoint import (
+    CheckpointPolicy,
+    SelectiveCheckpointContext,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
+
+ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
+
+# What costs most to compute for the bytes it takes: products with weights, and fused attention. Products of two
+# activations are not among them, for plain attention makes [T, T] of each. By name: not every torch has every one.
+KEPT_OPERATIONS = frozenset(
+    {
+        "aten.mm.default",
+        "aten.addmm.default",
+        "aten._scaled_mm.default",
+        "aten._grouped_mm.default",
+        "lmtrain.grouped_linear.default",
+        "aten._scaled_dot_product_flash_attention.default",
+        "aten._scaled_dot_product_flash_attention_for_cpu.default",
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_cudnn_attention.default",
+        "flash_attn._flash_attn_forward.default",
+        "flex_attention",
+    }
+)
 
 
 def none(model: LanguageModel) -> LanguageModel:
@@ -14,20 +47,56 @@ def none(model: LanguageModel) -> LanguageModel:
 
 
 def every_block(model: LanguageModel) -> LanguageModel:
-    """Keep only what enters each block; the model is changed in place, its parameter names are not."""
+    """Keep only what enters each block."""
     for block in model.blocks:
-        block.forward = _recomputed(block.forward)
+        _recompute(block)
     return model
 
 
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+def selective(model: LanguageModel) -> LanguageModel:
+    """Keep what enters each block and what its matrix products and fused attention make; recompute what is cheap."""
+    for block in model.blocks:
+        _recompute(block, context_fn=_selective_contexts)
+    return model
+
+
+def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:
+    """Keep all activations of this fraction of the blocks, spread evenly, and of the others only what enters them.
+
+    Whole blocks, so that eager and compiled runs keep the same, and what is kept can be told beforehand.
+    Raises: ConfigurationError for a fraction that keeps none or all, which other options do.
+    """
+    if not 0 < fraction < 1:
+        nearest = "recompute=every_block keeps none" if fraction <= 0 else "recompute=none keeps all"
+        raise ConfigurationError(f"recompute.fraction={fraction} is not between 0 and 1; {nearest}.")
+    for index, block in enumerate(model.blocks):
+        if not is_kept(index, fraction=fraction):
+            _recompute(block)
+    return model
+
+
+def is_kept(index: int, *, fraction: float) -> bool:
+    """Tell whether a block, from 0, keeps its activations: the first n blocks hold floor(n * fraction) that do."""
+    return int((index + 1) * fraction) > int(index * fraction)
+
+
+def _recompute(block: nn.Module, **settings: Any) -> None:
     """Bind one block's forward here and now.
 
     A closure over the loop variable would run the last block's in every layer, with wrong gradients and no error. A
     partial of `checkpoint` could not be compiled: the compiler skips torch's own functions unless ours call them.
     """
+    forward: Callable[..., Any] = block.forward
 
     def recompute(*arguments: Any) -> Any:
-        return checkpoint(forward, *arguments, use_reentrant=False)
+        return checkpoint(forward, *arguments, use_reentrant=False, **settings)
 
-    return recompute
+    block.forward = recompute
+
+
+def _keep_products(context: SelectiveCheckpointContext, operation: Any, *_: Any, **__: Any) -> CheckpointPolicy:
+    del context
+    return CheckpointPolicy.MUST_SAVE if str(operation) in KEPT_OPERATIONS else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+_selective_contexts: Callable[[], ContextPair] = partial(create_selective_checkpoint_contexts, _keep_products)

@@ -23,7 +23,14 @@ def none(model: LanguageModel) -> LanguageModel:
 
 
 def blocks(model: LanguageModel) -> LanguageModel:
-    """Compile each block by itself."""
+    """Compile each block by itself; layers that are alike share one compiled block.
+
+    torch stops a run, by default, at the ninth version of a function. Layers of one model may differ (windows, value
+    embeddings), and each kind has a version with gradients and one without: as many are allowed as can be wanted.
+    """
+    from torch._dynamo import config  # seconds to import, which a run that does not compile need not wait for
+
+    config.recompile_limit = max(config.recompile_limit, 2 * len(model.blocks))
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False)
     return model

@@ -1,60 +1,61 @@
 import pytest
 import torch
 
-from lmtrain.models.attention import auto, blocked, causal_mask, eager, sdpa
+from lmtrain.models.attention.masks import Prepared, document_borders, is_cut, mask_of, prepare_masks, seen_tokens
 
-
-def qkv(*, num_heads=4, num_kv_heads=2, num_tokens=24, head_width=16):
-    return (
-        torch.randn(2, num_heads, num_tokens, head_width, requires_grad=True),
-        torch.randn(2, num_kv_heads, num_tokens, head_width, requires_grad=True),
-        torch.randn(2, num_kv_heads, num_tokens, head_width, requires_grad=True),
-    )
-
-
-@pytest.mark.parametrize("kernel", [sdpa, blocked, auto])
-@pytest.mark.parametrize("window_tokens", [None, 1, 5, 24, 100])
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_kernel_equals_the_reference_with_its_gradients(kernel, window_tokens, num_kv_heads):
-    inputs = qkv(num_kv_heads=num_kv_heads)
-    results = [function(*inputs, window_tokens=window_tokens) for function in (kernel, eager)]
-    torch.testing.assert_close(results[0], results[1], atol=1e-5, rtol=1e-5)
-    gradients = [torch.autograd.grad(result.square().sum(), inputs) for result in results]
-    torch.testing.assert_close(gradients[0], gradients[1], atol=1e-4, rtol=1e-4)
-
-
-@pytest.mark.parametrize("kernel", [eager, sdpa, blocked, auto])
-def test_window_of_one_returns_the_values(kernel):
-    q, k, v = qkv(num_kv_heads=4)
-    torch.testing.assert_close(kernel(q, k, v, window_tokens=1), v)
-
-
-@pytest.mark.parametrize("kernel", [eager, sdpa, blocked, auto])
-@pytest.mark.parametrize("window_tokens", [None, 6])
-def test_later_tokens_change_nothing_before_them(kernel, window_tokens):
-    q, k, v = (tensor.detach() for tensor in qkv())
-    before = kernel(q, k, v, window_tokens=window_tokens)
-    for tensor in (q, k, v):
-        tensor[:, :, 10:] = torch.randn_like(tensor[:, :, 10:])
-    after = kernel(q, k, v, window_tokens=window_tokens)
-    assert torch.equal(before[:, :, :10], after[:, :, :10])
-    assert not torch.allclose(before[:, :, 10:], after[:, :, 10:])
-
-
-@pytest.mark.parametrize("kernel", [eager, sdpa, blocked])
-def test_token_outside_the_window_is_not_seen(kernel):
-    q, k, v = (tensor.detach() for tensor in qkv())
-    before = kernel(q, k, v, window_tokens=4)
-    v[:, :, 0] = 1e3
-    after = kernel(q, k, v, window_tokens=4)
-    assert torch.equal(before[:, :, 4:], after[:, :, 4:])
+CPU = torch.device("cpu")
 
 
 def test_mask_counts_the_token_itself():
-    mask = causal_mask(5, window_tokens=2, device=torch.device("cpu"))
+    mask = seen_tokens(5, window_tokens=2, device=CPU)
     assert mask.sum(dim=1).tolist() == [1, 2, 2, 2, 2]
 
 
-def test_reference_keeps_the_dtype_of_its_input():
-    q, k, v = (tensor.detach().bfloat16() for tensor in qkv())
-    assert eager(q, k, v).dtype == torch.bfloat16
+def test_documents_do_not_see_each_other():
+    documents = torch.tensor([[0, 0, 1, 1], [0, 1, 2, 2]])
+    mask = seen_tokens(4, window_tokens=None, device=CPU, documents=documents)
+    assert mask.shape == (2, 1, 4, 4)
+    assert mask[0, 0].int().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    assert mask[1, 0].int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize(("window_tokens", "expected"), [(None, False), (8, False), (9, False), (7, True)])
+def test_a_window_as_long_as_the_context_cuts_nothing(window_tokens, expected):
+    assert is_cut(8, window_tokens) is expected
+
+
+def test_nothing_is_prepared_where_the_triangle_does():
+    assert prepare_masks(None, num_tokens=8, windows=(None, 8), device=CPU) is None
+    assert mask_of(None, num_tokens=8, window_tokens=8, device=CPU) is None
+
+
+def test_each_window_is_prepared_once_and_found_again():
+    prepared = prepare_masks(None, num_tokens=8, windows=(None, 3), device=CPU)
+    assert isinstance(prepared, Prepared)
+    assert mask_of(prepared, num_tokens=8, window_tokens=None, device=CPU) is None
+    assert mask_of(prepared, num_tokens=8, window_tokens=3, device=CPU) is prepared.parts[3]
+
+
+def test_a_window_that_was_not_prepared_is_no_silent_triangle():
+    prepared = prepare_masks(torch.zeros(1, 8), num_tokens=8, windows=(None,), device=CPU)
+    with pytest.raises(KeyError):
+        mask_of(prepared, num_tokens=8, window_tokens=3, device=CPU)
+
+
+def test_borders_are_where_documents_begin_when_rows_lie_end_to_end():
+    documents = torch.tensor([[0, 0, 1, 2], [0, 1, 1, 1]], dtype=torch.int32)
+    borders = document_borders(documents, max_documents=3)
+    assert borders.dtype == torch.int32
+    assert borders.tolist() == [0, 2, 3, 4, 5, 8, 8]
+
+
+def test_borders_of_full_rows_use_all_room():
+    documents = torch.arange(4).expand(2, 4)
+    assert document_borders(documents, max_documents=4).tolist() == list(range(9))
+
+
+def test_rows_share_room_and_more_documents_than_that_are_refused():
+    documents = torch.tensor([[0, 1, 2], [0, 0, 0]])
+    assert document_borders(documents, max_documents=2).tolist() == [0, 1, 2, 3, 6]
+    with pytest.raises(RuntimeError, match=r"over 1 documents a row: raise attention\.max_documents_per_row"):
+        document_borders(documents, max_documents=1)

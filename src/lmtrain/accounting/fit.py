@@ -1,0 +1,61 @@
+"""What fits into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
+
+from dataclasses import dataclass, replace
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.memory import DeviceMemory, device_memory
+from lmtrain.accounting.model_facts import ModelFacts
+from lmtrain.accounting.number_formats import PrecisionBytes
+from lmtrain.accounting.optimizer_state import OptimizerState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Everything that decides the memory of a device but the batch; `is_sharded` spreads the model over all ranks."""
+
+    facts: ModelFacts
+    precision: PrecisionBytes
+    optimizer: OptimizerState
+    is_sharded: bool
+    device_bytes: int | None
+
+
+def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
+    """Return the peak of a step on one device, by kind."""
+    return device_memory(
+        setting.facts.parameters,
+        precision=setting.precision,
+        optimizer=setting.optimizer,
+        num_shards=batch.num_ranks if setting.is_sharded else 1,
+        activations=setting.facts.activations.of(batch.micro_batch_sequences),
+        workspace=max(0, setting.facts.workspace.of(batch.micro_batch_sequences)),
+    )
+
+
+def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
+    """Return the batch of the same tokens per step with the largest micro batch that fits, or None where none does."""
+    for sequences in range(batch.sequences_per_rank, 0, -1):
+        micro_steps, rest = divmod(batch.sequences_per_rank, sequences)
+        if rest:
+            continue
+        tried = replace(batch, micro_batch_sequences=sequences, accumulation_micro_steps=micro_steps)
+        if fits(setting, tried):
+            return tried
+    return None
+
+
+def fewest_devices(setting: Setting, batch: BatchPlan, *, up_to: int = 65_536) -> int | None:
+    """Return the smallest power of two of devices on which a sharded run of one sequence at a time fits."""
+    sharded = replace(setting, is_sharded=True)
+    num_ranks = 1
+    while num_ranks <= up_to:
+        tried = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
+        if fits(sharded, tried):
+            return num_ranks
+        num_ranks *= 2
+    return None
+
+
+def fits(setting: Setting, batch: BatchPlan) -> bool:
+    """Tell whether the peak of a step is within the device's memory; an unknown memory fits all."""
+    return setting.device_bytes is None or memory_of(setting, batch).total <= setting.device_bytes

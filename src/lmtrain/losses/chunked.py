@@ -1,0 +1,171 @@
+"""Cross-entropy that never has the logits of the whole batch: some tokens at a time, with their gradients at once.
+
+The gradients of hidden states and head are known as soon as a chunk is scored, so they are added up in the forward
+pass and the chunk's logits let go; the products are those of the plain loss, none is done twice.
+B batch, T tokens, D width, V vocabulary, N = B * T tokens, C tokens of a chunk.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.losses.base import LossTotal, OutputHead, TokenLoss
+
+MIN_CHUNKS = 8  # at small batches too, so that memory falls there as well
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ChunkedCrossEntropy(TokenLoss):
+    """Score at most `chunk_tokens` at a time, and at most an eighth of the batch.
+
+    Each chunk adds to the head's gradient in fp32, which costs bandwidth: larger chunks are faster and take more
+    memory, C x V numbers a few times over.
+    """
+
+    chunk_tokens: int = 4096
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.chunk_tokens < 1:
+            raise ConfigurationError(f"loss.chunk_tokens={self.chunk_tokens} is below 1; nearest valid: 1.")
+
+    @override
+    def logit_tokens(self, num_tokens: int) -> int:
+        return min(self.chunk_tokens, max(1, -(-num_tokens // MIN_CHUNKS)))
+
+    @override
+    def __call__(
+        self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
+    ) -> LossTotal:
+        states, flat, weight = hidden.flatten(0, -2), targets.flatten(), project.weight
+        rule = Rule(
+            dtype=compute_dtype(hidden),
+            chunk_tokens=self.logit_tokens(len(states)),
+            z_loss_weight=self.z_loss_weight,
+            ignore_index=self.ignore_index,
+            soft_cap=project.soft_cap,
+        )
+        wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
+        if wants_gradients:
+            objective, nats = _Scored.apply(states, weight, flat, rule)
+        else:
+            objective, nats, _, _ = score(states, weight, flat, rule, gradients=(False, False))
+        return LossTotal(objective, nats=nats, num_tokens=(flat != self.ignore_index).sum())
+
+
+class Rule(NamedTuple):
+    """How tokens are scored: products in `dtype`, everything else in fp32 or better."""
+
+    dtype: torch.dtype
+    chunk_tokens: int
+    z_loss_weight: float
+    ignore_index: int
+    soft_cap: float | None
+
+
+def compute_dtype(hidden: Tensor) -> torch.dtype:
+    """Return what the head's product runs in: the dtype of autocast where it is on (the meta device has none)."""
+    kind = hidden.device.type
+    has_autocast = kind != "meta" and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if has_autocast else hidden.dtype
+
+
+class _Scored(torch.autograd.Function):
+    """Sums over tokens whose gradients are ready before they are asked for."""
+
+    @staticmethod
+    @override
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, rule: Rule
+    ) -> tuple[Tensor, Tensor]:
+        wanted = (ctx.needs_input_grad[0], ctx.needs_input_grad[1])
+        objective, nats, of_states, of_weight = score(states, weight, targets, rule, gradients=wanted)
+        ctx.save_for_backward(of_states, of_weight)
+        ctx.mark_non_differentiable(nats)
+        return objective, nats
+
+    @staticmethod
+    @once_differentiable
+    @override
+    def backward(ctx: Any, of_objective: Tensor, of_nats: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del of_nats
+        of_states, of_weight = ctx.saved_tensors
+        # In place, as a copy of the head's gradient is what this loss avoids: a second backward pass is an error.
+        scaled = (gradient if gradient is None else gradient.mul_(of_objective) for gradient in (of_states, of_weight))
+        return (*scaled, None, None)
+
+
+def score(
+    states: Float[Tensor, "N D"],
+    weight: Float[Tensor, "V D"],
+    targets: Int[Tensor, " N"],
+    rule: Rule,
+    *,
+    gradients: tuple[bool, bool],
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N D"] | None, Float[Tensor, "V D"] | None]:
+    """Return objective, nats, and the objective's gradients of states and weight where they are wanted."""
+    head = weight.to(rule.dtype)
+    sum_dtype = torch.promote_types(rule.dtype, torch.float32)
+    objective = torch.zeros((), dtype=sum_dtype, device=states.device)
+    nats = torch.zeros((), dtype=torch.float64, device=states.device)
+    of_states: list[Tensor] = []
+    of_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, sum_dtype)) if gradients[1] else None
+    for chunk, aims in zip(states.split(rule.chunk_tokens), targets.split(rule.chunk_tokens), strict=True):
+        inputs = chunk.to(rule.dtype)  # [C, D]
+        per_token, penalty, of_logits = score_logits(inputs @ head.T, aims, rule, gradients=any(gradients))
+        objective = objective + per_token.sum() + penalty
+        nats = nats + per_token.sum(dtype=torch.float64)
+        if of_logits is not None and gradients[0]:
+            of_states.append((of_logits @ head).to(states.dtype))  # [C, D]
+        if of_logits is not None and of_weight is not None:
+            _add_product(of_weight, of_logits.T, inputs)
+        del of_logits  # before the next chunk's logits come
+    return (
+        objective,
+        nats,
+        torch.cat(of_states) if gradients[0] else None,
+        None if of_weight is None else of_weight.to(weight.dtype),
+    )
+
+
+def score_logits(
+    logits: Float[Tensor, "C V"], targets: Int[Tensor, " C"], rule: Rule, *, gradients: bool
+) -> tuple[Float[Tensor, " C"], Float[Tensor, ""], Float[Tensor, "C V"] | None]:
+    """Return each token's nats, the z-loss of all, and the gradient of both; the logits are overwritten with it."""
+    dtype = logits.dtype
+    scores = logits.to(torch.promote_types(dtype, torch.float32))
+    del logits
+    if rule.soft_cap is not None:
+        scores = scores.div_(rule.soft_cap).tanh_().mul_(rule.soft_cap)
+    valid = targets != rule.ignore_index
+    aims = targets.masked_fill(~valid, 0).unsqueeze(1)  # [C, 1]
+    slope = None if rule.soft_cap is None or not gradients else 1 - (scores / rule.soft_cap).square()
+    largest = scores.amax(dim=-1, keepdim=True)  # [C, 1]
+    aimed = scores.sub_(largest).gather(1, aims).squeeze(1)  # [C]
+    total = scores.exp_().sum(dim=-1)  # in place: no second [C, V], as logsumexp would take
+    per_token = (total.log() - aimed).masked_fill(~valid, 0.0)
+    log_z = total.log() + largest.squeeze(1)
+    penalty = rule.z_loss_weight * log_z.square().masked_fill(~valid, 0.0).sum()
+    if not gradients:
+        return per_token, penalty, None
+    share = ((1 + 2 * rule.z_loss_weight * log_z) / total).masked_fill(~valid, 0.0)
+    of_scores = scores.mul_(share.unsqueeze(1))  # [C, V]
+    of_scores.scatter_add_(1, aims, -valid.unsqueeze(1).to(of_scores.dtype))
+    if slope is not None:
+        of_scores.mul_(slope)
+    return per_token, penalty, of_scores.to(dtype)
+
+
+def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right: Float[Tensor, "C D"]) -> None:
+    if total.dtype == left.dtype:
+        total.addmm_(left, right)
+    else:
+        total += left @ right  # the sum stays in fp32 where products are rounded

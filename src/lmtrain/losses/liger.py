@@ -1,0 +1,56 @@
+"""Cross-entropy by Liger's fused kernels (arXiv 2410.10989), an optional package for GPUs.
+
+B batch, T tokens, D width, V vocabulary.
+"""
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.losses.base import LossTotal, OutputHead, TokenLoss
+
+MODULE = "liger_kernel"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LigerCrossEntropy(TokenLoss):
+    """Let Liger score chunks that it sizes itself, so that a chunk's logits are about as many as all hidden states."""
+
+    @override
+    def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
+        if device_type != "cuda":
+            msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}; nearest valid: loss=chunked."
+            raise ConfigurationError(msg)
+        if importlib.util.find_spec(MODULE) is None:
+            msg = "loss=liger needs the package liger_kernel: pip install 'lmtrain[liger]', or use loss=chunked."
+            raise EnvironmentProblem(msg)
+
+    @override
+    def __call__(
+        self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
+    ) -> LossTotal:
+        functional: Any = importlib.import_module(f"{MODULE}.transformers.functional")
+        flat = targets.flatten()
+        result = functional.liger_fused_linear_cross_entropy(
+            hidden.flatten(0, -2),
+            project.weight,
+            flat,
+            ignore_index=self.ignore_index,
+            lse_square_scale=self.z_loss_weight,
+            reduction="sum",
+            softcap=project.soft_cap,
+            return_z_loss=self.z_loss_weight > 0,
+            accum_dtype=torch.float32,
+        )
+        objective, nats = result, result
+        if self.z_loss_weight:
+            objective, nats = result.loss, result.loss - result.z_loss
+        return LossTotal(objective, nats=nats.detach().double(), num_tokens=(flat != self.ignore_index).sum())

@@ -1,0 +1,113 @@
+"""The fastest kernel that fits the device and the tensors.
+
+B batch, T tokens, H heads, Hkv key and value heads, K head width.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.blocked import blocked
+from lmtrain.models.attention.flash import Flash
+from lmtrain.models.attention.flex import Flex
+from lmtrain.models.attention.masks import Prepared, is_cut
+from lmtrain.models.attention.sdpa import kernel_picked, sdpa
+
+BLOCKED_UP_TO_TOKENS = 1024
+
+
+@final
+class Auto(Attention):
+    """On a CPU blocks of rows up to 1,024 tokens, else torch's own choice; on a GPU see `fitted`."""
+
+    @override
+    def __call__(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B Hkv T K"],
+        v: Float[Tensor, "B Hkv T K"],
+        /,
+        *,
+        window_tokens: int | None = None,
+        documents: Int[Tensor, "B T"] | Prepared | None = None,
+    ) -> Float[Tensor, "B H T K"]:
+        kernel = blocked if q.device.type == "cpu" and q.shape[-2] <= BLOCKED_UP_TO_TOKENS else sdpa
+        return kernel(q, k, v, window_tokens=window_tokens, documents=documents)
+
+    @override
+    def fitted(self, place: Place) -> Attention:
+        """On a GPU give windows and documents to a kernel that skips what they hide, with the reason if not flash."""
+        if place.device_type != "cuda":
+            return self
+        try:
+            return ByCase(cut=Flash().fitted(place))
+        except (ConfigurationError, EnvironmentProblem) as problem:
+            notice = str(problem)
+        try:
+            return ByCase(cut=Flex().fitted(place), notice=notice)
+        except ConfigurationError as problem:
+            return ByCase(cut=sdpa, notice=f"{notice} {problem}")
+
+    @override
+    def describe(self, place: Place) -> str:
+        beyond = f"sdpa ({kernel_picked(place)})"
+        if place.device_type != "cpu":
+            return f"auto: {beyond}"
+        return f"auto: blocked up to {BLOCKED_UP_TO_TOKENS} tokens, {beyond} beyond, on cpu"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ByCase(Attention):
+    """torch's own choice where a token sees all before it, another kernel where windows or documents cut that."""
+
+    cut: Attention
+    notice: str = ""
+
+    @override
+    def __call__(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B Hkv T K"],
+        v: Float[Tensor, "B Hkv T K"],
+        /,
+        *,
+        window_tokens: int | None = None,
+        documents: Int[Tensor, "B T"] | Prepared | None = None,
+    ) -> Float[Tensor, "B H T K"]:
+        prepared = documents.parts[window_tokens] if isinstance(documents, Prepared) else documents
+        if prepared is None and not is_cut(q.shape[-2], window_tokens):
+            return sdpa(q, k, v)
+        return self.cut(q, k, v, window_tokens=window_tokens, documents=documents)
+
+    @override
+    def prepare(
+        self,
+        documents: Int[Tensor, "B T"] | None,
+        *,
+        num_tokens: int,
+        windows: Collection[int | None],
+        device: torch.device,
+    ) -> Prepared | None:
+        """Prepare the layers that are cut; the others have None."""
+        cut = [window for window in windows if documents is not None or is_cut(num_tokens, window)]
+        if not cut:
+            return None
+        prepared = self.cut.prepare(documents, num_tokens=num_tokens, windows=cut, device=device)
+        return prepared and Prepared(dict.fromkeys(windows) | prepared.parts)
+
+    @override
+    def describe(self, place: Place) -> str:
+        because = f" ({self.notice})" if self.notice else ""
+        cut = self.cut.describe(place)
+        return f"auto: sdpa ({kernel_picked(place)}); windows and documents in {cut}{because}"
+
+
+auto = Auto()

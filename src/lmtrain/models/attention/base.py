@@ -1,0 +1,71 @@
+"""What an attention kernel is: one call that mixes values causally, and what it needs from the machine.
+
+Grouped-query attention (arXiv 2305.13245) where Hkv < H. A window is how many tokens a token sees, itself included;
+None is all of them. B batch, T tokens, H heads, Hkv key and value heads, K head width.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from lmtrain.models.attention.masks import Prepared, prepare_masks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a model will run: the type of device, what queries are like, and whether gradients are wanted."""
+
+    device_type: str
+    dtype: torch.dtype
+    head_width: int = 64
+    training: bool = True
+
+
+class Attention(ABC):
+    """A causal attention kernel; a value without state, so that compiled blocks share one graph.
+
+    `documents` int [B, T] names each token's document of its row and never falls along it: tokens of different
+    documents do not see each other. None is one document a row.
+    """
+
+    @abstractmethod
+    def __call__(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B Hkv T K"],
+        v: Float[Tensor, "B Hkv T K"],
+        /,
+        *,
+        window_tokens: int | None = None,
+        documents: Int[Tensor, "B T"] | Prepared | None = None,
+    ) -> Float[Tensor, "B H T K"]:
+        """Mix values causally: q [B, H, T, K], k and v [B, Hkv, T, K] -> [B, H, T, K]."""
+
+    def prepare(
+        self,
+        documents: Int[Tensor, "B T"] | None,
+        *,
+        num_tokens: int,
+        windows: Collection[int | None],
+        device: torch.device,
+    ) -> Prepared | None:
+        """Make once a forward what all layers need, to pass on as `documents`: here a mask for each of `windows`."""
+        return prepare_masks(documents, num_tokens=num_tokens, windows=windows, device=device)
+
+    def fitted(self, place: Place) -> "Attention":
+        """Return the kernel that will run there: itself, or what a choice comes down to.
+
+        Raises:
+            ConfigurationError: It cannot run there.
+            EnvironmentProblem: Its package is missing.
+        """
+        del place
+        return self
+
+    @abstractmethod
+    def describe(self, place: Place) -> str:
+        """Say in a few words which kernel runs there."""

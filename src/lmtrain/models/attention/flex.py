@@ -1,0 +1,139 @@
+"""torch's flex attention (arXiv 2412.05496): blocks of pairs that nobody sees are skipped, in a compiled kernel.
+
+B batch, T tokens, H heads, Hkv key and value heads, K head width, N blocks of BLOCK_TOKENS tokens.
+"""
+
+from collections.abc import Callable, Collection
+from functools import cache
+from typing import Any, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.masks import Prepared
+
+BLOCK_TOKENS = 128
+MIN_HEAD_WIDTH = 16
+
+
+@final
+class Flex(Attention):
+    """Skip the blocks that a window or the borders of documents hide; trains on CUDA devices only."""
+
+    @override
+    def __call__(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B Hkv T K"],
+        v: Float[Tensor, "B Hkv T K"],
+        /,
+        *,
+        window_tokens: int | None = None,
+        documents: Int[Tensor, "B T"] | Prepared | None = None,
+    ) -> Float[Tensor, "B H T K"]:
+        if not isinstance(documents, Prepared):
+            documents = self.prepare(documents, num_tokens=q.shape[-2], windows=(window_tokens,), device=q.device)
+        attend = flex_attention if torch.compiler.is_compiling() or q.device.type == "cpu" else _compiled()
+        block_mask: BlockMask = documents.parts[window_tokens]
+        return attend(q, k, v, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1])
+
+    @override
+    def prepare(
+        self,
+        documents: Int[Tensor, "B T"] | None,
+        *,
+        num_tokens: int,
+        windows: Collection[int | None],
+        device: torch.device,
+    ) -> Prepared:
+        """Make the block mask of each window."""
+        return Prepared(
+            {
+                window: block_mask(documents, num_tokens=num_tokens, window_tokens=window, device=device)
+                for window in windows
+            }
+        )
+
+    @override
+    def fitted(self, place: Place) -> Attention:
+        if place.training and place.device_type != "cuda":
+            msg = (
+                f"attention=flex has no backward pass on {place.device_type} in torch, only on CUDA devices;"
+                " nearest valid: attention=auto."
+            )
+            raise ConfigurationError(msg)
+        if place.device_type == "cuda" and place.head_width < MIN_HEAD_WIDTH:
+            msg = (
+                f"attention=flex needs heads at least {MIN_HEAD_WIDTH} wide, and these are {place.head_width};"
+                " nearest valid: attention=sdpa."
+            )
+            raise ConfigurationError(msg)
+        return self
+
+    @override
+    def describe(self, place: Place) -> str:
+        return f"flex: torch's block-sparse kernel on {place.device_type}"
+
+
+def block_mask(
+    documents: Int[Tensor, "B T"] | None, *, num_tokens: int, window_tokens: int | None, device: torch.device
+) -> BlockMask:
+    """Tell hidden, cut and wholly seen blocks from each block's first and last document, never building [T, T].
+
+    Documents do not fall along a row, so an earlier block shows something to a later one only if its last document is
+    the later one's first, and everything only if its first is the later one's last.
+    """
+    if documents is None:
+        documents = torch.zeros(1, num_tokens, dtype=torch.int32, device=device)
+    num_blocks = -(-num_tokens // BLOCK_TOKENS)
+    padded = F.pad(documents[:, None].float(), (0, num_blocks * BLOCK_TOKENS - num_tokens), mode="replicate")[:, 0]
+    ends = padded.view(len(documents), num_blocks, BLOCK_TOKENS)[:, :, :: BLOCK_TOKENS - 1]  # [B, N, 2]
+    first, last = ends[..., 0], ends[..., 1]
+    block = torch.arange(num_blocks, device=device)
+    nearest = (block[:, None] - block[None, :]) * BLOCK_TOKENS - (BLOCK_TOKENS - 1)  # [N, N] tokens between the two
+    farthest = nearest + 2 * (BLOCK_TOKENS - 1)
+    before = block[:, None] > block[None, :]
+    partly = (before & (last[:, None, :] == first[:, :, None])) | (block[:, None] == block[None, :])  # [B, N, N]
+    wholly = before & (first[:, None, :] == last[:, :, None])
+    if window_tokens is not None:
+        partly, wholly = partly & (nearest < window_tokens), wholly & (farthest < window_tokens)
+    cut_blocks, whole_blocks = _ordered(partly & ~wholly), _ordered(wholly)
+    return BlockMask.from_kv_blocks(
+        *cut_blocks,
+        *whole_blocks,
+        BLOCK_SIZE=BLOCK_TOKENS,
+        mask_mod=_rule(documents, window_tokens),
+        seq_lengths=(num_tokens, num_tokens),
+    )
+
+
+def _ordered(blocks: Bool[Tensor, "B N N"]) -> tuple[Int[Tensor, "B 1 N"], Int[Tensor, "B 1 N N"]]:
+    """Count each row's blocks and list their columns, the others behind them."""
+    count = blocks.sum(-1, dtype=torch.int32)[:, None]
+    columns = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True).to(torch.int32)[:, None]
+    return count, columns
+
+
+def _rule(documents: Int[Tensor, "B T"], window_tokens: int | None) -> Callable[..., Tensor]:
+    """Return whether one token sees another, for the blocks that are cut; one row of documents serves every row."""
+    many = len(documents) > 1
+
+    def sees(row: Tensor, head: Tensor, token: Tensor, earlier: Tensor) -> Tensor:
+        del head
+        line = row if many else 0
+        seen = (token >= earlier) & (documents[line, token] == documents[line, earlier])
+        return seen if window_tokens is None else seen & (token - earlier < window_tokens)
+
+    return sees
+
+
+@cache
+def _compiled() -> Any:
+    """Compile the kernel for callers that are not compiled themselves, as it would build all scores otherwise."""
+    return torch.compile(flex_attention, dynamic=False)

@@ -1,0 +1,82 @@
+"""Train a tiny model on documents of unequal length, padded, and print one JSON line of losses and a weight's sum.
+
+Run by test_uneven_documents.py. Arguments: packing (document, best_fit), micro-batch sequences, steps.
+"""
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.data.packing import BestFit, OneDocument, Packing
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import join
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.optim.adamw import adamw
+from lmtrain.optim.schedules import constant
+from lmtrain.parallel.replicate import ddp, single
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.trainer import make_trainer
+from tests.data.documents import make_dataset
+from tests.parity.plain_python import CLIP, StopAfter, build_model
+
+CONTEXT_TOKENS = 32
+SEQUENCES_PER_STEP = 8
+LENGTHS = [3, 30, 7, 45, 2, 19, 31, 4, 12, 5, 28, 9, 33, 2, 16, 40] * 3
+PACKINGS: dict[str, Packing] = {"document": OneDocument(), "best_fit": BestFit(document_mask=True)}
+
+
+def train(packing: str, micro_batch_sequences: int, steps: int, folder: Path) -> list[float]:
+    """Return the loss and gradient norm of every step, as seen by all ranks together."""
+    outer = outer_launcher(os.environ)
+    join(outer)
+    num_ranks = outer.world_size if outer else 1
+    batch = plan_batches(
+        Batch(
+            context_tokens=CONTEXT_TOKENS,
+            tokens_per_step=CONTEXT_TOKENS * SEQUENCES_PER_STEP,
+            micro_batch_sequences=micro_batch_sequences,
+        ),
+        num_ranks=num_ranks,
+    )
+    parallelism = ddp(num_ranks=num_ranks) if num_ranks > 1 else single(num_ranks=1)
+    with torch.device("meta"):
+        model = build_model()
+    module = CausalLMModule(
+        model,
+        loss=CrossEntropy(),
+        optimizer=partial(adamw, lr=1e-2),
+        schedule=constant,
+        batch=batch,
+        total_steps=steps,
+        seed=7,
+        gradient_clip_norm=CLIP,
+        transforms=ModelTransforms(parallelize=parallelism.parallelize),
+    )
+    trainer = make_trainer(
+        strategy=parallelism.strategy,
+        precision="32-true",
+        devices=num_ranks,
+        accelerator="cpu",
+        accumulation_micro_steps=batch.accumulation_micro_steps,
+        folder=folder,
+        callbacks=[StopAfter(steps)],
+    )
+    data = make_dataset(folder / "data", LENGTHS, num_ids=500).folder
+    datamodule = TokenDataModule(folder=data, batch=batch, seed=7, packing=PACKINGS[packing])
+    trainer.fit(module, datamodule=datamodule)
+    return [number for record in module.step_metrics.drain() for number in (record.loss, record.gradient_norm)]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    with TemporaryDirectory() as temporary:
+        numbers = train(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(temporary))
+    if os.environ.get("RANK", "0") == "0":  # two ranks' lines can run into one another
+        print(json.dumps(numbers), flush=True)
