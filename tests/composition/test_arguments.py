@@ -37,3 +37,8 @@ def test_an_allowed_target_without_a_prefix_is_refused() -> None:
 
 def test_a_switch_may_stand_anywhere() -> None:
     assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).hydra == ["-m", "seed=1", "model.width=8,16"]
+
+
+def test_names_that_people_choose_may_be_typed_like_any_key() -> None:
+    arguments = parse_arguments(["data=mixture", "data.sources.web.path=x", "data.num_workers=2"])
+    assert arguments.hydra == ["data=mixture", "++data.sources.web.path=x", "data.num_workers=2"]

@@ -1,0 +1,47 @@
+"""Find the model that a path means: a run's newest checkpoint, one checkpoint, or an imported folder."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lmtrain.composition.job import Job, load_job
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.imported import is_imported
+from lmtrain.training.checkpoints import CheckpointFacts, newest_whole, read_facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSource:
+    """One checkpoint and the run that made it."""
+
+    run: Path
+    job: Job
+    checkpoint: CheckpointFacts
+
+
+def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
+    """Return a checkpoint with its run, or the path itself where it is an imported folder.
+
+    Raises:
+        ConfigurationError: It is neither; `key` is what the command line calls it.
+        EnvironmentProblem: All checkpoints of the run are damaged.
+    """
+    if is_imported(path):
+        return path
+    facts = read_facts(path)
+    run = path if facts is None else path.parent.parent
+    attempts = sorted((run / "attempts").glob("*/job.json"), key=lambda file: int(file.parent.name))
+    if not attempts:
+        raise ConfigurationError(
+            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: runs/NAME."
+        )
+    if facts is None:
+        facts, _ = newest_whole(run / "checkpoints")
+    if facts is None:
+        raise ConfigurationError(f"{key}={path} has no checkpoint yet; train it first, or name another run.")
+    return CheckpointSource(run=run, job=load_job(attempts[-1]), checkpoint=facts)
+
+
+def model_settings(source: CheckpointSource) -> dict[str, Any]:
+    """Return the model's node of the run's config."""
+    return source.job.config["model"]

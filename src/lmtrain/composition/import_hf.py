@@ -1,0 +1,46 @@
+"""`lmtrain import hf FOLDER OUT`: take a model of transformers, to train on from."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.errors import EXIT_DONE
+
+
+def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
+    """Import a folder that transformers' save_pretrained wrote, and tell the command that trains on from it."""
+    arguments = _parser(program).parse_args(words)
+    from lmtrain.interop.hf_import import import_folder, open_hugging_face
+    from lmtrain.interop.new_folder import require_free
+    from lmtrain.interop.training_files import training_command
+
+    require_free(arguments.out, name="OUT")
+    model = open_hugging_face(arguments.folder, with_tokenizer=not arguments.without_tokenizer)
+    for key in model.description.unread_keys:
+        print(f"config.json: {key} is not known here and not used", file=sys.stderr)
+    import_folder(model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard, "max_shard_bytes")))
+    command = training_command(arguments.out)
+    if arguments.json:
+        print(json.dumps({"folder": str(arguments.out), "parameters": model.num_parameters, "command": command}))
+        return EXIT_DONE
+    print(
+        f"{arguments.out}: {model.description.model_type}, {model.num_parameters:,} parameters. To train on from it:\n"
+    )
+    print(f"  {command} source=files source.paths=[...] budget.tokens=...")
+    return EXIT_DONE
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="Take a model of other tools, to train on from.")
+    formats = parser.add_subparsers(dest="format", required=True, metavar="hf")
+    hugging_face = formats.add_parser("hf", help="a folder that transformers' save_pretrained wrote")
+    hugging_face.add_argument(
+        "folder", type=Path, help="with config.json, model.safetensors (or shards), tokenizer.json"
+    )
+    hugging_face.add_argument("out", type=Path, help="a new folder")
+    hugging_face.add_argument("--without-tokenizer", action="store_true", help="take the weights alone")
+    hugging_face.add_argument("--max-shard", default="5GB", help="bytes of one weights file at most (5GB)")
+    hugging_face.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser

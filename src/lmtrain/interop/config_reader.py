@@ -1,0 +1,224 @@
+"""A model's settings from the `config.json` of transformers, refusing what no model here computes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmtrain.errors import DataError, suggest
+from lmtrain.interop.config_writer import ARCHITECTURES
+from lmtrain.interop.model_settings import node_of
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.rope import LinearRopeScaling, RopeScaling
+
+# Features that a config may ask for, and the only value that is computed here.
+ONLY: dict[str, Any] = {
+    "attention_bias": False,
+    "mlp_bias": False,
+    "hidden_act": "silu",
+    "clip_qkv": None,
+    "partial_rotary_factor": 1.0,
+    "quantization_config": None,
+    "router_jitter_noise": 0.0,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "activation_function": "gelu_new",
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
+LAYER_TYPES = ["full_attention", "sliding_attention"]
+ROPE_TYPES = ("default", "llama3", "linear")
+# What says nothing about the function that the weights compute.
+WITHOUT_EFFECT = frozenset(
+    {"_name_or_path", "architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "use_cache"}
+    | {"initializer_range", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "pretraining_tp", "n_ctx"}
+    | {"bos_token_id", "eos_token_id", "pad_token_id", "task_specific_params", "output_router_logits"}
+    | {"reorder_and_upcast_attn", "attn_implementation", "_attn_implementation", "auto_map"}
+    | {"summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"}
+    | {
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "is_decoder",
+        "is_encoder_decoder",
+        "cache_implementation",
+    }
+)
+
+
+@dataclass
+class Config:
+    """A config.json as it is read: what has been asked for counts as read."""
+
+    content: Mapping[str, Any]
+    asked: set[str] = field(default_factory=set[str])
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """Return the first of these keys that is there."""
+        self.asked.update(names)
+        return next((self.content[name] for name in names if self.content.get(name) is not None), default)
+
+    def need(self, *names: str) -> Any:
+        """Return the first of these keys that is there.
+
+        Raises:
+            DataError: None is.
+        """
+        value = self.get(*names)
+        if value is None:
+            raise DataError(f"config.json has no {' or '.join(names)}; copy the model's folder again.")
+        return value
+
+    def unread(self) -> list[str]:
+        """Return the keys that nobody asked for and that may matter."""
+        return sorted(set(self.content) - self.asked - WITHOUT_EFFECT - set(ONLY))
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A model as config.json describes it: the family's name there, our settings, and keys that were not understood."""
+
+    model_type: str
+    settings: dict[str, Any]
+    unread_keys: tuple[str, ...]
+
+
+def read_config(content: Mapping[str, Any]) -> ModelDescription:
+    """Return the settings that a config.json stands for.
+
+    Raises:
+        DataError: An architecture or a feature that no model here has, or a key that is missing.
+    """
+    config = Config(content)
+    model_type = _model_type(config)
+    for name, only in ONLY.items():
+        value = content.get(name)
+        if value is not None and value != only:
+            raise DataError(
+                f"config.json has {name}={value}, which no model here computes; only {only} can be imported."
+            )
+    settings = _gpt2(config) if model_type == "gpt2" else _llama(config, model_type)
+    return ModelDescription(model_type, settings, tuple(config.unread()))
+
+
+def _model_type(config: Config) -> str:
+    named = str((config.get("architectures") or [""])[0])
+    by_architecture = {architecture: name for name, architecture in ARCHITECTURES.items()}
+    model_type = by_architecture.get(named) or ("" if named else str(config.get("model_type", default="")))
+    if model_type not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES.values())
+        near = suggest(named, ARCHITECTURES.values()) or suggest(str(config.get("model_type")), ARCHITECTURES)
+        raise DataError(f"config.json has the architecture {named or 'null'}, which is not known here: {known}.{near}")
+    return model_type
+
+
+def _llama(config: Config, model_type: str) -> dict[str, Any]:
+    num_heads = config.need("num_attention_heads")
+    has_norm = model_type in ("qwen3", "qwen3_moe", "olmoe")
+    dense_width = config.need("intermediate_size")
+    return node_of(
+        Llama,
+        width=config.need("hidden_size"),
+        num_layers=config.need("num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=config.get("num_key_value_heads", default=num_heads),
+        head_width=config.get("head_dim", default=128 if model_type == "qwen3" else None),
+        feed_forward_width=config.need("moe_intermediate_size") if model_type == "qwen3_moe" else dense_width,
+        vocab_size=config.need("vocab_size"),
+        max_context_tokens=config.need("max_position_embeddings"),
+        **_rope(config),
+        **_windows(config, model_type),
+        norm_eps=config.need("rms_norm_eps"),
+        tie_embeddings=config.get("tie_word_embeddings", default=False),
+        qk_norm=has_norm,
+        qk_norm_over="width" if model_type == "olmoe" else "head",
+        experts=_experts(config, model_type),
+    )
+
+
+def _rope(config: Config) -> dict[str, Any]:
+    new: dict[str, Any] = config.get("rope_parameters", default={})
+    old: dict[str, Any] = config.get("rope_scaling", default={})
+    scaling = new or old
+    bases = {float(base) for base in (new.get("rope_theta"), config.get("rope_theta")) if base is not None}
+    if len(bases) > 1:
+        raise DataError(f"config.json contradicts itself: rope_theta is {sorted(bases)}; keep one of them.")
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in ROPE_TYPES:
+        known = ", ".join(ROPE_TYPES)
+        raise DataError(f"config.json has rope_type={kind}, which no model here computes; known: {known}.")
+    if scaling.get("partial_rotary_factor", 1.0) != 1.0:
+        raise DataError(
+            "config.json rotates only a part of each head (partial_rotary_factor), which no model here does."
+        )
+    return {"rope_base": bases.pop() if bases else 10_000.0, "rope_scaling": _scaling(kind, scaling)}
+
+
+def _scaling(kind: str, scaling: Mapping[str, Any]) -> dict[str, Any] | None:
+    try:
+        if kind == "linear":
+            return node_of(LinearRopeScaling, factor=float(scaling["factor"]))
+        if kind == "llama3":
+            return node_of(
+                RopeScaling,
+                factor=float(scaling["factor"]),
+                low_frequency_factor=float(scaling["low_freq_factor"]),
+                high_frequency_factor=float(scaling["high_freq_factor"]),
+                original_context_tokens=int(scaling["original_max_position_embeddings"]),
+            )
+    except KeyError as missing:
+        raise DataError(
+            f"config.json has rope_type={kind} without {missing}; copy the model's folder again."
+        ) from missing
+    return None
+
+
+def _windows(config: Config, model_type: str) -> dict[str, Any]:
+    window, layer_types = config.get("sliding_window"), config.get("layer_types", default=[])
+    strange = sorted(set(layer_types) - set(LAYER_TYPES))
+    if strange:
+        raise DataError(f"config.json has layer_types={strange}, which no model here computes; known: {LAYER_TYPES}.")
+    uses, first = config.get("use_sliding_window", default=False), config.get("max_window_layers")
+    if model_type in ("qwen3", "qwen3_moe") and not uses:
+        window = None
+    if window is None or model_type == "llama":
+        return {"window_tokens": None, "window_pattern": None}
+    if layer_types:
+        pattern = "".join("S" if kind == "sliding_attention" else "L" for kind in layer_types)
+    elif model_type == "qwen3" and first is not None:
+        num_layers = config.need("num_hidden_layers")
+        pattern = "L" * min(first, num_layers) + "S" * max(0, num_layers - first)
+    else:
+        pattern = "S"
+    if not pattern.strip("S"):
+        return {"window_tokens": window, "window_pattern": None}
+    return {"window_tokens": window if "S" in pattern else None, "window_pattern": pattern if "S" in pattern else None}
+
+
+def _experts(config: Config, model_type: str) -> dict[str, Any] | None:
+    if model_type not in ("mixtral", "olmoe", "qwen3_moe"):
+        return None
+    return node_of(
+        Experts,
+        num_experts=config.need("num_local_experts", "num_experts"),
+        num_experts_per_token=config.need("num_experts_per_tok"),
+        normalize_weights=model_type == "mixtral" or bool(config.get("norm_topk_prob", default=False)),
+        load_balance_weight=config.get("router_aux_loss_coef", default=0.0),
+    )
+
+
+def _gpt2(config: Config) -> dict[str, Any]:
+    if not config.get("tie_word_embeddings", default=True):
+        raise DataError("config.json has tie_word_embeddings=false; GPT-2 here has one table for both.")
+    return node_of(
+        GPT2,
+        width=config.need("n_embd"),
+        num_layers=config.need("n_layer"),
+        num_heads=config.need("n_head"),
+        feed_forward_width=config.get("n_inner"),
+        vocab_size=config.need("vocab_size"),
+        max_context_tokens=config.need("n_positions"),
+        norm_eps=config.get("layer_norm_epsilon", default=1e-5),
+    )

@@ -1,0 +1,22 @@
+"""Refuse weights that are no numbers: one of them spoils every step that follows."""
+
+import torch
+from torch import Tensor
+
+from lmtrain.errors import DataError
+
+
+def require_finite(tensor: Tensor, *, name: str, where: object) -> Tensor:
+    """Return a tensor whose values are all finite.
+
+    Raises:
+        DataError: Some are not; how many of which kind is told.
+    """
+    if bool(torch.isfinite(tensor).all()):
+        return tensor
+    num_nan, num_infinite = int(tensor.isnan().sum()), int(tensor.isinf().sum())
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    raise DataError(
+        f"{name} in {where} has {num_infinite} infinities and {num_nan} NaN among {tensor.numel()} values of {dtype}; "
+        "use the weights in the dtype they were trained in, or an earlier checkpoint."
+    )

@@ -1,0 +1,112 @@
+"""Write a model as a folder that transformers, vLLM and llama.cpp's converter read.
+
+Sharded safetensors, config, generation config, tokenizer, and a model card. The folder appears whole or not at all.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmtrain.interop.config_writer import write_config
+from lmtrain.interop.finite import require_finite
+from lmtrain.interop.model_card import CardFacts, model_card
+from lmtrain.interop.model_settings import build, complete
+from lmtrain.interop.new_folder import make_folder
+from lmtrain.interop.safetensors_files import TensorToWrite, write_shards
+from lmtrain.interop.tensor_map import MappedTensor, Part, map_tensors
+from lmtrain.interop.tokenizer_files import copy_companions, is_same_tokenizer, write_tokenizer
+from lmtrain.tokenizers.base import Tokenizer
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+MAX_SHARD_BYTES = 5_000_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelToExport:
+    """A model of ours: settings as a config node, weights by name, tokenizer, and what the card may say.
+
+    `companions` is a folder with files of transformers, as kept by an import: where its tokenizer is this one, they
+    are written back as they were.
+    """
+
+    settings: Mapping[str, Any]
+    weights: Callable[[str], Tensor]
+    dtype_of: Callable[[str], torch.dtype]
+    tokenizer: Tokenizer | None
+    facts: CardFacts
+    companions: Path | None = None
+
+
+def export_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config.json of a model's settings, or say why there is none.
+
+    Raises:
+        ConfigurationError: No class of transformers computes this model.
+    """
+    return write_config(complete(settings))
+
+
+def export_folder(
+    model: ModelToExport, out: Path, *, dtype: torch.dtype | None = None, max_shard_bytes: int = MAX_SHARD_BYTES
+) -> None:
+    """Write a model into a new folder; `dtype` None keeps each tensor's own.
+
+    Raises:
+        ConfigurationError: No class of transformers computes this model, or `out` is taken.
+        DataError: A weight is infinite or no number.
+        EnvironmentProblem: The folder cannot be written.
+    """
+    config = export_config(model.settings)
+    make_folder(out, facts={}, write=partial(_fill, model, config, dtype, max_shard_bytes))
+
+
+def _fill(
+    model: ModelToExport, config: dict[str, Any], dtype: torch.dtype | None, max_shard_bytes: int, folder: Path
+) -> None:
+    mapped = map_tensors(build(model.settings), config["model_type"])
+    kept = {tensor.name: dtype or model.dtype_of(tensor.name) for tensor in mapped}
+    read = lru_cache(maxsize=1)(model.weights)  # parts of one tensor follow one another
+    tensors = [
+        _to_write(read, tensor, part, kept[tensor.name], where=model.facts.name)
+        for tensor in mapped
+        for part in tensor.parts
+    ]
+    write_shards(folder, tensors, max_shard_bytes=max_shard_bytes)
+    main_dtype = str(kept[mapped[0].name]).removeprefix("torch.")
+    _write_tokenizer(model, folder, max_context_tokens=model.facts.context_tokens)
+    content = {**config, **_token_ids(model.tokenizer), "dtype": main_dtype, "torch_dtype": main_dtype}
+    (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
+    (folder / "README.md").write_text(
+        model_card(model.facts, architecture=config["architectures"][0], dtype=main_dtype)
+    )
+
+
+def _to_write(
+    read: Callable[[str], Tensor], tensor: MappedTensor, part: Part, dtype: torch.dtype, *, where: str
+) -> TensorToWrite:
+    def make() -> Tensor:
+        cut = part.of(read(tensor.name)).to(dtype)
+        return require_finite(cut, name=part.name, where=where).clone(memory_format=torch.contiguous_format)
+
+    return TensorToWrite(part.name, torch.Size(tensor.part_shape(part)).numel() * dtype.itemsize, make)
+
+
+def _write_tokenizer(model: ModelToExport, folder: Path, *, max_context_tokens: int) -> None:
+    if model.companions is not None and (
+        model.tokenizer is None or is_same_tokenizer(model.tokenizer, model.companions)
+    ):
+        copy_companions(model.companions, folder)
+    elif model.tokenizer is not None:
+        write_tokenizer(model.tokenizer, folder, max_context_tokens=max_context_tokens)
+
+
+def _token_ids(tokenizer: Tokenizer | None) -> dict[str, int]:
+    if tokenizer is None:
+        return {}
+    return {"bos_token_id": tokenizer.end_of_text_id, "eos_token_id": tokenizer.end_of_text_id}

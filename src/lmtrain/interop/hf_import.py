@@ -1,0 +1,207 @@
+"""Take a folder of transformers for continued training: checked from config and headers first, then copied.
+
+What is made holds weights under our names in the dtype they came in, a model option and an experiment for train.py,
+the tokenizer, and the original small files, so that an export gives them back.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.interop.config_reader import ModelDescription, read_config
+from lmtrain.interop.finite import require_finite
+from lmtrain.interop.imported import FACTS, ORIGINAL, TOKENIZER, WEIGHTS
+from lmtrain.interop.model_settings import build
+from lmtrain.interop.new_folder import make_folder, require_free
+from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, write_shards
+from lmtrain.interop.tensor_map import MappedTensor, map_tensors
+from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
+from lmtrain.interop.training_files import write_training_files
+from lmtrain.models.base import LanguageModel
+from lmtrain.tokenizers.base import Tokenizer
+
+CONFIG = "config.json"
+MAX_SHARD_BYTES = 5_000_000_000
+BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$")  # older releases saved these
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HuggingFaceModel:
+    """A folder of transformers that was checked; `prefix` is what its names lack of those that were expected."""
+
+    folder: Path
+    description: ModelDescription
+    mapped: Sequence[MappedTensor]
+    files: WeightFiles
+    prefix: str
+    num_parameters: int
+    tokenizer: Tokenizer | None
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor by the name that transformers gives it, its values finite."""
+        name = name.removeprefix(self.prefix)
+        return require_finite(self.files.read(name), name=name, where=self.files.facts[name].file)
+
+
+def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFaceModel:
+    """Check a folder without reading a weight: architecture, features, names, shapes, dtypes, file lengths, tokenizer.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+        DataError: The first thing that is wrong.
+    """
+    description, model = _described(folder)
+    files = WeightFiles(folder)
+    mapped = map_tensors(model, description.model_type)
+    prefix = _missing_prefix(mapped, files)
+    _require_same_tensors(mapped, files, prefix)
+    tokenizer = read_tokenizer(folder) if with_tokenizer else None
+    if tokenizer is not None and tokenizer.vocab_size > model.vocab_size:
+        raise DataError(
+            f"{folder}: its tokenizer has {tokenizer.vocab_size} entries, its model vocab_size={model.vocab_size}; "
+            "they do not belong together."
+        )
+    return HuggingFaceModel(
+        folder=folder,
+        description=description,
+        mapped=mapped,
+        files=files,
+        prefix=prefix,
+        num_parameters=model.shape().num_parameters,
+        tokenizer=tokenizer,
+    )
+
+
+def _described(folder: Path) -> tuple[ModelDescription, LanguageModel]:
+    content = _read_json(folder)
+    try:
+        description = read_config(content)
+        return description, build(description.settings)
+    except DataError:
+        raise
+    except ConfigurationError as problem:
+        raise DataError(f"{folder / CONFIG} cannot be: {problem}") from problem
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        RuntimeError,
+    ) as problem:  # a text where a number belongs, and the like
+        raise DataError(f"{folder / CONFIG} is damaged, a value is of the wrong kind: {problem}.") from problem
+
+
+def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
+    """Write what train.py starts from into a new folder.
+
+    Raises:
+        ConfigurationError: `out` is taken.
+        DataError: A weight is infinite or no number, or a tied head differs from its embedding.
+        EnvironmentProblem: The folder cannot be written.
+    """
+    require_free(out, name="OUT")
+    _require_tied_alike(model)
+    make_folder(out, facts={}, write=partial(_fill, model, out, max_shard_bytes))
+
+
+def _fill(model: HuggingFaceModel, out: Path, max_shard_bytes: int, folder: Path) -> None:
+    for name in (WEIGHTS, ORIGINAL):
+        (folder / name).mkdir()
+    write_shards(
+        folder / WEIGHTS, [_to_write(model, tensor) for tensor in model.mapped], max_shard_bytes=max_shard_bytes
+    )
+    (folder / ORIGINAL / CONFIG).write_bytes((model.folder / CONFIG).read_bytes())
+    if model.tokenizer is not None:
+        copy_companions(model.folder, folder / ORIGINAL)
+        model.tokenizer.save(folder / TOKENIZER)
+    facts = {"source": str(model.folder), "model_type": model.description.model_type}
+    settings = model.description.settings
+    (folder / FACTS).write_text(json.dumps({**facts, "settings": settings}, indent=2) + "\n")
+    write_training_files(folder, out, settings=settings, tokenizer=model.tokenizer, source=model.folder.name)
+
+
+def _to_write(model: HuggingFaceModel, tensor: MappedTensor) -> TensorToWrite:
+    dtype = _dtype(model, tensor)
+    return TensorToWrite(
+        tensor.name, torch.Size(tensor.shape).numel() * dtype.itemsize, partial(_joined, model, tensor, dtype)
+    )
+
+
+def _joined(model: HuggingFaceModel, tensor: MappedTensor, dtype: torch.dtype) -> Tensor:
+    ours = torch.empty(tensor.shape, dtype=dtype)
+    for part in tensor.parts:
+        part.of(ours).copy_(model.read(part.name))
+    return ours
+
+
+def _dtype(model: HuggingFaceModel, tensor: MappedTensor) -> torch.dtype:
+    """Return the dtype that holds every part exactly."""
+    dtypes = [DTYPES[model.files.facts[part.name.removeprefix(model.prefix)].dtype] for part in tensor.parts]
+    widest = dtypes[0]
+    for dtype in dtypes:
+        widest = torch.promote_types(widest, dtype)
+    return widest
+
+
+def _read_json(folder: Path) -> Mapping[str, Any]:
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise ConfigurationError(f"FOLDER={folder} is not a folder; name one that transformers' save_pretrained wrote.")
+    if not path.is_file():
+        raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise DataError(f"{path} is no JSON ({problem}); copy it again.") from problem
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not an object; copy it again.")
+    return content
+
+
+def _missing_prefix(mapped: Sequence[MappedTensor], files: WeightFiles) -> str:
+    """Return the first word of the names when no file has it: as published GPT-2, saved without its head."""
+    prefix = mapped[0].parts[0].name.partition(".")[0] + "."
+    return "" if any(name.startswith(prefix) for name in files.facts) else prefix
+
+
+def _require_same_tensors(mapped: Sequence[MappedTensor], files: WeightFiles, prefix: str) -> None:
+    expected = {part.name.removeprefix(prefix): tensor.part_shape(part) for tensor in mapped for part in tensor.parts}
+    extra = [name for name in files.facts if name not in expected and name != HEAD and not BUFFERS.search(name)]
+    missing = [name for name in expected if name not in files.facts]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        fix = " Is tie_word_embeddings=true missing in config.json?" if missing == [HEAD] else ""
+        raise DataError(f"{files.folder} has no tensor {missing[0]}{more}.{suggest(missing[0], extra)}{fix}")
+    if extra:
+        more = f" and {len(extra) - 1} more" if len(extra) > 1 else ""
+        raise DataError(
+            f"{files.folder} has a tensor {extra[0]}{more}, which a model of this config.json does not have."
+        )
+    for name, shape in expected.items():
+        facts = files.facts[name]
+        if facts.shape != shape:
+            raise DataError(f"{name} in {facts.file} is {list(facts.shape)}; config.json says {list(shape)}.")
+        if facts.dtype not in DTYPES:
+            raise DataError(f"{name} in {facts.file} is of dtype {facts.dtype}; known: {', '.join(DTYPES)}.")
+
+
+def _require_tied_alike(model: HuggingFaceModel) -> None:
+    """Refuse a head beside a tied embedding that is not the same."""
+    names = {part.name for tensor in model.mapped for part in tensor.parts}
+    if HEAD in names or HEAD not in model.files.facts:
+        return
+    embedding = next(part.name for part in model.mapped[0].parts)
+    head, table = model.files.read(HEAD), model.read(embedding)
+    if head.shape != table.shape or not torch.equal(head, table):
+        raise DataError(
+            f"{model.folder / CONFIG} has tie_word_embeddings=true, but {HEAD} differs from {embedding}; "
+            "set it to false, or remove the head."
+        )

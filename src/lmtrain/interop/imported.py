@@ -1,0 +1,64 @@
+"""A folder that an import made: weights under our names, settings, and the tokenizer, ready to be trained on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.safetensors_files import WeightFiles
+from lmtrain.storage.hashed_folder import require_whole
+
+FACTS = "import.json"
+WEIGHTS, TOKENIZER, ORIGINAL = "weights", "tokenizer", "original"
+
+
+def is_imported(folder: Path) -> bool:
+    """Tell whether an import made this folder."""
+    return (folder / FACTS).is_file() and (folder / WEIGHTS).is_dir()
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return what an import wrote down: the settings of the model, and where it came from.
+
+    Raises:
+        EnvironmentProblem: The folder is not as it was written.
+    """
+    require_whole(folder)
+    return json.loads((folder / FACTS).read_text())
+
+
+def open_weights(folder: Path) -> WeightFiles:
+    """Return the weights of an imported folder, to be read one by one."""
+    return WeightFiles(folder / WEIGHTS)
+
+
+def require_fit(model: nn.Module, files: WeightFiles) -> None:
+    """Refuse weights of another model, by the headers of their files alone.
+
+    Raises:
+        ConfigurationError: A name or a shape differs.
+    """
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: facts.shape for name, facts in files.facts.items()}
+    differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
+    if differing:
+        name = differing[0]
+        raise ConfigurationError(
+            f"init_from={files.folder.parent} is another model: {name} is {_told(found.get(name))} there and "
+            f"{_told(wanted.get(name))} here ({len(differing)} tensors differ). Give "
+            f"init_from={files.folder.parent} alone: it brings its own model."
+        )
+
+
+def fill_from(model: nn.Module, files: WeightFiles) -> None:
+    """Copy every weight of an imported folder into a model, in the model's dtype."""
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():
+            tensor.copy_(files.read(name))
+
+
+def _told(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"{list(shape)}"

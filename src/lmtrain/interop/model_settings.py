@@ -1,0 +1,88 @@
+"""A model as its settings: what a config node or an imported folder says, completed by the constructor's defaults."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.rope import LinearRopeScaling, RopeScaling
+
+TARGET = "_target_"
+MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
+PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, RopeScaling, LinearRopeScaling)}
+# These decide how a model is computed or how it starts, never what function its weights are.
+WITHOUT_EFFECT = frozenset(
+    {"attention", "init_std", "embedding_init_std", "head_init_std", "value_embedding_init_std", "zero_init_outputs"}
+)
+
+
+def node_of(kind: type, **settings: Any) -> dict[str, Any]:
+    """Return settings as a config node that names its class."""
+    return {TARGET: f"{kind.__module__}.{kind.__name__}", **settings}
+
+
+def complete(node: Mapping[str, Any], *, key: str = "model") -> dict[str, Any]:
+    """Return a node's settings with every default filled in, also of the nodes below it.
+
+    Raises:
+        ConfigurationError: The model is of no class that can be exchanged.
+    """
+    target = str(node.get(TARGET))
+    kind = {**MODELS, **PARTS}.get(target)
+    if kind is None:
+        known = ", ".join(MODELS)
+        raise ConfigurationError(
+            f"{key}.{TARGET}={target} has no counterpart in transformers; those with one: {known}."
+        )
+    settings = {name: value for name, value in _defaults(kind).items() if name not in node}
+    for name, value in node.items():
+        is_part = isinstance(value, Mapping) and name not in WITHOUT_EFFECT
+        settings[name] = complete(value, key=f"{key}.{name}") if is_part else value
+    return settings
+
+
+def off_default(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that change the function a model computes and differ from their defaults."""
+    defaults = _defaults(MODELS[settings[TARGET]])
+    kept = {name: value for name, value in settings.items() if name not in WITHOUT_EFFECT and name in defaults}
+    return {name: value for name, value in kept.items() if _plain(value) != _plain(defaults[name])}
+
+
+def default_of(settings: Mapping[str, Any], name: str) -> Any:
+    """Return the default of one of a model's settings."""
+    return _plain(_defaults(MODELS[settings[TARGET]])[name])
+
+
+def build(node: Mapping[str, Any]) -> LanguageModel:
+    """Build a model on the meta device, where it costs nothing.
+
+    Raises:
+        ConfigurationError: Its dimensions cannot be.
+    """
+    with torch.device("meta"):
+        return MODELS[node[TARGET]](**_arguments(node))
+
+
+def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for name, value in node.items():
+        if isinstance(value, Mapping) and TARGET in value and name not in WITHOUT_EFFECT:
+            arguments[name] = PARTS[value[TARGET]](**_arguments(value))
+        elif name not in (TARGET, "attention"):
+            arguments[name] = value
+    return arguments
+
+
+def _defaults(kind: type) -> dict[str, Any]:
+    parameters = inspect.signature(kind).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not inspect.Parameter.empty and p.name != "attention"}
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,36 @@
+"""Folders made for a person: never over something that is there, never half written."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.storage.hashed_folder import aside_of, write_atomically
+
+
+def require_free(path: Path, *, name: str) -> None:
+    """Refuse a place that is taken; `name` is what the command line calls it.
+
+    Raises:
+        ConfigurationError: Something is there.
+    """
+    if path.exists():
+        raise ConfigurationError(
+            f"{name}={path} is there already, and nothing is overwritten; name another, or move it."
+        )
+
+
+def make_folder(final: Path, *, facts: dict[str, Any], write: Callable[[Path], object]) -> None:
+    """Let `write` fill a folder that then appears as `final` with a manifest of its files, whole or not at all.
+
+    Raises:
+        ConfigurationError: There is something of that name.
+        EnvironmentProblem: It cannot be written.
+    """
+    require_free(final, name="OUT")
+    try:
+        write_atomically(final, facts=facts, write=write)
+    except BaseException:
+        shutil.rmtree(aside_of(final), ignore_errors=True)
+        raise

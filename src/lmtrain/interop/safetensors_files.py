@@ -1,0 +1,156 @@
+"""Read and write the weights of a folder of `*.safetensors`, in one file or in shards with an index.
+
+Names, dtypes and shapes are known from the files' headers, before anything is allocated; a shard is the most that is
+ever in memory. The format: https://github.com/huggingface/safetensors (a length, a JSON header, the bytes).
+"""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from lmtrain.errors import DataError, suggest
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+PICKLED = "pytorch_model*.bin"
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+LENGTH_BYTES = 8
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """What a header says of one tensor."""
+
+    file: Path
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TensorToWrite:
+    """A tensor that is made only when its shard is written."""
+
+    name: str
+    num_bytes: int
+    make: Callable[[], Tensor]
+
+
+@final
+class WeightFiles:
+    """The tensors of a folder by name, read one by one.
+
+    Raises: DataError for a missing, truncated or damaged file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.facts: dict[str, TensorFacts] = {}
+        for file in _files_of(folder):
+            self.facts.update(read_header(file))
+
+    def read(self, name: str) -> Tensor:
+        """Return one tensor, in the dtype it is stored in."""
+        path = self.facts[name].file
+        try:
+            with safe_open(path, framework="pt") as file:
+                return file.get_tensor(name)
+        except SafetensorError as problem:
+            raise DataError(f"{name} in {path} cannot be read ({problem}); copy the file again.") from problem
+
+
+def read_header(file: Path) -> dict[str, TensorFacts]:
+    """Return what a file holds, from its header alone.
+
+    Raises:
+        DataError: It is truncated, longer than its header says, or no safetensors file.
+    """
+    num_bytes = file.stat().st_size
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(LENGTH_BYTES), "little")
+        if num_bytes < LENGTH_BYTES or length > num_bytes - LENGTH_BYTES:
+            raise DataError(
+                f"{file} is truncated or no safetensors file: its header does not fit in {num_bytes} bytes."
+            )
+        text = opened.read(length)
+    try:
+        header: dict[str, Any] = json.loads(text)
+        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        facts = {name: TensorFacts(file, entry["dtype"], tuple(entry["shape"])) for name, entry in tensors.items()}
+        end = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise DataError(
+            f"{file} is damaged or no safetensors file: its header cannot be read ({problem})."
+        ) from problem
+    expected = LENGTH_BYTES + length + end
+    if num_bytes != expected:
+        word = "truncated" if num_bytes < expected else "damaged"
+        raise DataError(f"{file} is {word}: it has {num_bytes} bytes instead of {expected}; copy it again.")
+    return facts
+
+
+def write_shards(folder: Path, tensors: Sequence[TensorToWrite], *, max_shard_bytes: int) -> list[Path]:
+    """Write tensors into one file, or above `max_shard_bytes` into several with an index; return the files."""
+    shards = _shards(tensors, max_shard_bytes)
+    if len(shards) == 1:
+        _save(folder / SINGLE, shards[0])
+        return [folder / SINGLE]
+    names = [f"model-{index:05d}-of-{len(shards):05d}.safetensors" for index in range(1, len(shards) + 1)]
+    for name, shard in zip(names, shards, strict=True):
+        _save(folder / name, shard)
+    index = {
+        "metadata": {"total_size": sum(tensor.num_bytes for tensor in tensors)},
+        "weight_map": {tensor.name: name for name, shard in zip(names, shards, strict=True) for tensor in shard},
+    }
+    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    return [folder / name for name in names]
+
+
+def _save(file: Path, shard: Iterable[TensorToWrite]) -> None:
+    file.touch()
+    mode = file.stat().st_mode
+    tensors = {tensor.name: tensor.make().contiguous() for tensor in shard}
+    try:
+        save_file(tensors, file, metadata={"format": "pt"})
+    except SafetensorError as problem:  # also a full disk
+        raise OSError(str(problem)) from problem
+    file.chmod(mode)  # safetensors 0.8 leaves its files to their owner alone
+
+
+def _shards(tensors: Sequence[TensorToWrite], max_shard_bytes: int) -> list[list[TensorToWrite]]:
+    shards: list[list[TensorToWrite]] = [[]]
+    room = max_shard_bytes
+    for tensor in tensors:
+        if tensor.num_bytes > room and shards[-1]:
+            shards.append([])
+            room = max_shard_bytes
+        shards[-1].append(tensor)
+        room -= tensor.num_bytes
+    return shards
+
+
+def _files_of(folder: Path) -> list[Path]:
+    if (folder / INDEX).is_file():
+        try:
+            listed = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError, TypeError) as problem:
+            raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
+        missing = [name for name in listed if not (folder / name).is_file()]
+        if missing:
+            raise DataError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names; copy the whole folder.")
+        return [folder / name for name in listed]
+    if (folder / SINGLE).is_file():
+        return [folder / SINGLE]
+    if any(folder.glob(PICKLED)):
+        raise DataError(
+            f"{folder} has no {SINGLE} but pickled weights, which can run code; save them again with "
+            "model.save_pretrained(FOLDER) of transformers."
+        )
+    found = sorted(path.name for path in folder.glob("*.safetensors"))
+    raise DataError(f"{folder} has neither {SINGLE} nor {INDEX}.{suggest(SINGLE, found)}")

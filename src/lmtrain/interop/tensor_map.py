@@ -1,0 +1,145 @@
+"""Which tensors of transformers make up which of ours: one table, read in both directions.
+
+Ours are fused (queries, keys and values; gate and up; all experts of a layer), theirs are one matrix each. A part says
+where one of theirs stands in one of ours, so that either is a copy of the other's region, bit for bit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.llama_block import LlamaBlock
+
+Region = tuple[slice | int, ...]
+Places = list[tuple[str, Region]]
+
+LLAMA_WHOLE = {
+    "embedding.token.weight": "model.embed_tokens.weight",
+    "final_norm.weight": "model.norm.weight",
+    "head.weight": "lm_head.weight",
+}
+LLAMA_LAYER = {
+    "attention_norm.weight": "input_layernorm.weight",
+    "self_attention.output.weight": "self_attn.o_proj.weight",
+    "self_attention.q_norm.weight": "self_attn.q_norm.weight",
+    "self_attention.k_norm.weight": "self_attn.k_norm.weight",
+    "feed_forward_norm.weight": "post_attention_layernorm.weight",
+    "feed_forward.down.weight": "mlp.down_proj.weight",
+}
+# gate, up, down and router of experts
+MIXTRAL_EXPERTS = ("block_sparse_moe.experts.{}.w1", "block_sparse_moe.experts.{}.w3", "block_sparse_moe.experts.{}.w2")
+OTHER_EXPERTS = ("mlp.experts.{}.gate_proj", "mlp.experts.{}.up_proj", "mlp.experts.{}.down_proj")
+MIXTRAL_ROUTER, OTHER_ROUTER = "block_sparse_moe.gate.weight", "mlp.gate.weight"
+
+GPT2_WHOLE = {
+    "token_embedding.weight": "transformer.wte.weight",
+    "position_embedding.weight": "transformer.wpe.weight",
+    "final_norm.weight": "transformer.ln_f.weight",
+    "final_norm.bias": "transformer.ln_f.bias",
+}
+GPT2_LAYER = {
+    "attention_norm": "ln_1",
+    "qkv": "attn.c_attn",
+    "output": "attn.c_proj",
+    "feed_forward_norm": "ln_2",
+    "feed_forward.up": "mlp.c_fc",
+    "feed_forward.down": "mlp.c_proj",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of theirs and its place in ours; `is_transposed` where theirs is [inputs, outputs], as in GPT-2."""
+
+    name: str
+    region: Region
+    is_transposed: bool = False
+
+    def of(self, ours: Tensor) -> Tensor:
+        """Return this part of our tensor, a view, as theirs."""
+        view = ours[self.region]
+        return view.mT if self.is_transposed else view
+
+
+@dataclass(frozen=True)
+class MappedTensor:
+    """One tensor of ours and the parts that fill it."""
+
+    name: str
+    shape: tuple[int, ...]
+    parts: tuple[Part, ...]
+
+    def part_shape(self, part: Part) -> tuple[int, ...]:
+        """Return the shape that theirs must have."""
+        return tuple(part.of(torch.empty(self.shape, device="meta")).shape)
+
+
+def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
+    """Map every tensor of a model, which may live on the meta device, to those of transformers' `model_type`."""
+    places = _gpt2_places if isinstance(model, GPT2) else _llama_places
+    mapped: list[MappedTensor] = []
+    for name, tensor in model.state_dict().items():
+        parts = tuple(
+            Part(theirs, region, is_transposed=isinstance(model, GPT2) and _is_projection(name))
+            for theirs, region in places(model, name, model_type)
+        )
+        mapped.append(MappedTensor(name, tuple(tensor.shape), parts))
+    return mapped
+
+
+def _llama_places(model: LanguageModel, name: str, model_type: str) -> Places:
+    if name in LLAMA_WHOLE:
+        return [(LLAMA_WHOLE[name], ())]
+    _, layer, rest = name.split(".", 2)
+    block = cast(LlamaBlock, cast(Llama, model).layers[int(layer)])
+    return [(f"model.layers.{layer}.{theirs}", region) for theirs, region in _layer_places(block, rest, model_type)]
+
+
+def _layer_places(block: LlamaBlock, name: str, model_type: str) -> Iterator[tuple[str, Region]]:
+    parameter = block.get_parameter(name)
+    if name == "self_attention.qkv.weight":
+        start = 0
+        for letter, width in zip("qkv", block.self_attention.widths, strict=True):
+            yield f"self_attn.{letter}_proj.weight", (slice(start, start + width),)
+            start += width
+    elif name == "feed_forward.gate_up.weight":
+        yield "mlp.gate_proj.weight", (slice(0, parameter.shape[0] // 2),)
+        yield "mlp.up_proj.weight", (slice(parameter.shape[0] // 2, None),)
+    elif name == "feed_forward.router.weight":
+        yield (MIXTRAL_ROUTER if model_type == "mixtral" else OTHER_ROUTER), ()
+    elif name in ("feed_forward.gate_up", "feed_forward.down"):
+        yield from _expert_places(parameter, model_type, is_down=name.endswith("down"))
+    else:
+        yield LLAMA_LAYER[name], ()
+
+
+def _expert_places(stack: Tensor, model_type: str, *, is_down: bool) -> Iterator[tuple[str, Region]]:
+    gate, up, down = MIXTRAL_EXPERTS if model_type == "mixtral" else OTHER_EXPERTS
+    half = stack.shape[1] // 2
+    for expert in range(stack.shape[0]):
+        if is_down:
+            yield f"{down.format(expert)}.weight", (expert,)
+        else:
+            yield f"{gate.format(expert)}.weight", (expert, slice(0, half))
+            yield f"{up.format(expert)}.weight", (expert, slice(half, None))
+
+
+def _gpt2_places(model: LanguageModel, name: str, model_type: str) -> Places:
+    del model, model_type
+    if name in GPT2_WHOLE:
+        return [(GPT2_WHOLE[name], ())]
+    _, layer, rest = name.split(".", 2)
+    module, _, kind = rest.rpartition(".")
+    return [(f"transformer.h.{layer}.{GPT2_LAYER[module]}.{kind}", ())]
+
+
+def _is_projection(name: str) -> bool:
+    """Tell whether GPT-2 of transformers keeps this weight as [inputs, outputs], its Conv1D."""
+    module, _, kind = name.rpartition(".")
+    return kind == "weight" and module.endswith(("qkv", "output", "feed_forward.up", "feed_forward.down"))

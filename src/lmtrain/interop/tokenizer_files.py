@@ -1,0 +1,79 @@
+"""The tokenizer's files as transformers reads them: `tokenizer.json`, `tokenizer_config.json`, special tokens."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lmtrain.errors import DataError
+from lmtrain.interop.chat_template import chat_template, end_ids
+from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
+
+TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
+# What a folder of transformers may hold besides config and weights.
+COMPANIONS = (
+    *(TOKENIZER_FILE, TOKENIZER_CONFIG, GENERATION_CONFIG, "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template.jinja", "chat_template.json", "vocab.json", "merges.txt"),
+)
+
+
+def copy_companions(source: Path, destination: Path) -> None:
+    """Copy the tokenizer's files, and the generation config, as they are."""
+    for path in _companions(source):
+        shutil.copyfile(path, destination / path.name)
+
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: int) -> None:
+    """Write a tokenizer of ours so that AutoTokenizer reads it and encodes alike."""
+    tokenizer.save(folder)
+    (folder / META_FILE).unlink()
+    end = next(token for token, id_ in tokenizer.special_tokens.items() if id_ == tokenizer.end_of_text_id)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": max_context_tokens,
+        **dict.fromkeys(("bos_token", "eos_token", "pad_token"), end),
+        "unk_token": None,
+        "add_bos_token": False,
+        "add_eos_token": False,
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+    }
+    _write(folder / TOKENIZER_CONFIG, config)
+    _write(folder / "special_tokens_map.json", dict.fromkeys(("bos_token", "eos_token", "pad_token"), end))
+    ids: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), tokenizer.end_of_text_id)
+    if template := chat_template(tokenizer):
+        (folder / "chat_template.jinja").write_text(template)
+        ids["eos_token_id"] = end_ids(tokenizer)
+    _write(folder / GENERATION_CONFIG, {**ids, "do_sample": False})
+
+
+def is_same_tokenizer(tokenizer: Tokenizer, folder: Path) -> bool:
+    """Tell whether a folder's `tokenizer.json` is the one that a tokenizer of ours was read from."""
+    return (folder / TOKENIZER_FILE).is_file() and read_tokenizer(folder).fingerprint == tokenizer.fingerprint
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """Read the tokenizer of a folder of transformers.
+
+    Raises:
+        DataError: There is none, or none that can be trained with here.
+    """
+    if not (folder / TOKENIZER_FILE).is_file():
+        raise DataError(
+            f"{folder} has no {TOKENIZER_FILE}; save it with tokenizer.save_pretrained(FOLDER) of transformers, "
+            "or import the weights alone: --without-tokenizer."
+        )
+    try:
+        return load_tokenizer(folder)
+    except DataError as problem:
+        raise DataError(f"{folder}: {problem} Or import the weights alone: --without-tokenizer.") from problem
+
+
+def _companions(folder: Path) -> Iterator[Path]:
+    return (folder / name for name in COMPANIONS if (folder / name).is_file())
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,44 @@
+import json
+
+from lmtrain.composition import known_models, measured_model
+from lmtrain.composition.compose import compose_config
+from lmtrain.composition.known_models import key_of, model_facts
+from lmtrain.composition.planned_setting import attention_of, planned_setting
+from tests.accounting.test_model_facts import FACTS
+
+
+def config(tmp_path, *words):
+    composed = compose_config([f"run.cache={tmp_path}", "cluster=h100_8x", *words])
+    return composed, planned_setting(composed, allowed=[])
+
+
+def test_a_model_is_measured_once(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(measured_model, "measure_model", lambda *_, **__: asked.append(1) or FACTS)
+    for _ in range(2):
+        assert model_facts(*config(tmp_path), allowed=[]) == FACTS
+    assert len(asked) == 1
+    model_facts(*config(tmp_path, "model.width=256"), allowed=[])
+    assert len(asked) == 2
+
+
+def test_the_table_that_ships_comes_first(tmp_path, monkeypatch):
+    composed, setting = config(tmp_path)
+    table = tmp_path / "table.json"
+    table.write_text(json.dumps({key_of(composed, setting): FACTS.to_json()}))
+    monkeypatch.setattr(known_models, "TABLE", table)
+    monkeypatch.setattr(measured_model, "measure_model", None)
+    assert model_facts(composed, setting, allowed=[]) == FACTS
+
+
+def test_what_does_not_decide_the_facts_is_not_in_the_key(tmp_path):
+    same = ("seed=2", "budget.tokens=5M", "optimizer=adamw", "attention=flash", "cluster.num_nodes=4")
+    other = ("model.width=256", "batch.context_tokens=128", "recompute=every_block", "precision=fp32", "compile=none")
+    key = key_of(*config(tmp_path))
+    assert all(key_of(*config(tmp_path, word)) == key for word in same)
+    assert all(key_of(*config(tmp_path, word)) != key for word in other)
+
+
+def test_on_a_cpu_the_config_s_own_attention_is_measured(tmp_path):
+    composed, setting = config(tmp_path, "cluster=local", "attention=blocked")
+    assert attention_of(composed, setting)["_target_"].startswith("lmtrain.models.attention.blocked.")

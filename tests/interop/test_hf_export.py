@@ -1,0 +1,239 @@
+"""The reference is transformers: it loads what is written and computes alike; imported weights come back to the bit."""
+
+import json
+
+import pytest
+import torch
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.inference.generate import generate
+from lmtrain.interop.hf_export import ModelToExport, export_config, export_folder
+from lmtrain.interop.model_card import CardFacts
+from lmtrain.interop.model_settings import node_of
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.rope import LinearRopeScaling, RopeScaling
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from tests.interop.hugging_face import MODELS, imported, saved, tokens, weights_of
+
+SMALL = {
+    "width": 32,
+    "num_layers": 2,
+    "num_heads": 4,
+    "feed_forward_width": 48,
+    "vocab_size": 288,
+    "max_context_tokens": 64,
+    "init_std": 0.2,
+}
+EXPERTS = {"num_experts": 4, "num_experts_per_token": 2}
+# what a person calls it: (model_type of transformers, settings)
+OURS = {
+    "gpt2": ("gpt2", {"feed_forward_width": None}),
+    "gpt2, another inner width": ("gpt2", {}),
+    "llama": ("llama", {}),
+    "llama, grouped heads, tied": ("llama", {"num_kv_heads": 2, "tie_embeddings": True}),
+    "llama, heads of their own width": ("llama", {"head_width": 16}),
+    "llama 3 rope": ("llama", {"rope_scaling": RopeScaling(factor=8.0, original_context_tokens=16)}),
+    "llama linear rope": ("llama", {"rope_scaling": LinearRopeScaling(factor=2.0), "rope_base": 10_000.0}),
+    "mistral": ("mistral", {"window_tokens": 7}),
+    "qwen3": ("qwen3", {"qk_norm": True, "head_width": 16, "norm_eps": 1e-6}),
+    "qwen3, some windows": ("qwen3", {"qk_norm": True, "window_tokens": 5, "window_pattern": "SL"}),
+    "mixtral": ("mixtral", {"experts": Experts(**EXPERTS)}),
+    "mixtral, windows": ("mixtral", {"experts": Experts(**EXPERTS), "window_tokens": 6}),
+    "olmoe": (
+        "olmoe",
+        {"experts": Experts(**EXPERTS, normalize_weights=False), "qk_norm": True, "qk_norm_over": "width"},
+    ),
+    "qwen3 moe": ("qwen3_moe", {"experts": Experts(**EXPERTS), "qk_norm": True, "num_kv_heads": 2}),
+}
+
+
+def settings_of(name):
+    """Return one of OURS as a config node."""
+    model_type, own = OURS[name]
+    node = node_of(GPT2 if model_type == "gpt2" else Llama, **(SMALL | own))
+    for key, part in node.items():
+        if isinstance(part, RopeScaling | LinearRopeScaling | Experts):
+            node[key] = node_of(type(part), **vars(part))
+    return node
+
+
+def random_model(name):
+    """Return one of OURS with random weights, norms included."""
+    model_type, own = OURS[name]
+    model = (GPT2 if model_type == "gpt2" else Llama)(**(SMALL | own))
+    generator = torch.Generator().manual_seed(0)
+    model.initialize_weights(generator)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    return model.eval()
+
+
+def to_export(model, settings, **changes):
+    """Return what a run would hand over."""
+    weights = model.state_dict()
+    facts = CardFacts(name="a", num_parameters=1, num_active_parameters=1, context_tokens=64, step=2, tokens=512)
+    described = {
+        "settings": settings,
+        "weights": weights.__getitem__,
+        "dtype_of": lambda name: weights[name].dtype,
+        "tokenizer": ByteLevelTokenizer(vocab_size=257),
+        "facts": facts,
+    }
+    return ModelToExport(**(described | changes))
+
+
+def exported(name, folder, **options):
+    """Export one of OURS and return it."""
+    model = random_model(name)
+    export_folder(to_export(model, settings_of(name)), folder, **options)
+    return model
+
+
+def load(folder):
+    """Load a folder as a person would."""
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", experts_implementation="eager").eval()
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_transformers_loads_it_and_computes_and_writes_the_same(name, tmp_path):
+    model = exported(name, tmp_path / "out")
+    theirs = load(tmp_path / "out")
+    assert theirs.config.model_type == OURS[name][0]
+    torch.testing.assert_close(theirs(tokens()).logits, model(tokens()), atol=2e-5, rtol=1e-4)
+    prompt = tokens(8)[:1]
+    greedy = theirs.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None)
+    assert torch.equal(greedy, generate(model, prompt, num_new_tokens=24, temperature=0.0))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_was_imported_comes_back_to_the_bit(name, tmp_path):
+    saved(name, tmp_path / "hf")
+    model = imported(tmp_path / "hf", tmp_path / "in")
+    from lmtrain.interop.imported import read_facts
+
+    settings = read_facts(tmp_path / "in")["settings"]
+    export_folder(to_export(model, settings), tmp_path / "out")
+    before, after = weights_of(tmp_path / "hf"), weights_of(tmp_path / "out")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert read_facts(tmp_path / "in")["settings"] == settings
+
+
+def test_a_second_import_of_an_export_has_the_same_settings(tmp_path):
+    from lmtrain.interop.imported import read_facts
+
+    for name in ("qwen3, some windows", "olmoe", "llama 3 rope"):
+        exported(name, tmp_path / f"{name} out")
+        imported(tmp_path / f"{name} out", tmp_path / f"{name} in")
+        kept = read_facts(tmp_path / f"{name} in")["settings"]
+        again = random_model(name)
+        export_folder(to_export(again, kept), tmp_path / f"{name} twice")
+        first, second = (
+            json.loads((tmp_path / f"{name} {end}" / "config.json").read_text()) for end in ("out", "twice")
+        )
+        assert first | {"initializer_range": 0.02} == second
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_what_was_exported_comes_back_to_the_bit(name, tmp_path):
+    before = exported(name, tmp_path / "out").state_dict()
+    after = imported(tmp_path / "out", tmp_path / "in").state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[key]) for key, tensor in before.items())
+
+
+def test_large_weights_are_sharded_with_an_index(tmp_path):
+    model = exported("llama", tmp_path / "out", max_shard_bytes=30_000)
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())
+    files = sorted((tmp_path / "out").glob("*.safetensors"))
+    assert len(files) > 3
+    assert {path.name for path in files} == set(index["weight_map"].values())
+    assert all(path.stat().st_size < 60_000 for path in files)
+    assert index["metadata"]["total_size"] == sum(4 * parameter.numel() for parameter in model.parameters())
+    torch.testing.assert_close(load(tmp_path / "out")(tokens()).logits, model(tokens()), atol=2e-5, rtol=1e-4)
+
+
+def test_bf16_is_written_rounded_to_nearest(tmp_path):
+    model = exported("qwen3", tmp_path / "out", dtype=torch.bfloat16)
+    written = weights_of(tmp_path / "out")
+    assert torch.equal(written["model.embed_tokens.weight"], model.embedding.token.weight.bfloat16())
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert (config["dtype"], config["torch_dtype"]) == ("bfloat16", "bfloat16")
+    assert load(tmp_path / "out").dtype == torch.bfloat16
+
+
+def test_rotations_are_told_in_both_styles(tmp_path):
+    exported("llama 3 rope", tmp_path / "out")
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["rope_parameters"]["rope_theta"] == config["rope_theta"] == 500_000.0
+    assert config["rope_parameters"]["rope_type"] == config["rope_scaling"]["rope_type"] == "llama3"
+    from transformers import LlamaConfig
+
+    old = {key: value for key, value in config.items() if key != "rope_parameters"}
+    new = {key: value for key, value in config.items() if key not in ("rope_theta", "rope_scaling")}
+    assert LlamaConfig(**old).rope_parameters == LlamaConfig(**new).rope_parameters
+
+
+def test_generation_stops_at_the_end_of_text(tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    exported("llama", tmp_path / "out")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.generation_config.eos_token_id == model.config.eos_token_id == 256
+    assert model.generation_config.do_sample is False
+
+
+NOT_THERE = {
+    "activation": (
+        {"activation": "relu_squared"},
+        r"model\.activation=relu_squared: no class .*model\.activation=swiglu",
+    ),
+    "bigrams and smear": (
+        {"num_bigram_buckets": 64, "embedding_smear": True},
+        r"model\.num_bigram_buckets=64, model\.embedding_smear=True: .*_buckets=0 model\.embedding_smear=false",
+    ),
+    "soft cap": ({"logit_soft_cap": 15.0}, r"model\.logit_soft_cap=15\.0: .*model\.logit_soft_cap=null"),
+    "norm over the width": (
+        {"qk_norm": True, "qk_norm_over": "width"},
+        r"model\.qk_norm_over=width without model\.experts",
+    ),
+    "pattern": ({"window_tokens": 4, "window_pattern": "SL"}, r"model\.window_pattern=SL: no class"),
+    "weights of experts": (
+        {"experts": node_of(Experts, **EXPERTS, normalize_weights=False)},
+        r"model\.experts\.normalize_weights=false: no class",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOT_THERE)
+def test_what_no_class_of_transformers_computes_is_refused_by_name(name, tmp_path):
+    own, message = NOT_THERE[name]
+    with pytest.raises(ConfigurationError, match=message):
+        export_config(node_of(Llama, **(SMALL | own)))
+
+
+def test_a_model_without_counterpart_is_refused():
+    with pytest.raises(ConfigurationError, match=r"model\._target_=my\.Model has no counterpart in transformers"):
+        export_config({"_target_": "my.Model"})
+
+
+def test_weights_that_are_no_numbers_are_refused_and_nothing_is_left(tmp_path):
+    model = random_model("llama")
+    with torch.no_grad():
+        model.get_parameter("layers.1.self_attention.qkv.weight")[40, 0] = float("nan")
+    with pytest.raises(DataError, match=r"model\.layers\.1\.self_attn\.k_proj\.weight in a has 0 infinities and 1 NaN"):
+        export_folder(to_export(model, settings_of("llama")), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(ConfigurationError, match=r"OUT=.* is there already"):
+        exported("llama", tmp_path / "mine")
+    assert (tmp_path / "mine").read_text() == "precious"

@@ -1,0 +1,256 @@
+"""The reference is transformers: same logits and gradients from its folders; one clear refusal for each bad one."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.interop.hf_import import import_folder, open_hugging_face
+from lmtrain.interop.tensor_map import map_tensors
+from tests.interop.hugging_face import (
+    MODELS,
+    change_config,
+    change_weights,
+    imported,
+    saved,
+    tokens,
+    weights_of,
+)
+
+QKV = "model.layers.0.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_gradients_equal_those_of_transformers(name, tmp_path):
+    theirs = saved(name, tmp_path / "hf")
+    model = imported(tmp_path / "hf", tmp_path / "out")
+    logits, expected = model(tokens()), theirs(tokens()).logits
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-4)  # fp32, another order of sums
+    logits.square().mean().backward()
+    expected.square().mean().backward()
+    gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    ours = dict(model.named_parameters())
+    compared = 0
+    for tensor in map_tensors(model, theirs.config.model_type):
+        for part in tensor.parts:
+            if part.name in gradients:  # experts are fused in memory there: tests/models compare them
+                actual = part.of(ours[tensor.name].grad)
+                torch.testing.assert_close(actual, gradients[part.name], atol=2e-4, rtol=2e-3)
+                compared += 1
+    assert compared >= 10
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_weights_keep_their_dtype_to_the_bit(dtype, tmp_path):
+    saved("qwen3", tmp_path / "hf", dtype=dtype)
+    import_folder(open_hugging_face(tmp_path / "hf"), tmp_path / "out")
+    kept = weights_of(tmp_path / "out" / "weights")
+    assert {tensor.dtype for tensor in kept.values()} == {dtype}
+    assert torch.equal(kept["embedding.token.weight"], weights_of(tmp_path / "hf")["model.embed_tokens.weight"])
+
+
+def test_shards_and_one_file_give_the_same(tmp_path):
+    saved("llama", tmp_path / "one")
+    saved("llama", tmp_path / "many", max_shard_size="20KB")
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+    one, many = (imported(tmp_path / name, tmp_path / f"out {name}") for name in ("one", "many"))
+    assert torch.equal(one(tokens()), many(tokens()))
+
+
+def test_gpt2_as_published_has_no_prefix_and_keeps_its_masks(tmp_path):
+    theirs = saved("gpt2", tmp_path / "hf")
+
+    def as_published(weights):
+        for name in list(weights):
+            weights[name.removeprefix("transformer.")] = weights.pop(name)
+        weights["h.0.attn.bias"] = torch.ones(1, 1, 64, 64)
+
+    change_weights(tmp_path / "hf", as_published)
+    model = imported(tmp_path / "hf", tmp_path / "out")
+    torch.testing.assert_close(model(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
+
+
+def test_a_config_of_release_4_means_the_same(tmp_path):
+    saved("llama 3 rope", tmp_path / "new")
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
+    rope = json.loads((tmp_path / "new" / "config.json").read_text())["rope_parameters"]
+    change_config(tmp_path / "old", rope_parameters=None, rope_theta=rope.pop("rope_theta"), rope_scaling=rope)
+    new, old = (imported(tmp_path / name, tmp_path / f"out {name}") for name in ("new", "old"))
+    assert torch.equal(new(tokens()), old(tokens()))
+
+
+def refused(folder, message, *, with_tokenizer=True):
+    """Expect one refusal, and nothing left behind."""
+    out = folder.parent / "out"
+    with pytest.raises(DataError, match=message):
+        import_folder(open_hugging_face(folder, with_tokenizer=with_tokenizer), out)
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"architectures": ["LlamaForCasualLM"]},
+            "LlamaForCasualLM, which is not known .*GPT2LMHeadModel.* Did you mean 'LlamaForCausalLM'",
+        ),
+        ({"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM, which is not known here: GPT2LMHeadModel, Llama"),
+        ({"attention_bias": True}, "attention_bias=True, which no model here computes; only False"),
+        ({"hidden_act": "gelu"}, "hidden_act=gelu"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        (
+            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
+            "rope_type=yarn, .*known: default, llama3, linear",
+        ),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rope_type=llama3 without 'factor'"),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
+        ({"rope_theta": 5.0}, r"contradicts itself: rope_theta is \[5.0, 10000.0\]"),
+        ({"hidden_size": None}, "config.json has no hidden_size"),
+        ({"hidden_size": "32"}, r"config\.json is damaged, a value is of the wrong kind"),
+        ({"rope_parameters": [1]}, r"config\.json is damaged, a value is of the wrong kind"),
+        ({"num_hidden_layers": -1}, r"config\.json cannot be: model\.num_layers=-1 is below 1"),
+        (
+            {"layer_types": ["linear_attention", "full_attention"]},
+            r"layer_types=\['linear_attention'\], which no model",
+        ),
+        (
+            {"num_attention_heads": 5},
+            r"config.json cannot be: model.num_heads=5 is not a multiple of model.num_kv_heads=2",
+        ),
+        (
+            {"intermediate_size": 40},
+            r"mlp.gate_proj.weight in .*model.safetensors is \[48, 32\]; config.json says \[40, 32\]",
+        ),
+        ({"num_hidden_layers": 3}, r"has no tensor model.layers.2.* and 8 more"),
+        (
+            {"num_hidden_layers": 1},
+            "has a tensor model.layers.1.* and 8 more, which a model of this config.json does not have",
+        ),
+        (
+            {"tie_word_embeddings": True},
+            "tie_word_embeddings=true, but lm_head.weight differs from model.embed_tokens.weight",
+        ),
+        ({"vocab_size": 200}, r"model.embed_tokens.weight .* is \[288, 32\]; config.json says \[200, 32\]"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused_in_one_line(changes, message, tmp_path):
+    saved("llama", tmp_path / "hf")
+    change_config(tmp_path / "hf", **changes)
+    refused(tmp_path / "hf", message)
+
+
+def test_a_missing_head_asks_for_the_tie(tmp_path):
+    saved("llama", tmp_path / "hf")
+    change_weights(tmp_path / "hf", lambda weights: weights.pop("lm_head.weight"))
+    refused(tmp_path / "hf", "has no tensor lm_head.weight. Is tie_word_embeddings=true missing in config.json")
+
+
+def test_a_head_that_equals_its_tied_embedding_is_no_contradiction(tmp_path):
+    theirs = saved("llama tied, one kv head", tmp_path / "hf")
+
+    def add_head(weights):
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
+
+    change_weights(tmp_path / "hf", add_head)
+    model = imported(tmp_path / "hf", tmp_path / "out")
+    torch.testing.assert_close(model(tokens()), theirs(tokens()).logits, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cut", [3, 5000])
+def test_a_truncated_file_is_refused(cut, tmp_path):
+    saved("llama", tmp_path / "hf")
+    file = tmp_path / "hf" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[: cut if cut == 3 else -cut])
+    refused(tmp_path / "hf", "is truncated")
+
+
+def test_a_missing_shard_is_refused_by_name(tmp_path):
+    saved("llama", tmp_path / "hf", max_shard_size="20KB")
+    next(iter(sorted((tmp_path / "hf").glob("*00002-of*")))).unlink()
+    refused(tmp_path / "hf", "lacks model-00002-of-.*, which model.safetensors.index.json names")
+
+
+def test_a_misspelt_tensor_is_refused_with_its_likely_twin(tmp_path):
+    saved("llama", tmp_path / "hf")
+
+    def misspell(weights):
+        weights[QKV.replace("q_proj", "qproj")] = weights.pop(QKV)
+
+    change_weights(tmp_path / "hf", misspell)
+    refused(tmp_path / "hf", f"has no tensor {QKV}. Did you mean 'model.layers.0.self_attn.qproj.weight'")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"), [(float("inf"), "1 infinities and 0 NaN"), (float("nan"), "0 infinities and 1 NaN")]
+)
+def test_weights_that_are_no_numbers_are_refused_and_nothing_is_left(value, told, tmp_path):
+    saved("llama", tmp_path / "hf", dtype=torch.float16)
+
+    def spoil(weights):
+        weights[QKV][3, 5] = value
+
+    change_weights(tmp_path / "hf", spoil)
+    refused(tmp_path / "hf", f"{QKV} in .* has {told} among 1024 values of float16")
+
+
+def test_integers_are_no_weights(tmp_path):
+    saved("llama", tmp_path / "hf")
+
+    def quantize(weights):
+        weights[QKV] = weights[QKV].to(torch.int8)
+
+    change_weights(tmp_path / "hf", quantize)
+    refused(tmp_path / "hf", f"{QKV} in .* is of dtype I8; known: F64, F32, F16, BF16")
+
+
+def test_a_missing_tokenizer_is_refused_with_the_way_around(tmp_path):
+    saved("llama", tmp_path / "hf", tokenizer=False)
+    refused(tmp_path / "hf", "has no tokenizer.json; .*--without-tokenizer")
+    import_folder(open_hugging_face(tmp_path / "hf", with_tokenizer=False), tmp_path / "out")
+    assert not (tmp_path / "out" / "tokenizer").exists()
+    assert "tokenizer:" not in (tmp_path / "out" / "experiment" / "imported.yaml").read_text()
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path):
+    saved("llama", tmp_path / "hf", tokenizer=False, vocab_size=200, eos_token_id=1)
+    from lmtrain.interop.tokenizer_files import write_tokenizer
+    from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+
+    write_tokenizer(ByteLevelTokenizer(vocab_size=257), tmp_path / "hf", max_context_tokens=64)
+    refused(tmp_path / "hf", "its tokenizer has 257 entries, its model vocab_size=200")
+
+
+def test_pickled_weights_are_never_read(tmp_path):
+    saved("llama", tmp_path / "hf")
+    (tmp_path / "hf" / "model.safetensors").rename(tmp_path / "hf" / "pytorch_model.bin")
+    refused(tmp_path / "hf", "pickled weights, which can run code")
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_a_config_that_is_no_object_is_refused(text, tmp_path):
+    saved("llama", tmp_path / "hf")
+    (tmp_path / "hf" / "config.json").write_text(text)
+    refused(tmp_path / "hf", "config.json is no")
+
+
+def test_what_is_no_folder_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"FOLDER=.* is not a folder"):
+        open_hugging_face(tmp_path / "none")
+    with pytest.raises(DataError, match=r"has no config\.json"):
+        open_hugging_face(tmp_path)
+
+
+def test_nothing_is_overwritten(tmp_path):
+    saved("llama", tmp_path / "hf")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ConfigurationError, match=r"OUT=.* is there already"):
+        import_folder(open_hugging_face(tmp_path / "hf"), tmp_path / "out")
+
+
+def test_keys_that_nobody_knows_are_told(tmp_path):
+    saved("llama", tmp_path / "hf")
+    assert open_hugging_face(tmp_path / "hf").description.unread_keys == ()
+    change_config(tmp_path / "hf", rotate_twice=True)
+    assert open_hugging_face(tmp_path / "hf").description.unread_keys == ("rotate_twice",)

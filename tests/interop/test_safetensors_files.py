@@ -1,0 +1,95 @@
+"""The reference is the safetensors library: what it writes is read here, and the other way round."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from lmtrain.errors import DataError
+from lmtrain.interop.safetensors_files import TensorToWrite, WeightFiles, read_header, write_shards
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4, dtype=torch.bfloat16), "c": torch.zeros(3, 1)}
+
+
+def to_write():
+    return [TensorToWrite(name, tensor.nbytes, tensor.clone) for name, tensor in TENSORS.items()]
+
+
+def test_a_header_tells_names_dtypes_and_shapes(tmp_path):
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    facts = read_header(tmp_path / "model.safetensors")
+    assert {name: (fact.dtype, fact.shape) for name, fact in facts.items()} == {
+        "a": ("F32", (2, 3)),
+        "b": ("BF16", (4,)),
+        "c": ("F32", (3, 1)),
+    }
+
+
+@pytest.mark.parametrize(("max_shard_bytes", "num_files"), [(1000, 1), (40, 2), (1, 3)])
+def test_what_is_written_is_read_whatever_the_shards(max_shard_bytes, num_files, tmp_path):
+    (tmp_path / "by_us").touch()
+    written = write_shards(tmp_path, to_write(), max_shard_bytes=max_shard_bytes)
+    assert len(written) == num_files
+    files = WeightFiles(tmp_path)
+    assert all(torch.equal(files.read(name), tensor) for name, tensor in TENSORS.items())
+    assert all(file.stat().st_mode == (tmp_path / "by_us").stat().st_mode for file in written)
+    library = {name: tensor for file in written for name, tensor in load_file(file).items()}
+    assert library.keys() == TENSORS.keys()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:-1], "is truncated: it has .* bytes instead of"),
+        (lambda content: content[:6], "is truncated or no safetensors file"),
+        (lambda content: content + b"x", "is damaged: it has"),
+        (lambda content: content[:8] + b"?" + content[9:], "its header cannot be read"),
+        (lambda content: b"", "is truncated or no safetensors file"),
+    ],
+)
+def test_a_damaged_file_is_refused(damage, message, tmp_path):
+    file = tmp_path / "model.safetensors"
+    save_file(TENSORS, file)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(DataError, match=message):
+        WeightFiles(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{", '{"weight_map": 3}', "{}"])
+def test_a_damaged_index_is_refused(text, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(DataError, match=r"index\.json is damaged"):
+        WeightFiles(tmp_path)
+
+
+def test_a_folder_without_weights_is_refused_with_the_nearest_file(tmp_path):
+    save_file(TENSORS, tmp_path / "modell.safetensors")
+    with pytest.raises(DataError, match=r"Did you mean 'modell\.safetensors'"):
+        WeightFiles(tmp_path)
+
+
+def test_the_index_counts_bytes(tmp_path):
+    write_shards(tmp_path, to_write(), max_shard_bytes=1)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == 24 + 8 + 12
+
+
+def test_a_header_that_contradicts_itself_is_refused_by_the_name_of_the_tensor(tmp_path):
+    file = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(4), "b": torch.zeros(2)}, file)
+    file.write_bytes(file.read_bytes().replace(b'"shape":[4]', b'"shape":[9]'))
+    with pytest.raises(DataError, match=r"a in .*model\.safetensors cannot be read"):
+        WeightFiles(tmp_path).read("a")
+
+
+def test_a_full_disk_is_an_error_of_the_system(tmp_path):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"too large|space|quota"):
+            write_shards(tmp_path, [TensorToWrite("a", 8000, lambda: torch.zeros(2000))], max_shard_bytes=10_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -1,0 +1,95 @@
+"""AutoTokenizer of transformers reads what is written and encodes to the same ids."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmtrain.errors import DataError
+from lmtrain.interop.tokenizer_files import copy_companions, is_same_tokenizer, read_tokenizer, write_tokenizer
+from lmtrain.tokenizers.bpe import train_byte_pairs
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+
+TEXTS = [
+    "",
+    "a",
+    " Hello,  world!\n\n",
+    "naïve café — 東京 🎉",
+    "def f(x):\n\treturn x ** 2  # 1234567",
+    "a\u0301\x00\x7f",
+]
+CORPUS = ["the cat sat on the mat. " * 20, "def f(x):\n    return x + 12345\n" * 10]
+
+
+@pytest.fixture(scope="module", params=["byte_level", "bpe"])
+def both(request, tmp_path_factory):
+    from transformers import AutoTokenizer
+
+    ours = (
+        ByteLevelTokenizer(vocab_size=260)
+        if request.param == "byte_level"
+        else train_byte_pairs(CORPUS, vocab_size=320)
+    )
+    folder = tmp_path_factory.mktemp(request.param)
+    write_tokenizer(ours, folder, max_context_tokens=64)
+    return ours, AutoTokenizer.from_pretrained(folder), folder
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_both_encode_and_decode_alike(both, text):
+    ours, theirs, _ = both
+    assert theirs(text).input_ids == ours.encode(text)
+    assert theirs.decode(ours.encode(text)) == text
+
+
+@settings(max_examples=50, deadline=None)
+@given(text=st.text().filter(lambda text: "<|" not in text))
+def test_both_encode_any_text_alike(both, text):
+    ours, theirs, _ = both
+    assert theirs(text).input_ids == ours.encode(text)
+
+
+def test_special_tokens_are_special(both):
+    ours, theirs, _ = both
+    assert theirs.eos_token_id == theirs.bos_token_id == ours.end_of_text_id
+    assert theirs("<|end_of_text|>").input_ids == [ours.end_of_text_id]
+    assert theirs.decode([ours.end_of_text_id, *ours.encode("hi")], skip_special_tokens=True) == "hi"
+    assert theirs.model_max_length == 64
+
+
+def test_no_file_of_ours_is_left_among_theirs(both):
+    assert "tokenizer.meta.json" not in {path.name for path in both[2].iterdir()}
+
+
+def test_the_tokenizer_comes_back(both):
+    ours, _, folder = both
+    again = read_tokenizer(folder)
+    assert again.end_of_text_id == ours.end_of_text_id
+    assert all(again.encode(text) == ours.encode(text) for text in TEXTS)
+    assert is_same_tokenizer(again, folder)
+
+
+def test_companions_are_copied_as_they_are(both, tmp_path):
+    folder = both[2]
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    copy_companions(folder, tmp_path)
+    assert (tmp_path / "chat_template.jinja").read_text() == "{{ messages }}"
+    assert (tmp_path / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    (folder / "chat_template.jinja").unlink()
+
+
+def test_a_tokenizer_of_another_kind_is_refused_with_the_way_around(both, tmp_path):
+    content = json.loads((both[2] / "tokenizer.json").read_text())
+    content["model"]["vocab"]["東"] = 999
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end_of_text|>"}))
+    with pytest.raises(DataError, match=r"not byte-level.*--without-tokenizer"):
+        read_tokenizer(tmp_path)
+
+
+def test_a_damaged_tokenizer_config_is_refused(both, tmp_path):
+    copy_companions(both[2], tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(DataError, match=r"tokenizer_config\.json is damaged"):
+        read_tokenizer(tmp_path)
