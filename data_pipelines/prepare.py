@@ -1,75 +1,83 @@
 """From a source of text to a folder of verified shards, once.
 
-    source -> clean -> split -> spool -> train tokenizer -> encode -> compress held-out text -> verify
+    source -> clean -> deduplicate -> split -> train tokenizer -> encode -> compress held-out text -> verify
 
 The folder is named after everything that decides its content, so the same question gets the same folder back at once.
 """
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from pathlib import Path
 
-from data_pipelines.build import CODE_VERSION, Build, Settings
+from data_pipelines.build import Build
+from data_pipelines.engines.engine import Engine
+from data_pipelines.engines.local import LocalEngine
 from data_pipelines.progress import tell
+from data_pipelines.question import Question, Settings
 from data_pipelines.sources.base import Source
+from data_pipelines.stages.render import WholeConversations
 from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.stage import Stage
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from lmtrain.data.atomic_folder import build_folder
-from lmtrain.data.shards import DTYPES, narrowest_dtype, num_ids, open_dataset
+from lmtrain.data.layout import DTYPES, narrowest_dtype, num_ids
+from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
-from lmtrain.tokenizers.base import sha256_of
 
 
 def prepare(
     *,
     source: Source,
     tokenizer: TokenizerSpec,
+    cleaning: Mapping[str, Stage] | None = None,
+    deduplicate: Mapping[str, Stage] | None = None,
+    engine: Engine | None = None,
     root: str = "data",
+    token_budget: int | None = None,
+    allow_short: bool = False,
+    sample_documents: int = 10_000,
     validation_fraction: float = 0.05,
     test_fraction: float = 0.05,
-    min_document_characters: int = 1,
     shard_tokens: int = 100_000_000,
     token_dtype: str | None = None,
     num_processes: int | None = None,
 ) -> Path:
     """Return the folder of verified shards for these settings, found in `root` or built now.
 
-    `token_dtype` None is the narrowest that holds the vocabulary. `num_processes` encode the text: 0 does it on this
-    process's threads, None takes processes where there are many cores and much text.
+    Documents go through the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
+    `token_budget` is of tokens to train on, end-of-text included: reading stops with the document that reaches it;
+    None takes all. A source that ends before it is refused, unless `allow_short`. With a budget, a sample of
+    `sample_documents` tells beforehand what it takes; 0 asks for none. `token_dtype` None is the narrowest that holds
+    the vocabulary. `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
 
     Raises:
         ConfigurationError: Fractions that leave nothing, or a vocabulary too large for the type.
         DataError: No text, too little text, or a folder that was damaged after it was built.
-        EnvironmentProblem: The root cannot be written.
+        EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call goes on from it.
     """
-    build = Build(
+    question = Question(
         source=source,
-        source_fingerprint=source.fingerprint(),
+        stages=(*(cleaning or {}).values(), WholeConversations(), *(deduplicate or {}).values()),
         spec=tokenizer,
         settings=Settings(
             held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=test_fraction),
-            min_document_characters=min_document_characters,
             shard_tokens=_positive("shard_tokens", shard_tokens),
             token_dtype=_fitting_dtype(token_dtype, tokenizer.vocab_size),
+            token_budget=None if token_budget is None else _positive("token_budget", token_budget),
         ),
-        num_processes=num_processes,
     )
-    folder = Path(root) / f"{source.name}-{_fingerprint(build)[:12]}"
-    is_new = not folder.is_dir() and build_folder(folder, build, tell=tell)
+    build = Build(
+        question,
+        engine=engine or LocalEngine(),
+        num_processes=num_processes,
+        allow_short=allow_short,
+        sample_documents=sample_documents,
+    )
+    folder = Path(root) / f"{source.name}-{question.fingerprint[:12]}"
+    is_new = build_folder(folder, build, tell=tell, is_resumable=True)
     splits = open_dataset(folder).manifest.splits.items()
     tokens = ", ".join(f"{split.num_tokens:,} {name}" for name, split in splits)
     tell(f"data: {folder} ({tokens} tokens{'' if is_new else ', prepared before'})")
     return folder
-
-
-def _fingerprint(build: Build) -> str:
-    return sha256_of(
-        {
-            "code_version": CODE_VERSION,
-            "source": build.source_fingerprint,
-            "tokenizer": build.spec.fingerprint_parts(),
-            "settings": asdict(build.settings),
-        }
-    )
 
 
 def _positive(name: str, value: int) -> int:

@@ -1,70 +1,116 @@
-"""Run a stage's jobs in several processes of this machine.
-
-A worker is `python -m MODULE ARGUMENTS`: it reads a job a line and answers the same line when the job is done. Its
-input ends when this process ends, however that happens, so no worker outlives it.
-"""
+"""Run stages on this machine: the cheap ones here, costly ones in several processes, those over a corpus as jobs."""
 
 import os
-import queue
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import final
 
-from lmtrain.errors import EnvironmentProblem
+from data_pipelines.engines.local_jobs import run_job
+from data_pipelines.processes import run_jobs
+from data_pipelines.progress import tell
+from data_pipelines.sources.base import Document, Source
+from data_pipelines.stages.pieces import PieceFolder, Remaining, cut_into_pieces, read_items, write_items
+from data_pipelines.stages.stage import Item, Stage, in_turn, key_of, runs_of
+from lmtrain.errors import ConfigurationError
 
-
-def run_jobs(jobs: Sequence[str], *, module: str, arguments: Sequence[str], num_processes: int) -> Iterator[str]:
-    """Yield the jobs in their order, each once it is done.
-
-    Raises:
-        EnvironmentProblem: A worker failed, or was killed.
-    """
-    workers = [_start(module, arguments) for _ in range(min(num_processes, len(jobs)))]
-    free: queue.SimpleQueue[subprocess.Popen[str]] = queue.SimpleQueue()
-    for worker in workers:
-        free.put(worker)
-
-    def run(job: str) -> str:
-        worker = free.get()
-        try:
-            return _ask(worker, job)
-        finally:
-            free.put(worker)
-
-    executor = ThreadPoolExecutor(max_workers=len(workers))
-    try:
-        yield from executor.map(run, jobs)
-    finally:
-        for worker in workers:
-            worker.kill()
-        executor.shutdown(cancel_futures=True)
-        for worker in workers:
-            worker.communicate()
+BATCH_CHARACTERS = 1_000_000
+TRIAL_CHARACTERS = 4_000_000
+FAST_CHARACTERS_PER_SECOND = 20e6  # beyond, handing text to another process costs as much as the work
 
 
-def _start(module: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is this process's to answer
-    )
+@final
+class LocalEngine:
+    """Stages in processes of this machine."""
+
+    def __init__(self, *, num_processes: int | None = None, piece_characters: int = 64_000_000) -> None:
+        """`num_processes` 0 does all here; None takes one a core where the first megabytes show the stages to be slow.
+
+        A corpus that must lie on disk is cut into pieces of so many characters, a task each.
+        """
+        if num_processes is not None and num_processes < 0:
+            raise ConfigurationError(f"engine.num_processes={num_processes} is negative; nearest valid: 0.")
+        self._num_processes = num_processes
+        self._piece_characters = piece_characters
+
+    def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
+        """Yield the source's items in order, each document through all stages or dropped with a reason."""
+        items: Iterator[Item] = source.documents()
+        for number, run in enumerate(runs_of(stages)):
+            if run[0].scope == "document":
+                items = self._each_alone(items, run, folder / f"{number}_documents")
+            elif run[0].scope == "order":
+                items = run[0](items)
+            else:
+                items = self._over_corpus(items, run[0], folder / f"{number}_corpus_{key_of(run)}")
+        return items
+
+    def _each_alone(self, items: Iterator[Item], stages: Sequence[Stage], folder: Path) -> Iterator[Item]:
+        if self._num_processes:
+            yield from _in_processes(items, stages, folder, self._num_processes)
+            return
+        num_characters, seconds = 0, 0.0
+        for batch in _batches(items):
+            started = time.process_time()
+            done = list(in_turn(stages, batch))
+            seconds += time.process_time() - started
+            num_characters += sum(map(_num_characters, batch))
+            yield from done
+            is_slow = seconds * FAST_CHARACTERS_PER_SECOND > num_characters >= TRIAL_CHARACTERS
+            if is_slow and self._num_processes is None and _num_cores() > 1:
+                yield from _in_processes(items, stages, folder, _num_cores())
+                return
+
+    def _over_corpus(self, items: Iterator[Item], stage: Stage, folder: Path) -> Iterator[Item]:
+        count = folder / "num_pieces"
+        if not count.exists():
+            pieces = cut_into_pieces(folder / "pieces", items, piece_characters=self._piece_characters)
+            written = count.with_suffix(".tmp")
+            written.write_text(str(pieces.count))
+            written.replace(count)
+        pieces = PieceFolder(folder / "pieces", int(count.read_text()))
+        for job in stage.jobs(pieces, folder):
+            tell(f"  {job.name} ({job.num_tasks} tasks)")
+            run_job(job, folder / "jobs" / job.name, num_processes=self._num_processes or _num_cores())
+        rest = Remaining(pieces, [(stage, folder)])
+        return chain.from_iterable(map(rest.items, range(pieces.count)))
 
 
-def _ask(worker: subprocess.Popen[str], job: str) -> str:
-    assert worker.stdin is not None
-    assert worker.stdout is not None
-    try:
-        worker.stdin.write(f"{job}\n")
-        worker.stdin.flush()
-    except BrokenPipeError:
-        pass  # it is gone, as the missing answer will tell
-    if worker.stdout.readline() != f"{job}\n":
-        status = worker.wait()
-        how = f"was killed by signal {-status} (out of memory?)" if status < 0 else f"failed with status {status}"
-        raise EnvironmentProblem(f"A process that worked on {job} {how}; try data.folder.num_processes=0.")
-    return job
+def _in_processes(items: Iterator[Item], stages: Sequence[Stage], folder: Path, num_processes: int) -> Iterator[Item]:
+    folder.mkdir(parents=True, exist_ok=True)
+    pickled = folder / "stages.pickle"
+    pickled.write_bytes(pickle.dumps(tuple(stages)))
+
+    def batches() -> Iterator[str]:
+        for number, batch in enumerate(_batches(items)):
+            path = folder / f"batch_{number:09d}.jsonl"
+            write_items(path, batch)
+            yield str(path)
+
+    module = "data_pipelines.engines.stage_worker"
+    for name in run_jobs(batches(), module=module, arguments=[str(pickled)], num_processes=num_processes):
+        yield from read_items(Path(name))
+        Path(name).unlink()
+
+
+def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
+    batch: list[Item] = []
+    num_characters = 0
+    for item in items:
+        batch.append(item)
+        num_characters += _num_characters(item)
+        if num_characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, num_characters = [], 0
+    if batch:
+        yield batch
+
+
+def _num_characters(item: Item) -> int:
+    return 100 + (len(item.text) if isinstance(item, Document) else 0)
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,16 +1,18 @@
 """What every source of text gives: documents in a fixed order, and a fingerprint of them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and the name that decides, for ever, to which split it belongs."""
+    """A text and the name that decides, for ever, to which split it belongs; a conversation has messages instead."""
 
     id: str
     text: str
+    messages: tuple[Mapping[str, Any], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +38,24 @@ class Source(ABC):
     @abstractmethod
     def documents(self) -> Iterator[Document | Skipped]:
         """Yield the documents, in the same order every time."""
+
+    def check(self) -> None:  # noqa: B027 (most sources have no setting that could be wrong)
+        """Refuse, before any work, settings that the source itself shows to be wrong: a column, a config, a split.
+
+        Raises:
+            DataError: There is no such thing; the message lists what there is.
+        """
+
+    @property
+    def fraction_read(self) -> float | None:
+        """Return how much of the source the last `documents()` has read so far, or None where nobody knows."""
+        return None
+
+    def num_pieces(self) -> int:
+        """Return how many parts can be read independently of one another, by the tasks of a cluster job."""
+        return 1
+
+    def piece(self, index: int) -> Iterator[Document | Skipped]:
+        """Yield the documents of one part; all parts in order are `documents()`."""
+        assert index == 0, "one piece by default"
+        return self.documents()

@@ -1,121 +1,156 @@
-"""Files of text as documents: which there are, which are text, and a fingerprint of them all."""
+"""A person's own text: files, folders and globs, here or at an address, of plain text, code, JSON lines and tables."""
 
-import glob
-import hashlib
-import os
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Literal, final
 
-from lmtrain.errors import DataError, suggest
+from data_pipelines.progress import tell
+from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.sources.columns import Column, column_of
+from data_pipelines.sources.compression import without_compression
+from data_pipelines.sources.find_files import Found, find_files, list_counts
+from data_pipelines.sources.formats.delimited import check_delimited, read_delimited
+from data_pipelines.sources.formats.json_lines import check_json_lines, read_json_lines
+from data_pipelines.sources.formats.parquet import check_parquet, read_parquet
+from data_pipelines.sources.formats.plain_text import read_plain_text
+from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.found_file import FoundFile
+from data_pipelines.sources.local_files import fingerprint_files
+from lmtrain.errors import ConfigurationError, DataError
 
-HASHED_WHOLE_BYTES = 256_000_000
-MAX_INVALID_FRACTION = 0.01
+Format = Literal["text", "json_lines", "csv", "tsv", "parquet"]
 
-
-@dataclass(frozen=True)
-class FoundFile:
-    """A file, the name its documents go by wherever it lies, and whether a person named this very file."""
-
-    name: str
-    path: Path
-    is_named: bool
-
-
-def find_files(paths: Iterable[str], *, suffixes: Collection[str]) -> tuple[FoundFile, ...]:
-    """Return the files that paths stand for, each once, sorted by name.
-
-    A file or a glob takes whatever it names; a folder is searched for files with these suffixes, hidden ones left out.
-
-    Raises:
-        DataError: A path does not exist, or there is no such file in any of them.
-    """
-    found: dict[Path, FoundFile] = {}
-    others: Counter[str] = Counter()
-    for named in paths:
-        for file in _files_of(named):
-            if file.path.suffix.lower() in suffixes or not Path(named).expanduser().is_dir():
-                found.setdefault(file.path.resolve(), file)
-            else:
-                others[file.path.suffix or "without suffix"] += 1
-    if not found:
-        listed = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5)) or "no file at all"
-        msg = (
-            f"source.paths={list(paths)} holds no text file: {listed}. Convert to text, or add to source.more_suffixes."
-        )
-        raise DataError(msg)
-    return tuple(sorted(found.values(), key=lambda file: (file.name, file.path)))
+TEXT_SUFFIXES = (
+    ".txt", ".text", ".md", ".markdown", ".rst", ".org", ".adoc", ".tex", ".srt", ".vtt", ".html", ".htm", ".xhtml",
+    ".xml", ".css", ".scss", ".less", ".py", ".pyi", ".pyx", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".vue",
+    ".svelte", ".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".cu", ".cuh", ".cs", ".java", ".kt", ".kts",
+    ".scala", ".groovy", ".gradle", ".go", ".rs", ".zig", ".nim", ".swift", ".m", ".mm", ".dart", ".rb", ".php",
+    ".pl", ".pm", ".lua", ".jl", ".r", ".hs", ".ml", ".mli", ".fs", ".ex", ".exs", ".erl", ".clj", ".lisp", ".el",
+    ".scm", ".rkt", ".f90", ".f95", ".pas", ".d", ".v", ".sv", ".vhd", ".sol", ".asm", ".s", ".sh", ".bash", ".zsh",
+    ".fish", ".ps1", ".bat", ".sql", ".proto", ".tf", ".nix", ".cmake", ".mk", ".glsl", ".hlsl", ".wgsl", ".metal",
+    ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf",
+)  # fmt: skip
+TABLE_SUFFIXES: dict[str, Format] = {
+    ".jsonl": "json_lines", ".ndjson": "json_lines", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet",
+}  # fmt: skip
+CHECKS: dict[Format, Callable[[FoundFile, Column], None]] = {
+    "json_lines": check_json_lines, "csv": check_delimited, "tsv": check_delimited, "parquet": check_parquet,
+}  # fmt: skip
+READERS: dict[Format, Callable[[FoundFile, Column, Reading], Iterator[Document | Skipped]]] = {
+    "json_lines": read_json_lines, "csv": read_delimited, "tsv": read_delimited, "parquet": read_parquet,
+}  # fmt: skip
 
 
-def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
-    """Yield every file below a folder, without hidden files and folders and the excluded folders."""
-    for parent, subfolders, names in os.walk(folder):
-        subfolders[:] = [name for name in subfolders if name not in excluded and not name.startswith(".")]
-        yield from (Path(parent, name) for name in names if not name.startswith("."))
+@final
+class Files(Source):
+    """Each file of text is a document, each row of a table is one; sorted by name."""
 
+    def __init__(
+        self,
+        *,
+        paths: str | Sequence[str],
+        text_column: str | None = None,
+        messages_column: str | None = None,
+        format: Format | None = None,  # noqa: A002 (the word a person types)
+        more_suffixes: Sequence[str] = (),
+    ) -> None:
+        """Name files, folders, globs or addresses; each may be compressed with gzip, bzip2, xz or zstd.
 
-def read_text(path: Path) -> str:
-    """Return a file's text; a few bytes that are no UTF-8 become U+FFFD.
+        `text_column` (None: `text`) or `messages_column` is the document in a row of a table. `format` None goes by
+        each file's suffix. A folder is searched for text, source code and tables, and for `more_suffixes`.
 
-    Raises:
-        DataError: The file cannot be read, or is binary: NUL bytes, or more than 1 % that is not UTF-8.
-    """
-    content = _read_bytes(path)
-    if reason := why_binary(content):
-        raise DataError(f"{path} is not UTF-8 text: it {reason}. Convert it, or leave it out of source.paths.")
-    return content.decode("utf-8-sig", errors="replace")
+        Raises:
+            ConfigurationError: No path at all, or two columns.
+        """
+        self._paths = (paths,) if isinstance(paths, str) else tuple(paths)
+        self._column = column_of(text_column=text_column, messages_column=messages_column)
+        self._names_column = text_column is not None or messages_column is not None
+        self._format: Format | None = format
+        self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *TABLE_SUFFIXES, *more_suffixes))
+        self._reading: Reading | None = None
+        if not self._paths:
+            raise ConfigurationError("source.paths=[] names no text; name files or folders: 'source.paths=[my/notes]'.")
 
+    @property
+    def name(self) -> str:
+        """Return `files`."""
+        return "files"
 
-def why_binary(content: bytes) -> str | None:
-    """Return what tells that these bytes are no text, or None."""
-    if b"\0" in content:
-        return "has NUL bytes (binary, or UTF-16)"
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        num_invalid = content.decode(errors="replace").count("\ufffd") - content.count("\ufffd".encode())
-        if num_invalid > MAX_INVALID_FRACTION * len(content):
-            return f"has {num_invalid:,} invalid sequences in {len(content):,} bytes"
-    return None
+    def fingerprint(self) -> str:
+        """Return a sha256 over every file's name and content, and what is read of it."""
+        how = json.dumps([self._column.name, self._column.is_messages, self._format])
+        return f"{fingerprint_files(self._found.files)} {how}"
 
+    def check(self) -> None:
+        """Look for the column in the first file of each kind.
 
-def fingerprint_files(files: Iterable[FoundFile]) -> str:
-    """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick."""
-    files = list(files)
-    by_content = sum(file.path.stat().st_size for file in files) <= HASHED_WHOLE_BYTES
-    total = hashlib.sha256()
-    for file in files:
-        state = hashlib.sha256(_read_bytes(file.path)).hexdigest() if by_content else _status_of(file.path)
-        total.update(f"{file.name}\0{state}\n".encode(errors="surrogateescape"))
-    return total.hexdigest()
+        Raises:
+            DataError: It is not there; the message lists the columns that there are.
+            ConfigurationError: A file could be of several formats.
+        """
+        first: dict[Format, FoundFile] = {}
+        for file in self._found.files:
+            first.setdefault(self._format_of(file), file)
+        for kind, file in first.items():
+            if kind in CHECKS:
+                CHECKS[kind](file, self._column)
+        if self._names_column and not first.keys() & CHECKS.keys():
+            msg = f"{self._column.key}={self._column.name} has no effect: source.paths names no table"
+            raise ConfigurationError(f"{msg}; name JSON lines, parquet or csv files, or set source.format.")
 
+    def documents(self) -> Iterator[Document | Skipped]:
+        """Yield the documents.
 
-def _files_of(named: str) -> Iterator[FoundFile]:
-    path = Path(named).expanduser()
-    if path.is_dir():
-        root = path.resolve()
-        for file in walk(path):
-            yield FoundFile((root.name / file.relative_to(path)).as_posix(), file, is_named=False)
-    elif path.exists():
-        yield FoundFile(path.name, path, is_named=True)
-    elif glob.has_magic(named) and (matches := glob.glob(str(path), recursive=True)):  # noqa: PTH207 (** and ~ at once)
-        for file in (Path(match) for match in matches):
-            if file.is_file():
-                yield FoundFile(file.as_posix().lstrip("/"), file, is_named=False)
-    else:
-        siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
-        rule = "matches no file" if glob.has_magic(named) else "does not exist"
-        raise DataError(f"source.paths: {named} {rule} (looked from {Path.cwd()}).{suggest(path.name, siblings)}")
+        Raises:
+            DataError: A file is damaged, lacks the column, or was named itself and is binary or empty.
+        """
+        self._reading = reading = Reading(total_bytes=sum(file.num_bytes for file in self._found.files))
+        if self._found.left_out:
+            others = f"{list_counts(self._found.left_out)} (source.more_suffixes takes more)"
+            tell(f"  files left out by their suffix: {others}")
+        yield from self._read_all(self._found.files, reading)
 
+    def num_pieces(self) -> int:
+        """Return the number of files."""
+        return len(self._found.files)
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}. Make it readable, or leave it out.") from error
+    def piece(self, index: int) -> Iterator[Document | Skipped]:
+        """Yield the documents of one file."""
+        file = self._found.files[index]
+        return self._read_all((file,), Reading(total_bytes=file.num_bytes))
 
+    @property
+    def fraction_read(self) -> float | None:
+        """Return how many of the files' bytes are read."""
+        return self._reading.fraction() if self._reading else None
 
-def _status_of(path: Path) -> str:
-    status = path.stat()
-    return f"{status.st_size} {status.st_mtime_ns}"
+    def _read_all(self, files: Sequence[FoundFile], reading: Reading) -> Iterator[Document | Skipped]:
+        for file in files:
+            yield from self._read(file, reading)
+        if note := reading.utf8.note():
+            tell(note)
+
+    def _read(self, file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
+        kind = self._format_of(file)
+        documents = read_plain_text(file, reading) if kind == "text" else READERS[kind](file, self._column, reading)
+        is_empty = True
+        for document in documents:
+            is_empty = is_empty and isinstance(document, Document) and not (document.text.strip() or document.messages)
+            yield document
+        if is_empty and file.is_named:
+            raise DataError(f"source.paths names {file.address}, which is empty; put text into it or leave it out.")
+        reading.leave_behind(file.num_bytes)
+
+    def _format_of(self, file: FoundFile) -> Format:
+        suffix = without_compression(file.name).suffix.lower()
+        if self._format is not None:
+            return self._format
+        if suffix == ".json" and not file.is_searched_for:
+            choice = "source.format=json_lines (an object a line) or source.format=text"
+            raise ConfigurationError(f"source.paths names {file.address}: say {choice}.")
+        return TABLE_SUFFIXES.get(suffix, "text")
+
+    @cached_property
+    def _found(self) -> Found:
+        return find_files(self._paths, suffixes=self._suffixes)

@@ -2,84 +2,133 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.files import FoundFile, fingerprint_files, walk
-from lmtrain.errors import DataError, EnvironmentProblem, suggest
+from data_pipelines.sources.columns import column_of
+from data_pipelines.sources.hub import Wanted, find_dataset, num_rows
+from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+
+SHUFFLE_BUFFER_DOCUMENTS = 10_000
 
 
 @final
 class HuggingFaceDataset(Source):
-    """The rows of one split of a dataset, in its own order; one column holds the text."""
+    """The rows of one split of a dataset, in its own order or shuffled; one column holds the text or the messages."""
 
     def __init__(
         self,
         *,
-        dataset: str,
+        name: str,
         config: str | None = None,
         split: str = "train",
-        text_column: str = "text",
+        text_column: str | None = None,
+        messages_column: str | None = None,
         revision: str | None = None,
+        shuffle_seed: int | None = None,
+        shuffle_buffer_documents: int | None = None,
         max_documents: int | None = None,
         streaming: bool = True,
         cache: str | None = None,
     ) -> None:
-        """Name a dataset of the hub or a local folder; None for `config` and `revision` takes the dataset's default.
+        """Name a dataset of the hub or a local folder; None takes its own config, its newest revision, its own order.
 
-        Streaming reads rows as they arrive; without it the whole is first downloaded into the folder `cache`.
+        `text_column` (None: `text`) or `messages_column` holds the document. Streaming reads rows as they arrive, and
+        shuffles them in a buffer of `shuffle_buffer_documents` (None: 10,000); without it the whole is first downloaded
+        into the folder `cache`, and shuffled as a whole.
+
+        Raises:
+            ConfigurationError: Settings that exclude one another.
         """
-        self._dataset = dataset
-        self._text_column = text_column
+        if shuffle_buffer_documents is not None and (shuffle_seed is None or not streaming):
+            msg = f"source.shuffle_buffer_documents={shuffle_buffer_documents} has no effect without "
+            missing = "source.streaming=true" if shuffle_seed is not None else "source.shuffle_seed=..."
+            raise ConfigurationError(f"{msg}{missing}; set that, or leave it out.")
+        if streaming and "[" in split:
+            msg = f"source.split={split} is a slice, which needs source.streaming=false"
+            raise ConfigurationError(f"{msg}; or take source.max_documents of the whole split.")
+        self._wanted = Wanted(name=name, config=config, split=split, revision=revision)
+        self._column = column_of(text_column=text_column, messages_column=messages_column)
+        self._shuffle = (shuffle_seed, shuffle_buffer_documents or SHUFFLE_BUFFER_DOCUMENTS)
         self._max_documents = max_documents
-        self._what = {"name": config, "split": split, "revision": revision}
-        self._how = {"streaming": streaming, "cache_dir": cache}
+        self._streaming, self._cache = streaming, cache
+        self._name = (Path(name).resolve() if self._wanted.is_local else Path(name)).name
+        self._num_read, self._num_rows = 0, max_documents
 
     @property
     def name(self) -> str:
         """Return the dataset's own name, fit for a folder."""
-        return Path(self._dataset).name
+        return self._name
 
     def fingerprint(self) -> str:
         """Return a sha256 over the arguments, and over the files of a local folder; the hub is not asked."""
-        folder = Path(self._dataset)
-        files = sorted(walk(folder)) if folder.is_dir() else []
-        found = [FoundFile(path.relative_to(folder).as_posix(), path, is_named=False) for path in files]
-        identity = [self._dataset if not files else "", self._what, self._text_column, self._max_documents]
-        return hashlib.sha256(f"{json.dumps(identity, sort_keys=True)} {fingerprint_files(found)}".encode()).hexdigest()
+        wanted = self._wanted
+        folder = Path(wanted.name)
+        files = sorted(walk(folder)) if wanted.is_local else []
+        found = [local_file(path, name=path.relative_to(folder).as_posix()) for path in files]
+        place = "" if wanted.is_local else wanted.name
+        order = [*self._shuffle, self._streaming] if self._shuffle[0] is not None else []
+        which = [place, wanted.config, wanted.split, wanted.revision, self._max_documents, order]
+        identity = [*which, self._column.name, self._column.is_messages]
+        return hashlib.sha256(f"{json.dumps(identity)} {fingerprint_files(found)}".encode()).hexdigest()
 
-    def documents(self) -> Iterator[Document | Skipped]:
-        """Yield each row's text under its number.
+    def check(self) -> None:
+        """Look for the dataset, its config, its split and the column.
 
         Raises:
-            DataError: No such dataset, config, split or column; each names the right ones.
+            DataError: There is none such; each names the right ones.
             EnvironmentProblem: The hub cannot be reached.
         """
-        rows = self._load()
-        self._require_column(rows)
-        for number, row in enumerate(rows):
-            if number == self._max_documents:
+        self._open()
+
+    def documents(self) -> Iterator[Document | Skipped]:
+        """Yield each row's document under its number in the order that is read.
+
+        Raises:
+            DataError: As `check` does, or a row that does not fit the others.
+            EnvironmentProblem: The hub cannot be reached, or broke off.
+        """
+        self._num_read = 0
+        for row in self._worded(self._open()):
+            self._num_read += 1
+            yield self._column.document(row, f"{self._name}:{self._num_read - 1}")
+            if self._num_read == self._max_documents:
                 return
-            text = row[self._text_column]
-            row_id = f"{self.name}:{number}"
-            yield Document(row_id, text) if isinstance(text, str) else Skipped(row_id, "null text")
 
-    def _load(self) -> Any:
-        import datasets  # here, because it takes about a second
+    @property
+    def fraction_read(self) -> float | None:
+        """Return how many of the rows are read, where the dataset says how many it has."""
+        return min(self._num_read / self._num_rows, 1.0) if self._num_rows else None
 
-        load: Any = datasets.load_dataset
+    def _open(self) -> Iterable[dict[str, Any]]:
+        builder = find_dataset(self._wanted, cache=self._cache)
+        known = num_rows(builder, self._wanted.split)
+        self._num_rows = min(filter(None, (known, self._max_documents)), default=None)
+        if self._streaming:
+            rows = builder.as_streaming_dataset(split=self._wanted.split)
+        else:
+            builder.download_and_prepare()
+            rows = builder.as_dataset(split=self._wanted.split)
+        columns = rows.column_names or list(next(iter(self._worded(rows)), {}))
+        if columns:
+            self._column.require_in(columns, table=self._wanted.name)
+            rows = rows.select_columns([self._column.name])
+        seed, buffer_documents = self._shuffle
+        if seed is None:
+            return cast("Iterable[dict[str, Any]]", rows)
+        return rows.shuffle(seed=seed, buffer_size=buffer_documents) if self._streaming else rows.shuffle(seed=seed)
+
+    def _worded(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         try:
-            return load(self._dataset, **self._what, **self._how)
-        except ConnectionError as problem:
-            msg = f"source.dataset={self._dataset} cannot be reached: {problem}. Name a local folder, or go online."
-            raise EnvironmentProblem(msg) from problem
-        except (ValueError, FileNotFoundError) as problem:  # a wrong config, split or name, with the right ones listed
-            raise DataError(f"source.dataset={self._dataset} cannot be loaded: {problem}") from problem
-
-    def _require_column(self, rows: Any) -> None:
-        columns: list[str] = rows.column_names or list(next(iter(rows), {}))
-        if self._text_column not in columns:
-            known = f"it has {', '.join(columns)}.{suggest(self._text_column, columns)}"
-            raise DataError(f"source.text_column={self._text_column} is not a column of {self._dataset}: {known}")
+            yield from rows
+        except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
+            where = f"source.name={self._wanted.name} cannot be read after row {self._num_read:,}"
+            why = f"{where}: {' '.join(str(problem).split()) or type(problem).__name__}"
+            if self._wanted.is_local or isinstance(problem, ValueError):
+                raise DataError(
+                    f"{why}. Correct the file, or read it with source=files, which skips bad rows."
+                ) from problem
+            raise EnvironmentProblem(f"{why}. The same command goes on from there.") from problem

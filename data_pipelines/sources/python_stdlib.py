@@ -1,13 +1,17 @@
 """The source code of the running Python's own standard library: real text that every machine has, offline."""
 
+import codecs
 import sysconfig
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import final
 
+from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.sources.files import FoundFile, fingerprint_files, read_text, walk
+from data_pipelines.sources.found_file import FoundFile
+from data_pipelines.sources.local_files import fingerprint_files, local_file, unreadable, walk
+from data_pipelines.sources.utf8 import Utf8
 from lmtrain.errors import DataError
 
 EXCLUDED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
@@ -20,6 +24,7 @@ class PythonStandardLibrary(Source):
     def __init__(self, *, folder: str | None = None) -> None:
         """Read a folder of Python files; None reads the running Python's standard library."""
         self._folder = Path(folder or sysconfig.get_path("stdlib"))
+        self._num_read = 0
 
     @property
     def name(self) -> str:
@@ -32,16 +37,33 @@ class PythonStandardLibrary(Source):
 
     def documents(self) -> Iterator[Document | Skipped]:
         """Yield each file under its path relative to the library."""
-        for file in self._files:
-            try:
-                yield Document(id=file.name, text=read_text(file.path))
-            except DataError:
-                yield Skipped(id=file.name, reason="not UTF-8 text")
+        utf8 = Utf8()
+        for number, file in enumerate(self._files, start=1):
+            yield _document(file, utf8)
+            self._num_read = number
+        if note := utf8.note():
+            tell(note)
+
+    @property
+    def fraction_read(self) -> float | None:
+        """Return how many of the files are read."""
+        return self._num_read / len(self._files)
 
     @cached_property
     def _files(self) -> tuple[FoundFile, ...]:
         paths = [path for path in walk(self._folder, excluded=EXCLUDED_FOLDERS) if path.suffix == ".py"]
         if not paths:
             raise DataError(f"source.folder={self._folder} has no .py file; name a folder that has, or leave it out.")
-        files = [FoundFile(path.relative_to(self._folder).as_posix(), path, is_named=False) for path in paths]
+        files = [local_file(path, name=path.relative_to(self._folder).as_posix()) for path in paths]
         return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _document(file: FoundFile, utf8: Utf8) -> Document | Skipped:
+    try:
+        content = Path(file.address).read_bytes()
+    except OSError as problem:
+        raise unreadable(file.address, problem) from problem
+    try:
+        return Document(file.name, utf8.decode(content.removeprefix(codecs.BOM_UTF8), where=file.name))
+    except ValueError:
+        return Skipped(file.name, "not UTF-8 text")

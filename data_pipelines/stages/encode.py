@@ -1,98 +1,148 @@
-"""Documents to shards: encode part by part, here on all threads or in several processes, and append in order.
+"""Documents to ids: each document's ids with an end-of-text behind them, a conversation's with its loss mask.
 
-The result does not depend on how many processes there were.
+The result depends on the documents and the tokenizer alone, not on which process did it.
 """
 
-import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipelines.engines.local import run_jobs
-from data_pipelines.stages.spool import Part
-from lmtrain.data.manifest import SplitManifest
-from lmtrain.data.shard_writer import ShardWriter
+from data_pipelines.sources.base import Document
+from data_pipelines.stages.render import Rendered, render_documents
+from data_pipelines.stages.split import SPLITS
+from data_pipelines.stages.spool import Block, num_bytes
+from lmtrain.data.layout import DTYPES
+from lmtrain.errors import DataError
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.loading import load_tokenizer
 
-IdsAndEnds = tuple[NDArray[np.uint32], NDArray[np.int64]]
+Counts = NDArray[np.int64]
 
 
-def encode_split(
-    parts: Sequence[Part],
-    *,
-    folder: Path,
-    split: str,
-    tokenizer_folder: Path,
-    dtype: str,
-    shard_tokens: int,
-    num_processes: int,
-    advance: Callable[[Part, int], object],
-) -> SplitManifest:
-    """Write a split's parts as shards, an end-of-text after each document.
+@dataclass(frozen=True)
+class Encoded:
+    """Documents of one split: ids back to back, where each document ends, its bytes of text, its place in the block.
 
-    `num_processes` 0 encodes on this process's own threads; `advance` hears of each part and its tokens.
+    `loss_mask` is 1 for each id that carries loss; None: all do.
     """
-    writer = ShardWriter(folder, split=split, dtype=dtype, shard_tokens=shard_tokens)
-    encoded = (_encode_apart if num_processes else _encode_here)(parts, tokenizer_folder, num_processes)
-    for part, (ids, ends) in zip(parts, encoded, strict=True):
-        writer.append(ids, ends)
-        advance(part, len(ids))
-    return writer.close(text_bytes=sum(part.text_bytes for part in parts))
+
+    ids: NDArray[np.unsignedinteger[Any]]
+    ends: Counts
+    text_bytes: Counts
+    places: Counts
+    loss_mask: NDArray[np.uint8] | None = None
+
+    def up_to(self, place: int) -> "Encoded":
+        """Return the documents up to a place in the block, that one included."""
+        count = int(np.searchsorted(self.places, place, side="right"))
+        stop = int(self.ends[count - 1]) if count else 0
+        mask = None if self.loss_mask is None else self.loss_mask[:stop]
+        return Encoded(self.ids[:stop], self.ends[:count], self.text_bytes[:count], self.places[:count], mask)
 
 
-def join_documents(documents: Iterable[list[int]], *, end_of_text_id: int) -> IdsAndEnds:
-    """Return documents' ids back to back, each with end-of-text behind it, and where each ends."""
-    ended = [[*ids, end_of_text_id] for ids in documents]
-    ends = np.cumsum([len(ids) for ids in ended], dtype=np.int64)
-    return np.fromiter(chain.from_iterable(ended), dtype=np.uint32, count=int(ends[-1])), ends
+EncodedBlock = Mapping[str, Encoded]
 
 
-def encode_part(path: Path, tokenizer: Tokenizer) -> None:
-    """Encode one part on one thread and leave its ids and document ends beside it."""
-    texts = (document.text for document in Part(path, 0, 0).documents())
-    ids, ends = join_documents(map(tokenizer.encode, texts), end_of_text_id=tokenizer.end_of_text_id)
-    np.save(_ids_of(path), ids)
-    np.save(_ends_of(path), ends)
+def encode_block(block: Block, tokenizer: Tokenizer, *, dtype: str) -> EncodedBlock:
+    """Encode a block's documents, split by split.
+
+    Raises:
+        DataError: The first document does not decode to its text: the tokenizer loses something.
+    """
+    places = {split: [place for place, of in enumerate(block.splits) if of == split] for split in SPLITS}
+    return {
+        split: _encode([block.documents[place] for place in chosen], chosen, tokenizer, dtype)
+        for split, chosen in places.items()
+        if chosen
+    }
 
 
-def _encode_here(parts: Sequence[Part], tokenizer_folder: Path, _: int) -> Iterator[IdsAndEnds]:
-    tokenizer = load_tokenizer(tokenizer_folder)
-    for part in parts:
-        encoded = tokenizer.encode_batch([document.text for document in part.documents()])
-        yield join_documents(encoded, end_of_text_id=tokenizer.end_of_text_id)
+def with_end_of_text(rendered: Rendered, *, end_of_text_id: int) -> Rendered:
+    """Return documents with end-of-text behind each; it carries loss behind a text, and none behind a conversation."""
+    ends = rendered.ends + np.arange(1, len(rendered.ends) + 1)
+    is_document = np.ones(len(rendered.ids) + len(ends), np.bool_)
+    is_document[ends - 1] = False
+    ids = np.full(len(is_document), end_of_text_id, np.uint32)
+    ids[is_document] = rendered.ids
+    if rendered.loss_mask is None:
+        return Rendered(ids, ends, None)
+    loss_mask = np.zeros(len(is_document), np.bool_)
+    loss_mask[is_document] = rendered.loss_mask
+    return Rendered(ids, ends, loss_mask)
 
 
-def _encode_apart(parts: Sequence[Part], tokenizer_folder: Path, num_processes: int) -> Iterator[IdsAndEnds]:
-    jobs = [str(part.path) for part in parts]
-    done = run_jobs(jobs, module=__name__, arguments=[str(tokenizer_folder)], num_processes=num_processes)
-    for path in map(Path, done):
-        yield np.load(_ids_of(path)), np.load(_ends_of(path))
-        _ids_of(path).unlink()
-        _ends_of(path).unlink()
+def _encode(documents: Sequence[Document], places: list[int], tokenizer: Tokenizer, dtype: str) -> Encoded:
+    rendered = render_documents(documents, tokenizer)
+    if documents[0].messages is None:
+        _require_lossless(documents[0], rendered.ids[: rendered.ends[0]], tokenizer)
+    ended = with_end_of_text(rendered, end_of_text_id=tokenizer.end_of_text_id)
+    if ended.loss_mask is None:
+        text_bytes = np.array([num_bytes(document.text) for document in documents], np.int64)
+        mask = None
+    else:
+        starts = np.concatenate([np.zeros(1, np.int64), ended.ends[:-1]])
+        text_bytes = np.add.reduceat(tokenizer.token_bytes()[ended.ids], starts, dtype=np.int64)
+        mask = ended.loss_mask.astype(np.uint8)
+        is_text = np.array([document.messages is None for document in documents])
+        mask[ended.ends[is_text] - 1] = 1
+    return Encoded(ended.ids.astype(DTYPES[dtype]), ended.ends, text_bytes, np.array(places, np.int64), mask)
 
 
-def _ids_of(part: Path) -> Path:
-    return part.with_suffix(".ids.npy")
+def _require_lossless(document: Document, ids: NDArray[np.uint32], tokenizer: Tokenizer) -> None:
+    if tokenizer.decode_bytes(ids.tolist()) != document.text.encode():
+        raise DataError(f"document {document.id} does not decode to its text: tokenizer= cannot write every text.")
 
 
-def _ends_of(part: Path) -> Path:
-    return part.with_suffix(".ends.npy")
+def save_encoded(encoded: EncodedBlock, path: Path, *, text_sha256: str) -> None:
+    """Write an encoded block, whole or not at all, with a digest of it and that of the text it was made from."""
+    buffer = io.BytesIO()
+    for one in encoded.values():
+        for array in (one.ids, one.ends, one.text_bytes, one.places, _or_empty(one.loss_mask)):
+            np.save(buffer, array)
+    content = buffer.getbuffer()
+    header = {
+        "text_sha256": text_sha256,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "splits": list(encoded),
+        "has_loss_mask": [one.loss_mask is not None for one in encoded.values()],
+    }
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with aside.open("wb") as file:
+        file.write(json.dumps(header).encode() + b"\n")
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.rename(path)
 
 
-def main(tokenizer_folder: str) -> None:
-    """Encode each part named on standard input and answer its name: the worker of a process pool."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever asked is gone: go too, in silence
-    tokenizer = load_tokenizer(Path(tokenizer_folder))
-    for line in sys.stdin:
-        encode_part(Path(line.rstrip("\n")), tokenizer)
-        sys.stdout.write(line)
-        sys.stdout.flush()
+def load_encoded(path: Path) -> EncodedBlock:
+    """Read an encoded block."""
+    with path.open("rb") as file:
+        header = json.loads(file.readline())
+        encoded: dict[str, Encoded] = {}
+        for split, has_loss_mask in zip(header["splits"], header["has_loss_mask"], strict=True):
+            ids, ends, text_bytes, places, mask = (np.load(file, allow_pickle=False) for _ in range(5))
+            encoded[split] = Encoded(ids, ends, text_bytes, places, mask if has_loss_mask else None)
+    return encoded
 
 
-if __name__ == "__main__":
-    main(sys.argv[1])
+def text_sha256_of(path: Path) -> str | None:
+    """Return the digest of the text that an encoded block was made from, or None: missing, cut off or damaged."""
+    try:
+        with path.open("rb") as file:
+            header: dict[str, Any] = json.loads(file.readline())
+            digest = hashlib.sha256(file.read()).hexdigest()
+    except (OSError, ValueError):
+        return None
+    return header.get("text_sha256") if digest == header.get("sha256") else None
+
+
+def _or_empty(mask: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    return np.empty(0, np.uint8) if mask is None else mask

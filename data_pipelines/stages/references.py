@@ -2,27 +2,29 @@
 
 import lzma
 import zlib
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from data_pipelines.stages.spool import Part
 from lmtrain.data.manifest import References
+from lmtrain.data.shards import TokenSplit
+from lmtrain.tokenizers.base import Tokenizer
 
-MAX_BYTES = 16_000_000  # xz -9e reads about 1.5 MB/s
+MAX_BYTES = 4_000_000  # xz -9e reads about 1.5 MB/s
+IDS_AT_ONCE = 1 << 16
 
 
-def compress(parts: Sequence[Part]) -> References:
-    """Compress a split's documents, back to back, with `gzip -9` and `xz -9e`; the first 16 MB of a longer one."""
-    text = _text_of(parts)
+def compress(tokens: TokenSplit, tokenizer: Tokenizer) -> References:
+    """Compress a split's documents, back to back, with `gzip -9` and `xz -9e`; the first 4 MB of a longer one."""
+    text = _text_of(tokens, tokenizer)
     with ThreadPoolExecutor(max_workers=2) as executor:
         gzip, xz = executor.map(lambda codec: len(codec(text)) * 8 / len(text), (_gzip, _xz))
     return References(text_bytes=len(text), gzip_bits_per_byte=round(gzip, 4), xz_bits_per_byte=round(xz, 4))
 
 
-def _text_of(parts: Sequence[Part]) -> bytes:
+def _text_of(tokens: TokenSplit, tokenizer: Tokenizer) -> bytes:
     text = bytearray()
-    for part in parts:
-        text += "".join(document.text for document in part.documents()).encode()
+    for start in range(0, tokens.num_tokens, IDS_AT_ONCE):
+        ids = tokens.window(start, min(IDS_AT_ONCE, tokens.num_tokens - start))
+        text += tokenizer.decode_bytes(ids.tolist())
         if len(text) >= MAX_BYTES:
             break
     return bytes(text[:MAX_BYTES])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from data_pipelines.sources.base import Document
+from data_pipelines.stages.stage import content_of
 from lmtrain.errors import ConfigurationError, DataError
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
@@ -59,23 +60,26 @@ def split_documents(
 ) -> Iterator[tuple[str, Document]]:
     """Yield each document with its split, in order.
 
-    In a corpus of up to 64 million characters very long documents are cut into parts, and a split that the hash leaves
-    empty gets the nearest document; `tell` hears of either. In a larger one nothing but a document of more than a
-    million characters is cut.
+    In a corpus of up to 64 million characters very long documents are cut into parts, equal parts go to one split, and
+    a split that the hash leaves empty gets the nearest document; `tell` hears of either. In a larger one nothing but a
+    document of more than a million characters is cut, and its parts stay in one split.
 
     Raises:
         DataError: Too little text to hold any out.
     """
-    pieces = chain.from_iterable(_cut_if_longer(document, MAX_DOCUMENT_CHARACTERS) for document in documents)
+    documents = iter(documents)
     first: list[Document] = []
     num_characters = 0
-    for piece in pieces:
-        first.append(piece)
-        num_characters += len(piece.text)
+    for document in documents:
+        first.append(document)
+        num_characters += len(content_of(document))
         if num_characters > SMALL_CORPUS_CHARACTERS:
-            yield from ((held_out.split_of(document.id), document) for document in chain(first, pieces))
-            return
-    if first:
+            break
+    if num_characters > SMALL_CORPUS_CHARACTERS:
+        for document in chain(_taken(first), documents):
+            split = held_out.split_of(document.id)
+            yield from ((split, piece) for piece in _cut_if_longer(document, MAX_DOCUMENT_CHARACTERS))
+    elif first:
         yield from _split_small(first, num_characters=num_characters, held_out=held_out, tell=tell)
 
 
@@ -110,7 +114,7 @@ def _good_end(text: str, earliest: int, latest: int) -> int:
 
 
 def _cut_if_longer(document: Document, max_characters: int, *, part_characters: int | None = None) -> list[Document]:
-    if len(document.text) <= max_characters:
+    if len(document.text) <= max_characters:  # a conversation, which has no text, is never cut
         return [document]
     parts = cut(document.text, part_characters or max_characters)
     return [Document(f"{document.id}#{number}", part) for number, part in enumerate(parts)]
@@ -121,8 +125,9 @@ def _split_small(
 ) -> Iterator[tuple[str, Document]]:
     part_characters = max(num_characters // PART_SHARE, MIN_PART_CHARACTERS)
     longest = max(num_characters // LARGEST_SHARE, 2 * MIN_PART_CHARACTERS)
+    whole = chain.from_iterable(_cut_if_longer(document, MAX_DOCUMENT_CHARACTERS) for document in documents)
     pieces = [
-        piece for document in documents for piece in _cut_if_longer(document, longest, part_characters=part_characters)
+        piece for document in whole for piece in _cut_if_longer(document, longest, part_characters=part_characters)
     ]
     if len(pieces) > len(documents):
         parts = f"{len(documents):,} into {len(pieces):,}"
@@ -130,11 +135,35 @@ def _split_small(
     if len(pieces) < len(held_out.splits):
         msg = f"source gives {num_characters:,} characters in {len(pieces)} documents: too little to hold any out"
         raise DataError(f"{msg}; give at least {2 * len(held_out.splits) * MIN_PART_CHARACTERS:,} characters.")
-    splits = [held_out.split_of(piece.id) for piece in pieces]
+    splits = _together(pieces, [held_out.split_of(piece.id) for piece in pieces], len(documents))
     complete = _with_every_split(splits, [place_of(piece.id) for piece in pieces], held_out)
     for split in sorted(set(complete) - set(splits)):
         tell(f"  no document fell into the {split} split by its hash: the nearest one is taken")
-    yield from zip(complete, pieces, strict=True)
+    together = _together(pieces, complete, len(documents), moved_from=splits)
+    # A text that repeats itself throughout cannot be held out and trained on unless equal parts are torn apart.
+    yield from zip(together if set(together) == set(complete) else complete, pieces, strict=True)
+
+
+def _together(
+    pieces: list[Document], splits: list[str], num_documents: int, *, moved_from: list[str] | None = None
+) -> list[str]:
+    """Give equal parts of documents one split: that of the first, or the one to which a part was moved."""
+    if len(pieces) == num_documents:
+        return splits  # nothing was cut, and whole documents stay where their names put them
+    of_text: dict[str, str] = {}
+    for piece, split, before in zip(pieces, splits, moved_from or splits, strict=True):
+        if split != before:
+            of_text[piece.text] = split
+        else:
+            of_text.setdefault(piece.text, split)
+    return [of_text[piece.text] for piece in pieces]
+
+
+def _taken(documents: list[Document]) -> Iterator[Document]:
+    """Yield the documents of a list and let go of each."""
+    documents.reverse()
+    while documents:
+        yield documents.pop()
 
 
 def _with_every_split(splits: list[str], places: list[float], held_out: HeldOut) -> list[str]:

@@ -1,78 +1,113 @@
-"""Cleaned documents on their way to the shards: JSON lines in parts of about a megabyte, the unit of parallel work."""
+"""Cleaned documents on their way to the shards: blocks of about four megabytes, the unit of parallel work.
 
+A block is a run of documents of all splits in the source's order, so that a build can stop behind any document.
+"""
+
+import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TextIO, final
+from typing import Any
 
 from data_pipelines.sources.base import Document
+from data_pipelines.stages.split import SPLITS
 
-PART_BYTES = 1_000_000
+BLOCK_BYTES = 4_000_000
 
 
 @dataclass(frozen=True)
-class Part:
-    """One file of documents of one split."""
+class Block:
+    """Some documents in order, each with its split; `dropped` counts by reason what was left out up to here."""
 
-    path: Path
-    num_documents: int
-    text_bytes: int
+    number: int
+    splits: tuple[str, ...]
+    documents: tuple[Document, ...]
+    dropped: Mapping[str, int]
+    header: bytes = field(repr=False)
+    content: bytes = field(repr=False)
 
-    def documents(self) -> Iterator[Document]:
-        """Yield the documents in order."""
-        with self.path.open(encoding="utf-8") as lines:
-            for line in lines:
-                document_id, text = json.loads(line)
-                yield Document(document_id, text)
+    @cached_property
+    def sha256(self) -> str:
+        """Return the digest of names, splits and texts, in hexadecimal."""
+        digest = hashlib.sha256(self.header)
+        digest.update(self.content)
+        return digest.hexdigest()
 
-
-@final
-class Spool:
-    """Writes documents split by split into parts, and lists the parts."""
-
-    def __init__(self, folder: Path) -> None:
-        """Spool into a folder that exists."""
-        self._folder = folder
-        self._parts: defaultdict[str, list[Part]] = defaultdict(list)
-        self._open: dict[str, _OpenPart] = {}
-
-    def append(self, split: str, document: Document) -> int:
-        """Add a document to a split and return its bytes of UTF-8."""
-        part = self._open.get(split)
-        if part is None:
-            part = self._open[split] = _OpenPart(self._folder / f"{split}_{len(self._parts[split]):06d}.jsonl")
-        num_bytes = part.append(document)
-        if part.text_bytes >= PART_BYTES:
-            self._close(split)
-        return num_bytes
-
-    def finish(self) -> dict[str, tuple[Part, ...]]:
-        """Return each split's parts, once all documents are in."""
-        for split in list(self._open):
-            self._close(split)
-        return {split: tuple(parts) for split, parts in self._parts.items()}
-
-    def _close(self, split: str) -> None:
-        self._parts[split].append(self._open.pop(split).close())
+    def save(self, path: Path) -> None:
+        """Write the block for another process, or for later."""
+        with path.open("wb") as file:
+            file.write(self.header + b"\n")
+            file.write(self.content)
 
 
-@final
-class _OpenPart:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: TextIO = path.open("w", encoding="utf-8")
-        self._num_documents = 0
-        self.text_bytes = 0
+def load_block(path: Path, *, number: int = 0, dropped: Mapping[str, int] | None = None) -> Block:
+    """Read a block that was saved."""
+    with path.open("rb") as file:
+        line = file.readline().removesuffix(b"\n")
+        content = file.read()
+    header: dict[str, Any] = json.loads(line)
+    splits = tuple(SPLITS[split] for split in header["splits"])
+    return Block(number, splits, tuple(_documents(header, content)), dropped or {}, line, content)
 
-    def append(self, document: Document) -> int:
-        num_bytes = len(document.text.encode())
-        self._file.write(json.dumps([document.id, document.text], ensure_ascii=False) + "\n")
-        self._num_documents += 1
-        self.text_bytes += num_bytes
-        return num_bytes
 
-    def close(self) -> Part:
-        self._file.close()
-        return Part(path=self._path, num_documents=self._num_documents, text_bytes=self.text_bytes)
+def cut_into_blocks(documents: Iterable[tuple[str, Document]], *, dropped: Mapping[str, int]) -> Iterator[Block]:
+    """Yield the documents in blocks; `dropped` counts, while they are drawn, what is left out."""
+    block: list[tuple[str, Document]] = []
+    num_block_bytes = number = 0
+    for split, document in documents:
+        block.append((split, document))
+        num_block_bytes += len(document.text) if document.messages is None else len(_content_of(document))
+        if num_block_bytes >= BLOCK_BYTES:
+            yield _block(number, block, dropped)
+            block, num_block_bytes, number = [], 0, number + 1
+    if block:
+        yield _block(number, block, dropped)
+
+
+def num_bytes(text: str) -> int:
+    """Return how many bytes a text has in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _block(number: int, block: list[tuple[str, Document]], dropped: Mapping[str, int]) -> Block:
+    splits, documents = zip(*block, strict=True)
+    if all(document.messages is None for document in documents):
+        content = "".join([document.text for document in documents]).encode()
+    else:
+        content = b"".join([_content_of(document) for document in documents])
+    return Block(number, splits, documents, dict(dropped), _header(splits, documents), content)
+
+
+def _content_of(document: Document) -> bytes:
+    if document.messages is None:
+        return document.text.encode()
+    return json.dumps([dict(message) for message in document.messages], ensure_ascii=False).encode()
+
+
+def _header(splits: tuple[str, ...], documents: tuple[Document, ...]) -> bytes:
+    is_chat = [document.messages is not None for document in documents]
+    sizes = [
+        len(_content_of(document)) if chat else num_bytes(document.text)
+        for document, chat in zip(documents, is_chat, strict=True)
+    ]
+    content = {
+        "splits": [SPLITS.index(split) for split in splits],
+        "ids": [document.id for document in documents],
+        "num_bytes": sizes,
+        "chats": [number for number, chat in enumerate(is_chat) if chat],
+    }
+    return json.dumps(content).encode()
+
+
+def _documents(header: Mapping[str, Any], content: bytes) -> Iterator[Document]:
+    chats = frozenset(header["chats"])
+    start = 0
+    for number, (document_id, size) in enumerate(zip(header["ids"], header["num_bytes"], strict=True)):
+        text = content[start : start + size].decode()
+        start += size
+        if number in chats:
+            yield Document(document_id, "", messages=tuple(json.loads(text)))
+        else:
+            yield Document(document_id, text)

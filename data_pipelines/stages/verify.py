@@ -1,77 +1,177 @@
-"""Read a prepared data set again and hold it against its manifest and, while it is there, its text."""
+"""Read a prepared data set again, every byte of it, and hold it against its manifest and its tokenizer."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from data_pipelines.stages.spool import Part
-from lmtrain.data.manifest import Shard, SplitManifest
-from lmtrain.data.shards import DTYPES, Dataset, Ids, index_of, read_index
+from lmtrain.data.document_ends import PACKING_FOLDER
+from lmtrain.data.hashed_file import file_sha256
+from lmtrain.data.layout import DTYPES, MANIFEST_FILE, TOKENIZER_FOLDER, Ids, map_ids, read_index, size_problems
+from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
+from lmtrain.errors import DataError
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
-SAMPLED_PARTS = 64
+SAMPLED_DOCUMENTS = 8  # of each shard
+SAMPLED_TOKENS = 20_000  # of one document
+IDS_AT_ONCE = 1 << 22
+
+Advance = Callable[[int], object]
 
 
-def problems(dataset: Dataset) -> Iterator[str]:
+@dataclass(frozen=True)
+class Found:
+    """What a look at all ids of a shard tells besides its digest."""
+
+    sha256: str
+    largest_id: int
+    text_bytes: int
+
+
+def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str]:
     """Yield what is wrong with a data set: nothing when every byte is as it was written.
 
-    Checks every sha256, that ids are below the vocabulary size, that documents end with end-of-text, and that the
-    ids' bytes add up to the text's.
+    Checks that there are these files and no others, every sha256, that ids are below the vocabulary size, that
+    documents end with end-of-text, that the ids' bytes add up to the text's, and that sampled documents encode to
+    their ids again. `advance` hears of bytes read.
+
+    Raises:
+        DataError: There is no data set in the folder at all.
     """
-    tokenizer = load_tokenizer(dataset.tokenizer_folder)
-    if tokenizer.fingerprint != dataset.manifest.tokenizer_fingerprint:
-        yield f"{dataset.tokenizer_folder} is not the tokenizer that the ids were made with"
+    manifest, problem = _manifest_of(folder)
+    if manifest is None:
+        yield problem
         return
-    for name, split in dataset.manifest.splits.items():
-        yield from _split_problems(dataset, name, split, tokenizer)
+    broken = [*size_problems(folder, manifest), *_strangers(folder, manifest)]
+    yield from broken
+    tokenizer, problem = _tokenizer_of(folder, manifest)
+    if tokenizer is None:
+        yield problem
+    elif not broken:
+        for name, split in manifest.splits.items():
+            yield from _split_problems(folder, name, split, manifest, tokenizer, advance)
 
 
-def sample_problems(dataset: Dataset, split: str, parts: Sequence[Part]) -> Iterator[str]:
-    """Yield the sampled documents, the first of up to 64 parts of a split, that do not decode to their text."""
-    tokenizer = load_tokenizer(dataset.tokenizer_folder)
-    tokens = dataset.split(split)
-    starts = np.concatenate([[0], tokens.document_ends()])
-    first_documents = np.cumsum([0, *(part.num_documents for part in parts)])
-    stride = -(-len(parts) // SAMPLED_PARTS)
-    for part, number in list(zip(parts, first_documents[:-1], strict=True))[::stride]:
-        document = next(part.documents())
-        ids = tokens.window(int(starts[number]), int(starts[number + 1] - starts[number]))
-        if tokenizer.decode_bytes(ids.tolist()) != document.text.encode():
-            yield f"document {document.id} of the {split} split does not decode to its text"
+def num_bytes(folder: Path) -> int:
+    """Return how many bytes of ids there are to read, by the manifest; 0 where it cannot be read."""
+    manifest, _ = _manifest_of(folder)
+    if manifest is None:
+        return 0
+    return sum(split.num_tokens for split in manifest.splits.values()) * DTYPES[manifest.dtype].itemsize
 
 
-def _split_problems(dataset: Dataset, name: str, split: SplitManifest, tokenizer: Tokenizer) -> Iterator[str]:
+def _manifest_of(folder: Path) -> tuple[Manifest | None, str]:
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        there = "does not exist" if not folder.is_dir() else f"has no {MANIFEST_FILE}: it is not a prepared data set"
+        raise DataError(f"data folder {folder} {there}. Name a folder that lmtrain prepare printed.")
+    try:
+        manifest = manifest_from_json(json.loads(path.read_bytes()))
+    except ValueError as problem:
+        return None, f"{path} was changed or damaged: {problem}"
+    known = " or ".join(DTYPES)
+    return (manifest, "") if manifest.dtype in DTYPES else (None, f"{path} has dtype {manifest.dtype}, not {known}")
+
+
+def _tokenizer_of(folder: Path, manifest: Manifest) -> tuple[Tokenizer | None, str]:
+    path = folder / TOKENIZER_FOLDER
+    try:
+        tokenizer = load_tokenizer(path)
+    except DataError as problem:
+        return None, str(problem)
+    if tokenizer.fingerprint != manifest.tokenizer_fingerprint or tokenizer.vocab_size != manifest.vocab_size:
+        return None, f"{path} is not the tokenizer that the ids were made with"
+    return tokenizer, ""
+
+
+def _strangers(folder: Path, manifest: Manifest) -> Iterator[str]:
+    shards = [shard for split in manifest.splits.values() for shard in split.shards]
+    files = {name for shard in shards for name in (shard.file, shard.index_file, shard.mask_file)}
+    known = {MANIFEST_FILE, PACKING_FOLDER, *files}
+    for path in sorted(folder.iterdir()):
+        if path.name != TOKENIZER_FOLDER and path.name not in known and not path.name.startswith("."):
+            yield f"{path} is not in {MANIFEST_FILE}: it belongs to no split"
+
+
+def _split_problems(
+    folder: Path, name: str, split: SplitManifest, manifest: Manifest, tokenizer: Tokenizer, advance: Advance
+) -> Iterator[str]:
     token_bytes = tokenizer.token_bytes()
-    text_bytes = 0
+    dtype = DTYPES[manifest.dtype]
+    text_bytes, is_sound = 0, True
     for shard in split.shards:
-        path = dataset.folder / shard.file
-        ids = np.fromfile(path, dtype=DTYPES[dataset.manifest.dtype])
-        yield from _shard_problems(path, shard, ids, tokenizer)
-        if int(ids.max()) >= tokenizer.vocab_size:
-            return
-        text_bytes += int(token_bytes[ids].sum(dtype=np.int64))
-    if text_bytes != split.text_bytes:
+        found = _read(folder, shard, dtype, token_bytes, advance)
+        text_bytes += found.text_bytes
+        for problem in _shard_problems(folder, shard, found, tokenizer, dtype):
+            yield problem
+            is_sound = False
+    if is_sound and text_bytes != split.text_bytes:
         yield f"the {name} split's ids stand for {text_bytes:,} bytes instead of the text's {split.text_bytes:,}"
+    counts = (sum(shard.num_documents for shard in split.shards), sum(shard.num_tokens for shard in split.shards))
+    if counts != (split.num_documents, split.num_tokens):
+        yield f"the {name} split's shards have {counts[0]:,} documents and {counts[1]:,} tokens, not what {name} tells"
 
 
-def _shard_problems(path: Path, shard: Shard, ids: Ids, tokenizer: Tokenizer) -> Iterator[str]:
-    if _file_sha256(path) != shard.sha256:
+def _read(folder: Path, shard: Shard, dtype: np.dtype[Any], token_bytes: NDArray[Any], advance: Advance) -> Found:
+    digest, largest, text_bytes = hashlib.sha256(), 0, 0
+    with (folder / shard.file).open("rb") as file:
+        digest.update(file.read(shard.offset_bytes or 0))
+        while content := file.read(IDS_AT_ONCE * dtype.itemsize):
+            digest.update(content)
+            ids = np.frombuffer(content, dtype)
+            largest = max(largest, int(ids.max()))
+            if largest < len(token_bytes):
+                text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
+            advance(len(content))
+    return Found(digest.hexdigest(), largest, text_bytes)
+
+
+def _shard_problems(
+    folder: Path, shard: Shard, found: Found, tokenizer: Tokenizer, dtype: np.dtype[Any]
+) -> Iterator[str]:
+    path, index = folder / shard.file, folder / shard.index_file
+    if found.sha256 != shard.sha256:
         yield f"{path} has changed since it was written (sha256 differs)"
-    if _file_sha256(index_of(path)) != shard.index_sha256:
-        yield f"{index_of(path)} has changed since it was written (sha256 differs)"
+    if shard.mask_sha256 is not None and file_sha256(folder / shard.mask_file) != shard.mask_sha256:
+        yield f"{folder / shard.mask_file} has changed since it was written (sha256 differs)"
+    if file_sha256(index) != shard.index_sha256:
+        yield f"{index} has changed since it was written (sha256 differs)"
         return
-    if int(ids.max()) >= tokenizer.vocab_size:
-        yield f"{path} holds id {int(ids.max())}, the vocabulary has {tokenizer.vocab_size} entries"
-    ends = read_index(path)
+    if found.largest_id >= tokenizer.vocab_size:
+        yield f"{path} holds id {found.largest_id}, the vocabulary has {tokenizer.vocab_size} entries"
+        return
+    ids, ends = map_ids(folder, shard, dtype), read_index(folder, shard)
     if ends[-1] != len(ids) or not (np.diff(ends, prepend=0) > 0).all():
-        yield f"{index_of(path)} does not cut {path.name} into documents"
-    elif not (ids[ends - 1] == tokenizer.end_of_text_id).all():
+        yield f"{index} does not cut {path.name} into documents"
+    elif shard.is_native and not (ids[ends - 1] == tokenizer.end_of_text_id).all():
         yield f"{path} has a document that does not end with end-of-text"
+    else:
+        yield from _sample_problems(path, ids, ends, shard, tokenizer)
 
 
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _sample_problems(
+    path: Path, ids: Ids, ends: NDArray[np.int64], shard: Shard, tokenizer: Tokenizer
+) -> Iterator[str]:
+    """Yield the sampled documents whose text does not encode to their ids again."""
+    if shard.mask_sha256 is not None or not shard.is_native:
+        return  # conversations hold special tokens that no text encodes to; others' documents may be cut anywhere
+    starts = np.concatenate([np.zeros(1, np.int64), ends])
+    chosen = np.unique(np.linspace(0, len(ends) - 1, SAMPLED_DOCUMENTS).astype(np.int64))
+    for number in chosen.tolist():
+        document = ids[starts[number] : starts[number + 1] - 1]
+        if len(document) <= SAMPLED_TOKENS and not _encodes_again(document, tokenizer):
+            yield f"{path}: document {number} does not encode to its ids again: they are another tokenizer's"
+
+
+def _encodes_again(ids: Ids, tokenizer: Tokenizer) -> bool:
+    try:
+        text = tokenizer.decode_bytes(ids.tolist()).decode()
+    except UnicodeDecodeError:
+        return False
+    return tokenizer.encode(text) == ids.tolist()

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+import time
 import tracemalloc
 
 import numpy as np
@@ -17,7 +18,7 @@ def order(num_windows, seed=0, fingerprint="corpus"):
     return WindowOrder(num_windows=num_windows, seed=seed, fingerprint=fingerprint)
 
 
-@pytest.mark.parametrize("num_windows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 255, 256, 257, 1000])
+@pytest.mark.parametrize("num_windows", [1, 2, 3, 4, 5, 6, 7, 8, 9, 101, 255, 256, 257, 1000, 7919])
 def test_each_epoch_of_a_small_corpus_reads_every_window_once(num_windows):
     windows = order(num_windows)(np.arange(5 * num_windows)).reshape(5, num_windows)
     assert (np.sort(windows, axis=1) == np.arange(num_windows)).all()
@@ -81,6 +82,23 @@ def test_rank_slices_partition_a_step(num_ranks):
     step = np.arange(48, 96)
     slices = [order(10_000)(part) for part in np.split(step, num_ranks)]
     assert np.concatenate(slices).tolist() == order(10_000)(step).tolist()
+
+
+@given(
+    num_windows=st.integers(1, TWO_BILLION + 1),
+    step=st.integers(0, 10**6),
+    num_ranks=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]),
+)
+def test_rank_slices_partition_any_step_of_any_corpus(num_windows, step, num_ranks):
+    positions = np.arange(24 * step, 24 * (step + 1))
+    slices = [order(num_windows)(part) for part in np.split(positions, num_ranks)]
+    assert np.concatenate(slices).tolist() == order(num_windows)(positions).tolist()
+
+
+def test_two_billion_windows_start_at_once():
+    started = time.perf_counter()
+    order(TWO_BILLION + 1)(np.arange(8))
+    assert time.perf_counter() - started < 0.05
 
 
 def test_the_order_is_what_it_always_was():

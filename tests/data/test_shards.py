@@ -1,5 +1,8 @@
 import json
+import os
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -7,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.data.manifest import Manifest
+from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
-from lmtrain.data.shards import existing_folder, narrowest_dtype, open_dataset
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.data.shards import existing_folder, open_dataset
+from lmtrain.errors import DataError
 
 DOCUMENTS = [[1, 2, 3, 0], [4, 0], [5, 6, 7, 8, 9, 0], [10, 0], [11, 12, 0]]
 IDS = [token for document in DOCUMENTS for token in document]
@@ -172,11 +175,68 @@ def test_shards_of_another_tokenizer_are_refused(folder):
         dataset.require_tokenizer("0" * 64)
 
 
-@pytest.mark.parametrize(("vocab_size", "dtype"), [(257, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
-def test_ids_take_two_bytes_up_to_65536_entries(vocab_size, dtype):
-    assert narrowest_dtype(vocab_size) == dtype
+@pytest.fixture
+def masked(tmp_path):
+    """Give two shards, the second with a loss mask."""
+    writer = ShardWriter(tmp_path, split="train", dtype="uint16", shard_tokens=4)
+    writer.append(np.arange(4), np.array([4]))
+    writer.append(np.arange(4, 9), np.array([3, 5]), np.array([0, 1, 1, 0, 1], np.uint8))
+    splits = {"train": writer.close(text_bytes=9)}
+    write_manifest(tmp_path, Manifest("m", "uint16", 300, "f" * 64, splits))
+    return tmp_path
 
 
-def test_a_vocabulary_beyond_four_bytes_is_refused():
-    with pytest.raises(ConfigurationError, match=r"tokenizer\.vocab_size=4294967297 .* at most 4,294,967,296"):
-        narrowest_dtype(2**32 + 1)
+def test_a_loss_mask_lies_beside_the_shard_that_needs_one(masked):
+    assert {path.name for path in masked.glob("*.mask")} == {"train_00001.ds.mask"}
+    split = open_dataset(masked).split("train")
+    assert split.has_loss_mask
+    assert split.shard_mask(0) is None
+    assert np.array(split.shard_mask(1)).tolist() == [0, 1, 1, 0, 1]
+    rows = split.loss_mask_windows(np.array([0, 2, 5], np.int64), 4)
+    assert rows.tolist() == [[True] * 4, [True, True, False, True], [True, True, False, True]]
+
+
+def test_a_missing_loss_mask_is_named(masked):
+    (masked / "train_00001.ds.mask").unlink()
+    with pytest.raises(DataError, match=r"train_00001\.ds\.mask is missing"):
+        open_dataset(masked)
+
+
+def test_shards_are_read_one_by_one(folder):
+    split = open_dataset(folder).split("train")
+    assert not split.has_loss_mask
+    assert split.shard_starts.tolist() == [0, 6, 12, 17]
+    assert split.shard_num_documents.tolist() == [2, 1, 2]
+    assert split.shard_ids(2).tolist() == IDS[12:]
+    assert split.shard_document_ends(2).tolist() == [2, 5]
+
+
+OPEN = """
+import json, resource, sys, time
+import numpy as np
+from lmtrain.data.shards import open_dataset
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+started = time.perf_counter()
+split = open_dataset(sys.argv[1]).split("train")
+starts = np.arange(64, dtype=np.int64) * (split.num_tokens // 65)
+assert split.windows(starts, 1025).shape == (64, 1025)
+seconds = time.perf_counter() - started
+grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+print(json.dumps({"tokens": split.num_tokens, "seconds": seconds, "mb": grown / 1024}))
+"""
+
+
+def test_a_sparse_corpus_of_a_hundred_gigabytes_opens_at_once(tmp_path):
+    shards = tuple(Shard(f"train_{n:05d}.ds", 100_000_000, 1, "s", "i") for n in range(500))
+    for shard in shards:
+        with (tmp_path / shard.file).open("wb") as file:
+            file.truncate(200_000_000)
+        (tmp_path / shard.index_file).write_bytes(np.array([100_000_000], "<u8").tobytes())
+    split = SplitManifest(num_documents=500, num_tokens=50_000_000_000, text_bytes=1, shards=shards)
+    write_manifest(tmp_path, Manifest("sparse", "uint16", 300, "f" * 64, {"train": split}))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [sys.executable, "-c", OPEN, str(tmp_path)]
+    opened = json.loads(subprocess.run(arguments, capture_output=True, check=True, env=environment).stdout)
+    assert opened["tokens"] == 50_000_000_000
+    assert opened["mb"] < 100
+    assert opened["seconds"] < 1

@@ -63,7 +63,7 @@ def test_every_token_but_the_first_is_predicted_exactly_once(make_split, num_tok
     windows = evaluation_windows(make_split(num_tokens), context_tokens=context_tokens, max_tokens=max_tokens)
     predicted = Counter()
     for index in range(windows.num_windows):
-        inputs, targets = windows.window(index)
+        inputs, targets, _ = windows.window(index)
         assert inputs.shape == targets.shape == (context_tokens,)
         kept = targets != -100
         assert kept.any()

@@ -1,13 +1,24 @@
-"""A made-up source of text, and looking at what became of it."""
+"""A made-up source of text, asking for a data set of it, and looking at what became of it."""
 
-from data_pipelines.sources.base import Document, Source
+from collections.abc import Iterator
+
+from data_pipelines.build import Build
+from data_pipelines.engines.local import LocalEngine
+from data_pipelines.question import Question, Settings
+from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.stages.defaults import default_cleaning, default_deduplication
+from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.train_tokenizer import BytePairSpec, TokenizerSpec
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+
+STAGES = (*default_cleaning().values(), *default_deduplication().values())
 
 
 class Poems(Source):
     """Made-up documents; `version` changes what the fingerprint says."""
 
-    def __init__(self, count=60, version="1"):
-        self.count, self.version = count, version
+    def __init__(self, count=60, version="1", lines=9):
+        self.count, self.version, self.lines = count, version, lines
 
     @property
     def name(self):
@@ -16,11 +27,54 @@ class Poems(Source):
     def fingerprint(self):
         return f"{self.count} {self.version}"
 
-    def documents(self):
+    def documents(self) -> Iterator[Document | Skipped]:
         for number in range(self.count):
             yield Document(
-                f"poem_{number}", f"Poem {number}\n" + f"roses are {number % 9}, <|end_of_text|> ünd\r\n" * 9
+                f"poem_{number}", f"Poem {number}\n" + f"roses are {number % 9}, <|end_of_text|> ünd\r\n" * self.lines
             )
+
+
+class Recorder(TokenizerSpec):
+    """Bytes as they are, after a look at the texts."""
+
+    def __init__(self, sample_bytes):
+        self.sample_bytes = sample_bytes
+        self.seen = []
+
+    @property
+    def vocab_size(self):
+        return 257
+
+    def build(self, texts):
+        self.seen = list(texts)
+        return ByteLevelTokenizer()
+
+    def fingerprint_parts(self):
+        return {"kind": "recorder"}
+
+
+def question(*, source=None, spec=None, stages=STAGES, validation_fraction=0.1, token_budget=None, shard_tokens=2000):
+    """Return a question about poems."""
+    return Question(
+        source=source or Poems(),
+        stages=stages,
+        spec=spec or BytePairSpec(vocab_size=300),
+        settings=Settings(
+            held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=0.1),
+            shard_tokens=shard_tokens,
+            token_dtype="uint16",
+            token_budget=token_budget,
+        ),
+    )
+
+
+def make(folder, *, num_processes=0, allow_short=False, sample_documents=0, **asked):
+    """Answer a question about poems in a folder."""
+    folder.mkdir(exist_ok=True)
+    asked = question(**asked)
+    engine = LocalEngine(num_processes=0)
+    Build(asked, engine, num_processes, allow_short, sample_documents)(folder)
+    return folder
 
 
 def files(folder):

@@ -2,52 +2,13 @@ import json
 
 import pytest
 
-from data_pipelines.build import Build, Settings
 from data_pipelines.stages import spool as spool_module
-from data_pipelines.stages.split import HeldOut
-from data_pipelines.stages.train_tokenizer import BytePairSpec, TokenizerSpec
+from data_pipelines.stages.clean import LengthFilter
 from data_pipelines.stages.verify import problems
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import DataError
-from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
-from tests.data_pipelines.poems import Poems, files
-
-
-class Recorder(TokenizerSpec):
-    """Bytes as they are, after a look at the texts."""
-
-    vocab_size = 257
-
-    def __init__(self, sample_bytes):
-        self.sample_bytes = sample_bytes
-        self.seen = []
-
-    def build(self, texts):
-        self.seen = list(texts)
-        return ByteLevelTokenizer()
-
-    def fingerprint_parts(self):
-        return {"kind": "recorder"}
-
-
-def make(folder, *, source=None, spec=None, num_processes=None, validation_fraction=0.1, min_document_characters=1):
-    source = source or Poems()
-    folder.mkdir()
-    build = Build(
-        source=source,
-        source_fingerprint=source.fingerprint(),
-        spec=spec or BytePairSpec(vocab_size=300),
-        settings=Settings(
-            held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=0.1),
-            min_document_characters=min_document_characters,
-            shard_tokens=2000,
-            token_dtype="uint16",
-        ),
-        num_processes=num_processes,
-    )
-    build(folder)
-    return folder
+from tests.data_pipelines.poems import Poems, Recorder, files, make
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +18,7 @@ def folder(tmp_path_factory):
 
 def test_the_folder_holds_verified_shards_their_tokenizer_and_nothing_else(folder):
     dataset = open_dataset(folder)
-    assert list(problems(dataset)) == []
+    assert list(problems(folder)) == []
     assert set(dataset.splits) == {"train", "validation", "test"}
     assert sum(split.num_documents for split in dataset.splits.values()) == 60
     assert len(dataset.manifest.splits["train"].shards) > 1
@@ -91,9 +52,10 @@ def test_the_manifest_tells_bytes_references_and_where_it_came_from(folder):
     assert "train" not in content["references"]
 
 
-def test_a_build_with_processes_is_equal_to_the_byte(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(spool_module, "PART_BYTES", 3000)
-    assert files(make(tmp_path / "data", num_processes=2)) == files(folder)
+@pytest.mark.parametrize(("block_bytes", "num_processes"), [(3000, 0), (3000, 2), (500, 0)])
+def test_blocks_and_processes_change_no_byte(folder, tmp_path, monkeypatch, block_bytes, num_processes):
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", block_bytes)
+    assert files(make(tmp_path / "data", num_processes=num_processes)) == files(folder)
 
 
 def test_held_out_text_is_not_what_the_tokenizer_learned_from(tmp_path):
@@ -113,12 +75,13 @@ def test_a_large_text_is_sampled_for_the_tokenizer(tmp_path):
     ("settings", "message"),
     [
         ({"source": Poems(count=0)}, r"source poems gives no document: it holds none; give it text"),
-        ({"min_document_characters": 10**6}, r"gives no document: 60 too short; .*min_document_characters"),
+        ({"stages": (LengthFilter(min_characters=10**6),)}, r"gives no document: 60 too short; .*ask less of cleaning"),
     ],
 )
 def test_a_source_without_a_document_is_refused_with_what_was_dropped(tmp_path, settings, message):
     with pytest.raises(DataError, match=message):
         make(tmp_path / "data", **settings)
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_split_that_stays_empty_in_a_large_corpus_names_a_fraction_that_works(tmp_path, monkeypatch):
@@ -136,3 +99,47 @@ def test_text_that_changes_meanwhile_is_refused(tmp_path):
 
     with pytest.raises(DataError, match=r"source poems changed while it was prepared; run the same command again"):
         make(tmp_path / "data", source=Changing())
+
+
+@pytest.mark.parametrize("budget", [1, 500, 3000])
+@pytest.mark.parametrize("block_bytes", [700, 10**6])
+def test_a_budget_stops_with_the_training_document_that_reaches_it(folder, tmp_path, monkeypatch, budget, block_bytes):
+    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 100)
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", block_bytes)
+    whole, short = open_dataset(folder), tmp_path / "data"
+    make(short, spec=Recorder(sample_bytes=0), token_budget=budget * 3)
+    dataset = open_dataset(short)
+    train = dataset.split("train")
+    ends = train.document_ends()
+    assert ends[-1] >= budget * 3 > (0 if len(ends) == 1 else ends[-2])
+    assert whole.split("train").num_documents > train.num_documents
+    assert set(dataset.splits) == {"train", "validation", "test"}
+
+
+def test_held_out_documents_of_a_budget_are_those_that_came_before_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 100)
+    spec = Recorder(sample_bytes=0)
+    dataset = open_dataset(make(tmp_path / "data", spec=spec, token_budget=8000))
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    numbers = {}
+    for name, split in dataset.splits.items():
+        ids = split.window(0, split.num_tokens).tolist()
+        texts = tokenizer.decode([id_ if id_ != 256 else 0 for id_ in ids]).split("\0")[:-1]
+        numbers[name] = [int(text.split("\n")[0].removeprefix("Poem ")) for text in texts]
+    last = numbers["train"][-1]
+    assert sorted(number for some in numbers.values() for number in some) == list(range(last + 1))
+    assert last < 59
+
+
+def test_a_source_that_ends_before_the_budget_is_refused_and_its_work_kept(tmp_path, folder):
+    message = r"source poems ended after [\d,]+ of the 1,000,000 tokens to train on .*kept: .*allow_short=true"
+    with pytest.raises(DataError, match=message):
+        make(tmp_path / "data", token_budget=1_000_000)
+
+    class Unread(Poems):
+        def documents(self):
+            pytest.fail("read again")
+
+    made = make(tmp_path / "data", source=Unread(), token_budget=1_000_000, allow_short=True)
+    shards = {name: content for name, content in files(made).items() if name != "dataset.json"}
+    assert shards == {name: content for name, content in files(folder).items() if name != "dataset.json"}

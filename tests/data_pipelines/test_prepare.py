@@ -1,23 +1,26 @@
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from data_pipelines.prepare import prepare
+from data_pipelines.sources.files import Files
 from data_pipelines.sources.python_stdlib import PythonStandardLibrary
-from data_pipelines.sources.text_files import TextFiles
+from data_pipelines.stages.clean import LengthFilter
+from data_pipelines.stages.defaults import default_cleaning, default_deduplication
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec, BytePairSpec, FolderSpec
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from tests.data_pipelines.poems import Poems, files
 
-SETTINGS = {"validation_fraction": 0.1, "test_fraction": 0.1, "shard_tokens": 2000}
+SETTINGS = {
+    "cleaning": default_cleaning(),
+    "deduplicate": default_deduplication(),
+    "validation_fraction": 0.1,
+    "test_fraction": 0.1,
+    "shard_tokens": 2000,
+}
 
 
 def make(root, **settings):
@@ -58,7 +61,9 @@ def test_a_second_call_finds_the_first_in_one_line(folder, capsys):
         {"tokenizer": BytePairSpec(vocab_size=301)},
         {"validation_fraction": 0.2},
         {"test_fraction": 0.2},
-        {"min_document_characters": 2},
+        {"cleaning": {"length": LengthFilter(min_characters=2)}},
+        {"deduplicate": None},
+        {"token_budget": 10**6, "allow_short": True},
         {"shard_tokens": 3000},
         {"token_dtype": "uint32"},
     ],
@@ -77,7 +82,7 @@ def test_ones_own_three_files_just_work(tmp_path, capsys):
     for number in range(3):
         text = "".join(f"On day {day} we walked {day * number} miles.\n\n" for day in range(500))
         (notes / f"{number}.md").write_text(text)
-    source = TextFiles(paths=[str(notes)])
+    source = Files(paths=[str(notes)])
     dataset = open_dataset(prepare(source=source, tokenizer=BytePairSpec(vocab_size=4096), root=str(tmp_path / "data")))
     assert dataset.manifest.vocab_size == 4096
     assert all(dataset.split(name).num_tokens > 100 for name in ("train", "validation", "test"))
@@ -124,7 +129,7 @@ def test_settings_that_cannot_be_are_refused_and_leave_nothing(tmp_path, setting
     ("settings", "message"),
     [
         ({"source": Poems(count=0)}, "source poems gives no document"),
-        ({"tokenizer": FolderSpec(path="nowhere", vocab_size=300)}, r"tokenizer\.path=nowhere has no tokenizer\.json"),
+        ({"tokenizer": FolderSpec(path="nowhere", vocab_size=300)}, r"nowhere has no tokenizer\.json"),
     ],
 )
 def test_data_that_cannot_be_is_refused_and_leaves_nothing(tmp_path, settings, message):
@@ -148,63 +153,31 @@ def test_a_root_that_cannot_be_written_is_an_environment_problem(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_an_environment_problem_and_leaves_nothing(tmp_path, monkeypatch):
-    import data_pipelines.build as build_module
+def test_a_full_disk_is_one_line_and_the_next_call_goes_on(folder, tmp_path, monkeypatch, capsys):
+    import data_pipelines.finish as finish_module
 
     def full(*arguments):
         with Path("/dev/full").open("wb", buffering=0) as device:
             device.write(b"x")
 
-    monkeypatch.setattr(build_module, "write_manifest", full)
-    with pytest.raises(EnvironmentProblem, match=r"the disk is full: free some space, or set data\.folder\.root"):
-        make(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    with monkeypatch.context() as patched:
+        patched.setattr(finish_module, "write_manifest", full)
+        with pytest.raises(
+            EnvironmentProblem, match=r"disk is full: free some .*data\.folder\.root.*work is kept"
+        ) as raised:
+            make(tmp_path)
+    assert "\n" not in str(raised.value)
+    assert visible(tmp_path) == []
 
+    class Unread(Poems):
+        def documents(self):
+            pytest.fail("read again")
 
-SLOW_POEMS = """
-import sys, time
-from data_pipelines.prepare import prepare
-from data_pipelines.stages.train_tokenizer import BytePairSpec
-from tests.data_pipelines.poems import Poems
-
-class SlowPoems(Poems):
-    def documents(self):
-        for number, document in enumerate(super().documents()):
-            if number == 30:
-                print("half-way", flush=True)
-                time.sleep(60)
-            yield document
-
-prepare(
-    source=SlowPoems(), tokenizer=BytePairSpec(vocab_size=300), root=sys.argv[1],
-    validation_fraction=0.1, test_fraction=0.1, shard_tokens=2000,
-)
-"""
-
-
-@contextmanager
-def half_way(root):
-    """Give a preparation, in a process of its own, that is half-way through its documents."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = [sys.executable, "-c", SLOW_POEMS, str(root)]
-    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(arguments, stdout=pipe, stderr=nothing, text=True, env=environment) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "half-way\n"
-        yield process
-
-
-@pytest.mark.faults
-def test_a_preparation_killed_half_way_leaves_no_folder_and_the_next_one_builds(folder, tmp_path):
-    with half_way(tmp_path) as process:
-        process.send_signal(signal.SIGKILL)
-    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
-    assert files(make(tmp_path)) == files(folder)
+    assert files(make(tmp_path, source=Unread())) == files(folder)
+    assert "going on with what" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
-@pytest.mark.faults
-def test_an_interrupted_preparation_leaves_nothing(tmp_path):
-    with half_way(tmp_path) as process:
-        process.send_signal(signal.SIGINT)
-    assert list(tmp_path.iterdir()) == []
+def visible(root):
+    """Return the names in a folder that a person sees."""
+    return [path.name for path in root.iterdir() if not path.name.startswith(".")]

@@ -13,6 +13,7 @@ from lmtrain.errors import EnvironmentProblem
 _FIXES = {
     errno.ENOSPC: "the disk is full: free some space, or set data.folder.root to another disk",
     errno.EDQUOT: "the quota is used up: free some space, or set data.folder.root to another disk",
+    errno.EFBIG: "a file may not grow so large here: raise the limit (ulimit -f), or lower data.folder.shard_tokens",
     errno.EROFS: "it is mounted read-only: set data.folder.root to a folder that can be written",
     errno.EACCES: "permission denied: set data.folder.root to a folder that you may write",
     errno.EPERM: "permission denied: set data.folder.root to a folder that you may write",
@@ -21,42 +22,56 @@ _FIXES = {
 }
 
 
-def build_folder(final: Path, build: Callable[[Path], object], *, tell: Callable[[str], object]) -> bool:
+def build_folder(
+    final: Path, build: Callable[[Path], object], *, tell: Callable[[str], object], is_resumable: bool = False
+) -> bool:
     """Let `build` fill a folder that then appears as `final`, once, however many processes ask; False: it was there.
 
-    Whatever ends the build, no half folder stays under the final name; what a killed build left aside is cleared by
-    the next one. `tell` hears when another process has to be waited for.
+    Whatever ends the build, no half folder stays under the final name. A resumable build finds in its folder what an
+    earlier one left, whatever ended that; any other starts with an empty one.
+    `tell` hears when another process has to be waited for.
 
     Raises:
-        EnvironmentProblem: The folder cannot be written; nothing is left behind.
+        EnvironmentProblem: The folder cannot be written.
     """
-    aside = final.with_name(f".{final.name}.building")
-    with _storage_problems(final):
+    lock = final.with_name(f".{final.name}.lock")
+    if final.is_dir() and not lock.exists():
+        return False
+    aside = aside_of(final)
+    with _storage_problems(final, is_resumable=is_resumable):
         final.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(final.with_name(f".{final.name}.lock"), tell=lambda: tell(f"{final}: waiting for another process")):
+        with _lock(lock, tell=lambda: tell(f"{final}: waiting for another process")):
             if final.is_dir():
                 return False
-            shutil.rmtree(aside, ignore_errors=True)
+            if not is_resumable:
+                shutil.rmtree(aside, ignore_errors=True)
             try:
-                aside.mkdir()
+                aside.mkdir(exist_ok=is_resumable)
                 build(aside)
                 _sync(aside)
                 aside.rename(final)
             except BaseException:
-                shutil.rmtree(aside, ignore_errors=True)
+                if not is_resumable:
+                    shutil.rmtree(aside, ignore_errors=True)
                 raise
             _sync_entry(final.parent)
             return True
 
 
+def aside_of(final: Path) -> Path:
+    """Return the hidden folder in which a folder is built."""
+    return final.with_name(f".{final.name}.building")
+
+
 @contextmanager
-def _storage_problems(final: Path) -> Generator[None, None, None]:
+def _storage_problems(final: Path, *, is_resumable: bool) -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
         if error.errno not in _FIXES:
             raise
-        raise EnvironmentProblem(f"{final} cannot be written: {_FIXES[error.errno]}. Nothing was lost.") from error
+        kept = "Finished work is kept: the same command goes on from it" if is_resumable else "Nothing was lost"
+        raise EnvironmentProblem(f"{final} cannot be written: {_FIXES[error.errno]}. {kept}.") from error
 
 
 @contextmanager

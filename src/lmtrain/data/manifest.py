@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 FORMAT = "lmtrain-shards-1"
@@ -12,13 +13,35 @@ FORMAT = "lmtrain-shards-1"
 
 @dataclass(frozen=True)
 class Shard:
-    """One `.ds` file of ids and its `.ds.index` of document ends."""
+    """One file of ids, its index of document ends, and its loss mask where there is one.
+
+    `file` may be an absolute path: tokens that another program wrote are read where they lie. Their ids begin
+    `offset_bytes` into the file, and `index` is the name of their document ends in this folder.
+    """
 
     file: str
     num_tokens: int
     num_documents: int
     sha256: str
     index_sha256: str
+    mask_sha256: str | None = None
+    offset_bytes: int | None = None
+    index: str | None = None
+
+    @property
+    def index_file(self) -> str:
+        """Return the name of the file of document ends: `.index` behind the shard's, if none is given."""
+        return self.index or f"{self.file}.index"
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether this package wrote the ids: each document ends with end-of-text."""
+        return self.offset_bytes is None
+
+    @property
+    def mask_file(self) -> str:
+        """Return the name of the file with one byte a token, 1 where it carries loss."""
+        return f"{self.file}.mask"
 
 
 @dataclass(frozen=True)
@@ -63,13 +86,16 @@ class Manifest:
             "dtype": self.dtype,
             "vocab_size": self.vocab_size,
             "tokenizer": self.tokenizer_fingerprint,
-            "splits": {name: asdict(split) for name, split in self.splits.items()},
+            "splits": {name: _without_place(_known(asdict(split))) for name, split in self.splits.items()},
         }
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        return _sha256_of(decides)
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of `dataset.json`."""
-        return {"format": FORMAT, "fingerprint": self.fingerprint, **asdict(self)}
+        content = asdict(self)
+        content["splits"] = {name: _known(split) for name, split in content["splits"].items()}
+        whole = {"format": FORMAT, "fingerprint": self.fingerprint, **content}
+        return {**whole, "manifest_sha256": _sha256_of(whole)}
 
 
 def manifest_from_json(content: Any) -> Manifest:
@@ -80,7 +106,9 @@ def manifest_from_json(content: Any) -> Manifest:
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"it is not of the format {FORMAT}")
-    fields: dict[str, Any] = {key: value for key, value in content.items() if key not in {"format", "fingerprint"}}
+    told: dict[str, Any] = {**content}
+    own_sha256 = told.pop("manifest_sha256", None)
+    fields: dict[str, Any] = {key: value for key, value in told.items() if key not in {"format", "fingerprint"}}
     try:
         fields["splits"] = {name: _split_from_json(split) for name, split in fields["splits"].items()}
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}
@@ -89,7 +117,28 @@ def manifest_from_json(content: Any) -> Manifest:
         raise ValueError(f"a key is missing or of the wrong type ({problem})") from problem
     if manifest.fingerprint != content.get("fingerprint"):
         raise ValueError("its fingerprint does not belong to its content")
+    if own_sha256 not in (None, _sha256_of(told)):
+        raise ValueError("its manifest_sha256 does not belong to its content")
     return manifest
+
+
+def _sha256_of(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def shard_to_json(shard: Shard) -> dict[str, Any]:
+    """Return what is known of a shard."""
+    return {key: value for key, value in asdict(shard).items() if value is not None}
+
+
+def _known(split: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is None in a split's shards, so that a manifest without it keeps its fingerprint."""
+    shards = [{key: value for key, value in shard.items() if value is not None} for shard in split["shards"]]
+    return {**split, "shards": shards}
+
+
+def _without_place(split: dict[str, Any]) -> dict[str, Any]:
+    return {**split, "shards": [{**shard, "file": Path(shard["file"]).name} for shard in split["shards"]]}
 
 
 def _split_from_json(content: Mapping[str, Any]) -> SplitManifest:

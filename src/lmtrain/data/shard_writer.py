@@ -1,43 +1,87 @@
-"""Write one split's documents as shards; where a shard ends depends on the documents alone, not on how they arrive."""
+"""Write one split's documents as shards; where a shard ends depends on the documents alone, not on how they arrive.
 
-import hashlib
+What is written can be committed at any moment, and a writer of another process goes on from there.
+"""
+
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.data.hashed_file import HashedFile
+from lmtrain.data.layout import DTYPES, INDEX_DTYPE, MANIFEST_FILE, shard_file
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest
-from lmtrain.data.shards import DTYPES, INDEX_DTYPE, MANIFEST_FILE, index_of, shard_file
+
+LossMask = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What of a split is on the disk: whole shards, and the beginning of the open one, None where none is open."""
+
+    closed: tuple[Shard, ...] = ()
+    opened: Shard | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Return how many tokens there are."""
+        return sum(shard.num_tokens for shard in self.shards)
+
+    @property
+    def shards(self) -> tuple[Shard, ...]:
+        """Return the shards in order, the open one as if it were whole."""
+        return self.closed if self.opened is None else (*self.closed, self.opened)
 
 
 @final
 class ShardWriter:
     """Append documents; a shard is closed by the document that brings it to `shard_tokens`."""
 
-    def __init__(self, folder: Path, *, split: str, dtype: str, shard_tokens: int) -> None:
-        """Write `<split>_00000.ds` and on into a folder that exists."""
+    def __init__(
+        self, folder: Path, *, split: str, dtype: str, shard_tokens: int, written: Written | None = None
+    ) -> None:
+        """Write `<split>_00000.ds` and on into a folder that exists, or go on behind what is `written` there.
+
+        Raises:
+            ValueError: The beginning of the open shard is not what was written.
+        """
         assert shard_tokens > 0, shard_tokens
         self._folder = folder
         self._split = split
         self._dtype = DTYPES[dtype]
         self._shard_tokens = shard_tokens
-        self._shards: list[Shard] = []
-        self._open: _OpenShard | None = None
+        written = written or Written()
+        self._shards = list(written.closed)
+        self._open = _OpenShard(folder, written.opened, self._dtype) if written.opened else None
 
-    def append(self, ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        """Add documents: their ids back to back, and where in them each document ends."""
+    @property
+    def num_tokens(self) -> int:
+        """Return how many tokens were appended so far."""
+        return sum(shard.num_tokens for shard in self._shards) + (self._open.num_tokens if self._open else 0)
+
+    def append(self, ids: NDArray[Any], ends: NDArray[np.int64], loss_mask: LossMask | None = None) -> None:
+        """Add documents: their ids back to back, where in them each ends, and which carry loss (None: all)."""
         start = first = 0
         while first < len(ends):
-            shard = self._open = self._open or _OpenShard(self._folder / shard_file(self._split, len(self._shards)))
+            shard = self._open = self._open or self._next_shard()
             wanted = start + self._shard_tokens - shard.num_tokens
             last = min(int(np.searchsorted(ends, wanted)), len(ends) - 1)
             stop = int(ends[last])
-            shard.append(ids[start:stop].astype(self._dtype, copy=False), ends[first : last + 1] - start)
+            mask = None if loss_mask is None else loss_mask[start:stop]
+            shard.append(ids[start:stop].astype(self._dtype, copy=False), ends[first : last + 1] - start, mask)
             start, first = stop, last + 1
             if shard.num_tokens >= self._shard_tokens:
                 self._close_shard()
+
+    def commit(self) -> Written:
+        """Wait until everything appended is on the disk, and say what that is."""
+        if self._open is not None:
+            self._open.sync()
+        return Written(closed=tuple(self._shards), opened=self._open.described() if self._open else None)
 
     def close(self, *, text_bytes: int) -> SplitManifest:
         """Finish the last shard and describe the split, whose documents have `text_bytes` bytes of UTF-8."""
@@ -49,6 +93,15 @@ class ShardWriter:
             shards=tuple(self._shards),
         )
 
+    def abandon(self) -> None:
+        """Close the files and describe nothing."""
+        if self._open is not None:
+            self._open.abandon()
+
+    def _next_shard(self) -> "_OpenShard":
+        empty = Shard(shard_file(self._split, len(self._shards)), 0, 0, sha256="", index_sha256="")
+        return _OpenShard(self._folder, empty, self._dtype)
+
     def _close_shard(self) -> None:
         if self._open is not None:
             self._shards.append(self._open.close())
@@ -57,31 +110,62 @@ class ShardWriter:
 
 @final
 class _OpenShard:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file = path.open("wb")
-        self._sha256 = hashlib.sha256()
-        self._ends: list[NDArray[np.int64]] = []
-        self.num_tokens = 0
+    """A shard being filled: its ids, document ends and, from the first masked document on, its loss mask."""
 
-    def append(self, ids: NDArray[Any], ends: NDArray[np.int64]) -> None:
-        content = ids.tobytes()
-        self._file.write(content)
-        self._sha256.update(content)
-        self._ends.append(ends + self.num_tokens)
+    def __init__(self, folder: Path, shard: Shard, dtype: np.dtype[Any]) -> None:
+        self._folder = folder
+        self._begun = shard
+        self.num_tokens = shard.num_tokens
+        self._num_documents = shard.num_documents
+        num_index_bytes = shard.num_documents * INDEX_DTYPE.itemsize
+        self._ids = HashedFile(folder / shard.file, kept_bytes=shard.num_tokens * dtype.itemsize, sha256=shard.sha256)
+        self._index = HashedFile(folder / shard.index_file, kept_bytes=num_index_bytes, sha256=shard.index_sha256)
+        self._mask = None
+        if shard.mask_sha256 is not None:
+            path = folder / shard.mask_file
+            self._mask = HashedFile(path, kept_bytes=shard.num_tokens, sha256=shard.mask_sha256)
+
+    def append(self, ids: NDArray[Any], ends: NDArray[np.int64], loss_mask: LossMask | None) -> None:
+        if loss_mask is not None or self._mask is not None:
+            self._append_mask(np.ones(len(ids), np.uint8) if loss_mask is None else loss_mask)
+        self._ids.write(ids)
+        self._index.write((ends + self.num_tokens).astype(INDEX_DTYPE))
         self.num_tokens += len(ids)
+        self._num_documents += len(ends)
+
+    def described(self) -> Shard:
+        return Shard(
+            file=self._begun.file,
+            num_tokens=self.num_tokens,
+            num_documents=self._num_documents,
+            sha256=self._ids.sha256,
+            index_sha256=self._index.sha256,
+            mask_sha256=self._mask.sha256 if self._mask else None,
+        )
+
+    def sync(self) -> None:
+        for file in self._files():
+            file.sync()
 
     def close(self) -> Shard:
-        self._file.close()
-        ends = np.concatenate(self._ends).astype(INDEX_DTYPE)
-        index_of(self._path).write_bytes(ends.tobytes())
-        return Shard(
-            file=self._path.name,
-            num_tokens=self.num_tokens,
-            num_documents=len(ends),
-            sha256=self._sha256.hexdigest(),
-            index_sha256=hashlib.sha256(ends.tobytes()).hexdigest(),
-        )
+        self.sync()
+        self.abandon()
+        return self.described()
+
+    def abandon(self) -> None:
+        for file in self._files():
+            file.close()
+
+    def _append_mask(self, loss_mask: LossMask) -> None:
+        if self._mask is None:
+            self._mask = HashedFile(self._folder / self._begun.mask_file)
+            self._mask.write(np.ones(self.num_tokens, np.uint8))  # the documents before had no mask: all carry loss
+        self._mask.write(np.ascontiguousarray(loss_mask, dtype=np.uint8))
+
+    def _files(self) -> Iterator[HashedFile]:
+        yield from (self._ids, self._index)
+        if self._mask is not None:
+            yield self._mask
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

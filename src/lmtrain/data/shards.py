@@ -1,8 +1,6 @@
 """The tokens on disk: flat files of ids, memory-mapped, described by `dataset.json`.
 
-The layout is datatrove's and nanotron's (https://github.com/huggingface/datatrove): `<split>_00000.ds` holds
-little-endian uint16 or uint32 ids back to back, `<split>_00000.ds.index` the uint64 offset at which each document ends.
-`B windows, L tokens of a window`.
+`B windows, L tokens of a window, S shards`.
 """
 
 import json
@@ -15,16 +13,22 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.data.layout import (
+    DTYPES,
+    INDEX_DTYPE,
+    MANIFEST_FILE,
+    MASK_DTYPE,
+    TOKENIZER_FOLDER,
+    Ids,
+    map_ids,
+    num_ids,
+    read_index,
+    size_problems,
+)
 from lmtrain.data.manifest import Manifest, SplitManifest, manifest_from_json
-from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.errors import DataError, suggest
 
-MANIFEST_FILE = "dataset.json"
-TOKENIZER_FOLDER = "tokenizer"
-INDEX_DTYPE = np.dtype("<u8")
-DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 REBUILD = "Delete the folder and prepare it again."
-
-Ids = NDArray[np.unsignedinteger[Any]]
 
 
 @final
@@ -40,7 +44,7 @@ class TokenSplit:
         self.num_documents = split.num_documents
         self.text_bytes = split.text_bytes
         self._ends = np.cumsum([shard.num_tokens for shard in split.shards], dtype=np.int64)
-        self._maps: dict[int, Ids] = {}
+        self._maps: dict[tuple[int, str], NDArray[Any]] = {}
 
     def window(self, start: int, num_tokens: int) -> Ids:
         """Return `num_tokens` ids from position `start` on, across shards where need be: [L]. Do not write to it."""
@@ -49,7 +53,7 @@ class TokenSplit:
         shard = int(np.searchsorted(self._ends, start, side="right"))
         while num_tokens > 0:
             offset = start - self._start_of(shard)
-            piece = self._ids(shard)[offset : offset + num_tokens]
+            piece = self.shard_ids(shard)[offset : offset + num_tokens]
             pieces.append(piece)
             start, num_tokens, shard = start + len(piece), num_tokens - len(piece), shard + 1
         return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, self.dtype), *pieces])
@@ -61,16 +65,59 @@ class TokenSplit:
         inside = starts + num_tokens <= self._ends[shards]
         for shard in np.unique(shards[inside]):
             mine = inside & (shards == shard)
-            rows[mine] = _every_window(self._ids(int(shard)), num_tokens)[starts[mine] - self._start_of(int(shard))]
+            rows[mine] = _every_window(self.shard_ids(int(shard)), num_tokens)[
+                starts[mine] - self._start_of(int(shard))
+            ]
         for row in np.flatnonzero(~inside):
             rows[row] = self.window(int(starts[row]), num_tokens)
+        return rows
+
+    @property
+    def shard_starts(self) -> NDArray[np.int64]:
+        """Return the position of each shard's first token, and behind the last one the number of tokens: [S + 1]."""
+        return np.concatenate([np.zeros(1, np.int64), self._ends])
+
+    @property
+    def shard_num_documents(self) -> NDArray[np.int64]:
+        """Return how many documents each shard has: [S]."""
+        return np.array([shard.num_documents for shard in self._shards], np.int64)
+
+    def shard_ids(self, shard: int) -> Ids:
+        """Return one shard's ids, mapped from the disk."""
+        return self._map(shard, "ids")
+
+    def shard_document_ends(self, shard: int) -> NDArray[np.uint64]:
+        """Return the offset in a shard after each document's last id, mapped from the disk."""
+        return self._map(shard, "index")
+
+    def shard_mask(self, shard: int) -> NDArray[np.uint8] | None:
+        """Return 1 for each token of a shard that carries loss as a target, mapped from the disk; None: all do."""
+        return self._map(shard, "mask") if self._shards[shard].mask_sha256 is not None else None
+
+    @property
+    def has_loss_mask(self) -> bool:
+        """Return whether there are tokens that carry no loss."""
+        return any(shard.mask_sha256 is not None for shard in self._shards)
+
+    def loss_mask_windows(self, starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
+        """Return which tokens carry loss in the windows that begin at these positions: [B] -> [B, L]."""
+        rows = np.ones((len(starts), num_tokens), np.bool_)
+        for row, start in enumerate(starts.tolist()):
+            filled, shard = 0, int(np.searchsorted(self._ends, start, side="right"))
+            while filled < num_tokens:
+                offset = start + filled - self._start_of(shard)
+                stop = min(num_tokens, filled + self._shards[shard].num_tokens - offset)
+                mask = self.shard_mask(shard)
+                if mask is not None:
+                    rows[row, filled:stop] = mask[offset : offset + stop - filled]
+                filled, shard = stop, shard + 1
         return rows
 
     def document_ends(self) -> NDArray[np.int64]:
         """Return the position after each document's last id, counted over all shards: [documents]."""
         starts = [self._start_of(shard) for shard in range(len(self._shards))]
         return np.concatenate(
-            [read_index(self._folder / shard.file) + start for shard, start in zip(self._shards, starts, strict=True)]
+            [read_index(self._folder, shard) + start for shard, start in zip(self._shards, starts, strict=True)]
         )
 
     def __getstate__(self) -> dict[str, object]:
@@ -80,11 +127,17 @@ class TokenSplit:
     def _start_of(self, shard: int) -> int:
         return int(self._ends[shard]) - self._shards[shard].num_tokens
 
-    def _ids(self, shard: int) -> Ids:
-        if shard not in self._maps:
-            mapped = np.memmap(self._folder / self._shards[shard].file, dtype=self.dtype, mode="r")
-            self._maps[shard] = mapped.view(np.ndarray)
-        return self._maps[shard]
+    def _map(self, number: int, what: str) -> NDArray[Any]:
+        if (number, what) not in self._maps:
+            shard = self._shards[number]
+            if what == "ids":
+                mapped = map_ids(self._folder, shard, self.dtype)
+            elif what == "index":
+                mapped = np.memmap(self._folder / shard.index_file, dtype=INDEX_DTYPE, mode="r").view(np.ndarray)
+            else:
+                mapped = np.memmap(self._folder / shard.mask_file, dtype=MASK_DTYPE, mode="r").view(np.ndarray)
+            self._maps[number, what] = mapped
+        return self._maps[number, what]
 
 
 @dataclass(frozen=True)
@@ -148,46 +201,14 @@ def open_dataset(folder: str | Path) -> Dataset:
             f"it holds at most {num_ids(manifest.dtype):,}. {REBUILD}"
         )
         raise DataError(msg)
-    for split in manifest.splits.values():
-        for shard in split.shards:
-            _require_size(folder / shard.file, shard.num_tokens, DTYPES[manifest.dtype], "tokens")
-            _require_size(index_of(folder / shard.file), shard.num_documents, INDEX_DTYPE, "document ends")
+    for problem in size_problems(folder, manifest):
+        raise DataError(f"{problem}. {REBUILD}")
     return Dataset(folder=folder, manifest=manifest)
 
 
 def existing_folder(*, path: str) -> Path:
     """Return the folder of a data set that is already prepared, after a look at every file's size."""
     return open_dataset(path).folder
-
-
-def num_ids(dtype: str) -> int:
-    """Return how many different ids a type holds."""
-    return 1 << (8 * DTYPES[dtype].itemsize)
-
-
-def narrowest_dtype(vocab_size: int) -> str:
-    """Return the narrowest type that holds every id: uint16 up to 65,536 entries, else uint32."""
-    for dtype in DTYPES:
-        if vocab_size <= num_ids(dtype):
-            return dtype
-    raise ConfigurationError(
-        f"tokenizer.vocab_size={vocab_size} is more than a uint32 id can tell apart; at most {num_ids('uint32'):,}."
-    )
-
-
-def index_of(shard: Path) -> Path:
-    """Return where a shard's document ends are."""
-    return shard.with_name(shard.name + ".index")
-
-
-def read_index(shard: Path) -> NDArray[np.int64]:
-    """Return the offset in the shard after each document's last id."""
-    return np.fromfile(index_of(shard), dtype=INDEX_DTYPE).astype(np.int64)
-
-
-def shard_file(split: str, number: int) -> str:
-    """Return the name of a split's shard."""
-    return f"{split}_{number:05d}.ds"
 
 
 def _every_window(ids: Ids, num_tokens: int) -> Ids:
@@ -208,15 +229,3 @@ def _read_manifest(folder: Path) -> Manifest:
         return manifest_from_json(json.loads(path.read_text()))
     except ValueError as problem:
         raise DataError(f"{path} cannot be used: {problem}. {REBUILD}") from problem
-
-
-def _require_size(path: Path, num_items: int, dtype: np.dtype[Any], what: str) -> None:
-    if not path.is_file():
-        raise DataError(f"{path} is missing, but {MANIFEST_FILE} lists it. {REBUILD}")
-    num_bytes = path.stat().st_size
-    if num_bytes == 0:
-        raise DataError(f"{path} is empty instead of {num_items:,} {what}. {REBUILD}")
-    if num_bytes != num_items * dtype.itemsize:
-        expected = f"{num_items * dtype.itemsize:,} ({num_items:,} {what} of {dtype})"
-        msg = f"{path} has {num_bytes:,} bytes instead of {expected}: truncated, or of another type. {REBUILD}"
-        raise DataError(msg)

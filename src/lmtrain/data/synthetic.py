@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.atomic_folder import build_folder
+from lmtrain.data.layout import TOKENIZER_FOLDER, narrowest_dtype
 from lmtrain.data.manifest import Manifest, SplitManifest
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
-from lmtrain.data.shards import TOKENIZER_FOLDER, narrowest_dtype, open_dataset
+from lmtrain.data.shards import open_dataset
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 DOCUMENT_TOKENS = 512

@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.data.rows import DocumentSpans, LocatedRows, PieceReader, RowBatch, document_spans
 from lmtrain.data.shards import Ids, TokenSplit
 from lmtrain.errors import ConfigurationError
 
@@ -16,10 +17,14 @@ IGNORED = -100
 
 
 class EvaluationWindow(NamedTuple):
-    """What the model reads and what it should predict: both [T], targets to leave out are -100."""
+    """What the model reads and what it should predict: both [T], targets to leave out are -100.
+
+    `documents` [T] counts the documents where they do not see one another, else it is None.
+    """
 
     inputs: NDArray[np.int64]
     targets: NDArray[np.int64]
+    documents: NDArray[np.int32] | None = None
 
 
 def num_training_windows(num_tokens: int, context_tokens: int) -> int:
@@ -58,6 +63,7 @@ class EvaluationWindows:
     split: TokenSplit
     context_tokens: int
     num_targets: int
+    document_ends: NDArray[np.int64] | None = None
 
     @property
     def num_windows(self) -> int:
@@ -74,10 +80,98 @@ class EvaluationWindows:
             ids = self.split.window(start, num_targets + 1)
             inputs[:num_targets] = ids[:-1]
             targets[:num_targets] = ids[1:]
-        return EvaluationWindow(inputs=inputs, targets=targets)
+            if self.split.has_loss_mask:
+                marked = self.split.loss_mask_windows(np.array([start + 1]), num_targets)[0]
+                targets[:num_targets][~marked] = IGNORED
+        documents = None
+        if self.document_ends is not None:
+            documents = spans_of_windows(self.document_ends, np.array([start]), self.context_tokens).read(0, 1)[0]
+        return EvaluationWindow(inputs, targets, documents)
 
 
-def evaluation_windows(split: TokenSplit, *, context_tokens: int, max_tokens: int | None = None) -> EvaluationWindows:
-    """Cut a split so that each of its first `max_tokens` tokens (None: all) but the very first is predicted once."""
+def evaluation_windows(
+    split: TokenSplit,
+    *,
+    context_tokens: int,
+    max_tokens: int | None = None,
+    document_ends: NDArray[np.int64] | None = None,
+) -> EvaluationWindows:
+    """Cut a split so that each of its first `max_tokens` tokens (None: all) but the very first is predicted once.
+
+    Tokens that carry no loss are not predicted. With `document_ends`, windows count their documents.
+    """
     num_tokens = split.num_tokens if max_tokens is None else min(max_tokens, split.num_tokens)
-    return EvaluationWindows(split=split, context_tokens=context_tokens, num_targets=max(num_tokens - 1, 0))
+    return EvaluationWindows(
+        split=split,
+        context_tokens=context_tokens,
+        num_targets=max(num_tokens - 1, 0),
+        document_ends=document_ends,
+    )
+
+
+@final
+class ContiguousRows:
+    """Training windows as rows, the last id of one the first of the next."""
+
+    def __init__(
+        self, split: TokenSplit, *, context_tokens: int, fingerprint: str, document_ends: NDArray[np.int64] | None
+    ) -> None:
+        """Cut a split into windows; with `document_ends`, count documents in each."""
+        self.num_rows = num_training_windows(split.num_tokens, context_tokens)
+        self.fingerprint = fingerprint
+        self._split = split
+        self._reader = PieceReader(split)
+        self._context_tokens = context_tokens
+        self._ends = document_ends
+
+    def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
+        """Find out where rows [N] lie."""
+        starts, num_tokens = rows * self._context_tokens, self._context_tokens
+        documents = None if self._ends is None else spans_of_windows(self._ends, starts, num_tokens)
+        return _LocatedWindows(self._split, self._reader, starts, num_tokens, documents)
+
+
+@final
+class _LocatedWindows:
+    def __init__(
+        self,
+        split: TokenSplit,
+        reader: PieceReader,
+        starts: NDArray[np.int64],
+        num_tokens: int,
+        documents: DocumentSpans | None,
+    ) -> None:
+        self._split = split
+        self._reader = reader
+        self._starts = starts
+        self._num_tokens = num_tokens
+        self._documents = documents
+        self._has_loss_mask = split.has_loss_mask
+        lengths, places = np.full(len(starts), num_tokens + 1), np.arange(len(starts)) * (num_tokens + 1)
+        self._pieces = None if reader.is_one_shard else reader.locate(starts, lengths, places)
+
+    def read(self, first: int, last: int) -> RowBatch:
+        """Read windows `first` to `last`: [B, T + 1]."""
+        starts, num_tokens = self._starts[first:last], self._num_tokens
+        if self._pieces is None:
+            ids = self._reader.read_windows(starts, num_tokens + 1)
+        else:
+            ids = np.empty((len(starts), num_tokens + 1), self._split.dtype)
+            self._reader.read_ids(self._pieces, first * (num_tokens + 1), ids)
+        return RowBatch(
+            ids,
+            None if self._documents is None else self._documents.read(first, last),
+            self._split.loss_mask_windows(starts + 1, num_tokens) if self._has_loss_mask else None,
+        )
+
+
+def spans_of_windows(ends: NDArray[np.int64], starts: NDArray[np.int64], num_tokens: int) -> DocumentSpans:
+    """Count the documents of each window, from where documents end: starts [N] -> [N, T].
+
+    The last id of a document, end-of-text, is the first input of the next one; what a window begins with is its 0.
+    """
+    span = ends.searchsorted(np.stack([starts + 2, starts + num_tokens + 1], axis=1))
+    counts = span[:, 1] - span[:, 0]
+    rows = np.repeat(np.arange(len(starts)), counts)
+    which = np.arange(len(rows)) + np.repeat(span[:, 1] - np.cumsum(counts), counts)
+    return document_spans(ends[which] - 1 - starts[rows], rows, (len(starts), num_tokens))

@@ -36,9 +36,11 @@ class BitsPerByte:
 
 
 def evaluate(
-    model: LanguageModel, batches: Iterable[tuple[Tensor, Tensor]], *, token_bytes: Tensor, loss: Loss
+    model: LanguageModel, batches: Iterable[tuple[Tensor, ...]], *, token_bytes: Tensor, loss: Loss
 ) -> BitsPerByte:
     """Score every valid target of (inputs, targets), int64 [B, T] each with -100 for no target, over all ranks.
+
+    A batch may have a third tensor, the documents [B, T] that do not see one another.
 
     `token_bytes` [V] is how many bytes of text each token stands for. Every rank calls this with batches of its own;
     the model is put into evaluation mode and back. Raises: DataError when the targets have no bytes at all.
@@ -50,8 +52,9 @@ def evaluate(
     model.eval()
     try:
         with torch.no_grad():  # inference_mode would make compiled blocks compile again
-            for inputs, targets in batches:
-                sums += _score(model, inputs.to(device), targets.to(device), token_bytes, loss)
+            for inputs, targets, *documents in batches:
+                seen = documents[0].to(device) if documents else None
+                sums += _score(model, inputs.to(device), targets.to(device), seen, token_bytes, loss)
     finally:
         model.train(was_training)
     nats, num_bytes, num_tokens = sum_over_ranks(sums).tolist()
@@ -60,8 +63,10 @@ def evaluate(
     return BitsPerByte(nats=nats, num_bytes=round(num_bytes), num_tokens=round(num_tokens))
 
 
-def _score(model: LanguageModel, inputs: Tensor, targets: Tensor, token_bytes: Tensor, loss: Loss) -> Tensor:
-    _, nats, num_tokens = model(inputs, targets, loss)
+def _score(
+    model: LanguageModel, inputs: Tensor, targets: Tensor, documents: Tensor | None, token_bytes: Tensor, loss: Loss
+) -> Tensor:
+    _, nats, num_tokens = model(inputs, targets, loss, documents)
     valid = targets >= 0
     num_bytes = token_bytes[targets.clamp(min=0)].masked_fill(~valid, 0).sum()
     return torch.stack((nats.to(token_bytes.dtype), num_bytes, num_tokens.to(token_bytes.dtype)))

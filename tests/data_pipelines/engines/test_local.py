@@ -1,99 +1,128 @@
 import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-from data_pipelines.engines.local import run_jobs
-from lmtrain.errors import EnvironmentProblem
+from data_pipelines.engines import local
+from data_pipelines.engines.engine import Engine
+from data_pipelines.engines.local import LocalEngine
+from data_pipelines.sources.base import Document
+from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
+from data_pipelines.stages.deduplicate import ExactDeduplication
+from data_pipelines.stages.quality import C4Quality, FineWebQuality, GopherQuality
+from data_pipelines.stages.repetition import GopherRepetition
+from lmtrain.errors import ConfigurationError
+from tests.data_pipelines.corpus import ALL_JUNK, BROKEN, EMPTY, GOOD, JUNK, NEAR, SAME, Planted, kept, reasons
 
-WORKER = """
-import os, sys, time
-from pathlib import Path
-
-for line in sys.stdin:
-    job = line.rstrip()
-    (Path(sys.argv[1]) / f"pid-{os.getpid()}").touch()
-    if job == "fail":
-        sys.exit(7)
-    if job == "die":
-        os.kill(os.getpid(), 9)
-    time.sleep(float(job))
-    sys.stdout.write(line)
-    sys.stdout.flush()
-"""
+WEB = [UnicodeRepair(), LengthFilter(), GopherQuality(), GopherRepetition(), C4Quality(), FineWebQuality()]
+STAGES = [*WEB, ExactDeduplication()]
 
 
-@pytest.fixture
-def module(tmp_path, monkeypatch):
-    (tmp_path / "lmtrain_test_worker.py").write_text(WORKER)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return "lmtrain_test_worker"
+def minhash():
+    pytest.importorskip("datatrove.pipeline.dedup.minhash")
+    pytest.importorskip("spacy")
+    from data_pipelines.stages.minhash import MinHashDeduplication
+
+    return MinHashDeduplication()
 
 
-def pids(folder):
-    return [int(path.name.removeprefix("pid-")) for path in folder.glob("pid-*")]
+def run(folder, stages=STAGES, **settings):
+    return list(LocalEngine(**settings)(Planted(), stages, folder=folder))
 
 
-def is_alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
-    except FileNotFoundError:
-        return False
+def test_it_is_an_engine():
+    assert isinstance(LocalEngine(), Engine)
 
 
-def wait_until(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
+def test_everything_planted_is_dropped_for_its_reason_and_nothing_else(tmp_path):
+    items = run(tmp_path)
+    assert [item.id for item in items] == [item.id for item in Planted().documents()]
+    assert kept(items) == [document.id for document in [*GOOD, *NEAR, *BROKEN]]
+    assert reasons(items) == {
+        "exact duplicate": len(SAME) + 1,
+        "empty": len(EMPTY),
+        "not UTF-8 text": 1,
+        **dict.fromkeys(JUNK, 1),
+    }
+    repaired = next(item for item in items if item.id == "broken_1")
+    assert repaired.text.endswith("\nThe caf\xe9 was na\xefve.")
 
 
-def run(module, folder, jobs, num_processes=2):
-    return run_jobs(jobs, module=module, arguments=[str(folder)], num_processes=num_processes)
+@pytest.mark.parametrize("num_processes", [0, 1, 3])
+def test_processes_do_not_decide_what_stays(tmp_path, monkeypatch, num_processes):
+    monkeypatch.setattr(local, "BATCH_CHARACTERS", 5000)
+    assert run(tmp_path / "several", num_processes=num_processes) == run(tmp_path / "one")
+    assert not list(tmp_path.glob("several/*/*.jsonl"))
 
 
-def test_jobs_come_back_in_order_from_several_processes(module, tmp_path):
-    jobs = ["0.2", "0.01", "0.1", "0.03", "0.02", "0.11"]
-    assert list(run(module, tmp_path, jobs, num_processes=3)) == jobs
-    assert len(pids(tmp_path)) > 1
+def test_slow_stages_go_to_processes_by_themselves(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "TRIAL_CHARACTERS", 0)
+    monkeypatch.setattr(local, "FAST_CHARACTERS_PER_SECOND", 1e12)
+    monkeypatch.setattr(local, "BATCH_CHARACTERS", 5000)
+    monkeypatch.setattr(local, "_num_cores", lambda: 2)
+    plain = run(tmp_path / "plain", num_processes=0)
+    assert not (tmp_path / "plain").exists()
+    assert run(tmp_path / "spread") == plain
+    assert (tmp_path / "spread").exists()
 
 
-def test_no_more_processes_than_jobs(module, tmp_path):
-    assert list(run(module, tmp_path, ["0"], num_processes=9)) == ["0"]
-    assert len(pids(tmp_path)) == 1
+def test_fast_stages_stay_and_write_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "TRIAL_CHARACTERS", 0)
+    monkeypatch.setattr(local, "FAST_CHARACTERS_PER_SECOND", 0)
+    run(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize(
-    ("job", "how"), [("fail", "failed with status 7"), ("die", r"was killed by signal 9 \(out of")]
-)
-def test_a_worker_that_ends_early_is_an_environment_problem(module, tmp_path, job, how):
-    with pytest.raises(EnvironmentProblem, match=rf"worked on {job} {how}.*data\.folder\.num_processes=0"):
-        list(run(module, tmp_path, ["0.01", job, "0.02"]))
-    assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))))
+def test_reading_stops_when_the_rest_is_not_wanted(tmp_path, monkeypatch):
+    monkeypatch.setattr(local, "BATCH_CHARACTERS", 1000)
+    read = []
+
+    class Watched(Planted):
+        def documents(self):
+            for item in super().documents():
+                read.append(item)
+                yield item
+
+    items = LocalEngine()(Watched(), STAGES, folder=tmp_path)
+    next(items)
+    assert len(read) < 5
 
 
-def test_no_worker_stays_when_the_rest_is_not_wanted(module, tmp_path):
-    jobs = run(module, tmp_path, ["0", "30", "30"])
-    assert next(jobs) == "0"
-    started = time.monotonic()
-    jobs.close()
-    assert time.monotonic() - started < 10
-    assert not any(map(is_alive, pids(tmp_path)))
+def test_without_stages_only_what_no_tokenizer_can_take_is_dropped(tmp_path):
+    assert reasons(run(tmp_path, [])) == {"empty": 2, "not UTF-8 text": 1}
 
 
-@pytest.mark.faults
-def test_no_worker_outlives_a_killed_process(module, tmp_path):
-    code = (
-        "import sys; from data_pipelines.engines.local import run_jobs;"
-        f"list(run_jobs(['0.3'] * 1000, module='{module}', arguments=[sys.argv[1]], num_processes=2))"
-    )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment)
-    assert wait_until(lambda: len(pids(tmp_path)) == 2)
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))))
+@pytest.mark.slow
+def test_minhash_runs_as_jobs_and_finds_what_is_planted(tmp_path):
+    stages = [*STAGES, minhash()]
+    items = run(tmp_path / "a", stages, num_processes=2, piece_characters=20_000)
+    assert len(list((tmp_path / "a").glob("*/pieces/*.jsonl"))) > 3
+    found = reasons(items)
+    assert found["near duplicate"] == len(NEAR)
+    assert sum(found.values()) == len(NEAR) + len(SAME) + 1 + len(EMPTY) + 1 + len(ALL_JUNK)
+    assert run(tmp_path / "b", stages, num_processes=1) == items
+
+
+@pytest.mark.slow
+def test_finished_jobs_are_not_run_again_and_the_source_is_not_read_again(tmp_path):
+    stages = [*STAGES, minhash()]
+    items = run(tmp_path, stages, num_processes=1)
+
+    class Gone(Planted):
+        def documents(self):
+            raise AssertionError
+            yield
+
+    logs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    assert list(LocalEngine()(Gone(), stages, folder=tmp_path)) == items
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == logs
+
+
+def test_a_negative_number_of_processes_is_refused():
+    with pytest.raises(ConfigurationError, match=r"engine\.num_processes=-1 is negative; nearest valid: 0"):
+        LocalEngine(num_processes=-1)
+
+
+def test_one_long_document_is_a_batch_of_its_own():
+    items = [Document("a", "x" * 3_000_000), Document("b", "y"), Document("c", "z")]
+    assert [len(batch) for batch in local._batches(items)] == [1, 2]
+    assert local._num_cores() <= (os.cpu_count() or 1)

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
+from data_pipelines.sources.files import Files
 from data_pipelines.sources.hf_dataset import HuggingFaceDataset
 from data_pipelines.sources.python_stdlib import PythonStandardLibrary
-from data_pipelines.sources.text_files import TextFiles
 
 
 @pytest.fixture(scope="module")
@@ -15,13 +15,13 @@ def folder(tmp_path_factory):
     return str(folder)
 
 
-@pytest.fixture(params=["python_stdlib", "text_files", "hf_dataset"])
+@pytest.fixture(params=["python_stdlib", "files", "hf_dataset"])
 def make_source(request, folder):
     """Make the same source anew each time."""
     makers = {
         "python_stdlib": lambda: PythonStandardLibrary(folder=folder),
-        "text_files": lambda: TextFiles(paths=[folder]),
-        "hf_dataset": lambda: HuggingFaceDataset(dataset=folder),
+        "files": lambda: Files(paths=[folder]),
+        "hf_dataset": lambda: HuggingFaceDataset(name=folder),
     }
     return makers[request.param]
 

@@ -1,155 +1,208 @@
-import os
+import bz2
+import gzip
+import json
+import lzma
 
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from data_pipelines.sources.files import find_files, fingerprint_files, read_text, why_binary
-from lmtrain.errors import DataError
+from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.sources.files import Files
+from lmtrain.errors import ConfigurationError, DataError
 
-SUFFIXES = frozenset({".txt", ".md"})
+ROWS = [{"text": "one", "id": 1}, {"text": "two", "id": 2}]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+CSV = "id,text\n1,one\n2,two\n"
+
+
+def zstd(content):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+def parquet(rows):
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue().to_pybytes()
+
+
+COMPRESSORS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
+CONTENTS = {
+    "a.txt": b"one",
+    "a.md": b"one",
+    "a.py": b"one",
+    "a.jsonl": LINES.encode(),
+    "a.ndjson": LINES.encode(),
+    "a.csv": CSV.encode(),
+    "a.tsv": CSV.replace(",", "\t").encode(),
+    "a.parquet": parquet(ROWS),
+}
 
 
 @pytest.fixture
-def notes(tmp_path, monkeypatch):
+def notes(tmp_path):
+    (tmp_path / "a.md").write_text("# A\n")
+    (tmp_path / "b.jsonl").write_text(LINES)
+    (tmp_path / "c.py").write_bytes(b"\0\1\2")
+    (tmp_path / "d.txt").write_text("")
+    return tmp_path
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+@pytest.mark.parametrize("name", CONTENTS)
+def test_every_format_is_read_in_every_compression_here_and_elsewhere(name, suffix, tmp_path):
+    content = COMPRESSORS[suffix](CONTENTS[name])
     folder = tmp_path / "notes"
-    (folder / "deep").mkdir(parents=True)
-    (folder / ".hidden").mkdir()
-    (folder / "b.txt").write_text("b")
-    (folder / "a.MD").write_text("a")
-    (folder / "deep" / "c.txt").write_text("c")
-    (folder / "photo.jpg").write_bytes(b"\0")
-    (folder / ".hidden" / "d.txt").write_text("d")
-    (folder / ".e.txt").write_text("e")
-    monkeypatch.chdir(tmp_path)
-    return folder
+    folder.mkdir()
+    (folder / f"{name}{suffix}").write_bytes(content)
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    store.pipe(f"/bucket/notes/{name}{suffix}", content)
+    here = list(Files(paths=str(folder)).documents())
+    assert [document.text for document in here] == (["one", "two"] if len(CONTENTS[name]) > 3 else ["one"])
+    for address in ("memory://bucket/notes", f"memory://bucket/notes/{name}{suffix}", f"file://{folder}"):
+        source = Files(paths=address)
+        source.check()
+        assert [document.text for document in source.documents()] == [document.text for document in here]
+    assert list(Files(paths="memory://bucket/notes").documents()) == here
 
 
-def names(*paths):
-    return [file.name for file in find_files(paths, suffixes=SUFFIXES)]
+def test_files_and_rows_become_documents_in_order(notes):
+    name = notes.name
+    source = Files(paths=[str(notes)])
+    assert list(source.documents()) == [
+        Document(f"{name}/a.md", "# A\n"),
+        Document(f"{name}/b.jsonl:1", "one"),
+        Document(f"{name}/b.jsonl:2", "two"),
+        Skipped(f"{name}/c.py", "not UTF-8 text"),
+        Document(f"{name}/d.txt", ""),
+    ]
+    assert source.fraction_read == 1
 
 
-def test_a_folder_is_searched_for_text_sorted_and_without_hidden_files(notes):
-    assert names("notes") == ["notes/a.MD", "notes/b.txt", "notes/deep/c.txt"]
+def test_the_pieces_are_the_files(notes):
+    source = Files(paths=[str(notes)])
+    assert source.num_pieces() == 4
+    pieces = [document for index in range(4) for document in source.piece(index)]
+    assert pieces == list(source.documents())
 
 
-def test_the_names_do_not_depend_on_how_the_folder_is_written(notes, monkeypatch):
-    expected = names("notes")
-    assert names("./notes/") == names(str(notes)) == names("notes/../notes") == expected
-    monkeypatch.chdir(notes)
-    assert names(".") == expected
+def test_the_fraction_read_grows_to_one(tmp_path):
+    for number in range(5):
+        (tmp_path / f"{number}.jsonl").write_text(LINES * 100)
+    source = Files(paths=str(tmp_path))
+    assert source.fraction_read is None
+    fractions = [source.fraction_read or 0.0 for _ in source.documents()]
+    assert fractions == sorted(fractions)
+    assert 0 < fractions[0] < 0.3
+    assert source.fraction_read == 1
 
 
-def test_a_file_is_taken_whatever_its_suffix(notes):
-    (file,) = find_files(["notes/photo.jpg"], suffixes=SUFFIXES)
-    assert file.is_named
-    assert file.name == "photo.jpg"
+def test_one_path_needs_no_list(notes):
+    assert [document.id for document in Files(paths=str(notes / "a.md")).documents()] == ["a.md"]
 
 
-def test_a_glob_takes_what_it_matches(notes):
-    assert names("notes/**/*.txt") == ["notes/b.txt", "notes/deep/c.txt"]
-    assert names("notes/*.jpg") == ["notes/photo.jpg"]
+def test_more_suffixes_are_found_in_folders_and_others_are_told(notes, capsys):
+    (notes / "e.log").write_text("log")
+    (notes / "f.jpg").write_text("jpg")
+    ids = [document.id for document in Files(paths=[str(notes)], more_suffixes=[".LOG"]).documents()]
+    assert f"{notes.name}/e.log" in ids
+    assert capsys.readouterr().err == "  files left out by their suffix: 1 .jpg (source.more_suffixes takes more)\n"
 
 
-def test_a_file_named_twice_is_taken_once(notes):
-    assert names("notes", "notes/b.txt", "notes/*.txt") == ["notes/a.MD", "notes/b.txt", "notes/deep/c.txt"]
+def test_a_format_may_be_said_where_the_suffix_does_not_tell(tmp_path):
+    (tmp_path / "dump").write_text(LINES)
+    (tmp_path / "data.json").write_text(LINES)
+    for name in ("dump", "data.json"):
+        source = Files(paths=str(tmp_path / name), format="json_lines")
+        assert [document.text for document in source.documents()] == ["one", "two"]
 
 
-def test_a_home_folder_is_expanded(notes, monkeypatch):
-    monkeypatch.setenv("HOME", str(notes.parent))
-    assert names("~/notes/b.txt") == ["b.txt"]
-
-
-def test_files_of_one_name_in_two_folders_are_both_there(notes, tmp_path):
-    other = tmp_path / "other" / "notes"
-    other.mkdir(parents=True)
-    (other / "b.txt").write_text("another b")
-    assert names("notes", "other/notes").count("notes/b.txt") == 2
-
-
-def test_a_missing_path_is_refused_with_the_nearest_name(notes):
-    with pytest.raises(DataError, match=r"source\.paths: note does not exist .*Did you mean 'notes'\?"):
-        names("note")
-
-
-def test_a_glob_without_a_match_is_refused(notes):
-    with pytest.raises(DataError, match=r"source\.paths: notes/\*\.csv matches no file"):
-        names("notes/*.csv")
-
-
-def test_a_folder_without_text_says_what_it_holds(tmp_path):
-    for name in ("a.pdf", "b.pdf", "c"):
-        (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(DataError, match=r"holds no text file: 2 \.pdf, 1 without suffix\. .*source\.more_suffixes"):
-        names(str(tmp_path))
-
-
-def test_an_empty_folder_says_so(tmp_path):
-    with pytest.raises(DataError, match="holds no text file: no file at all"):
-        names(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        (b"plain\n", "plain\n"),
-        ("Grüße".encode(), "Grüße"),
-        (b"\xef\xbb\xbfwith a mark", "with a mark"),
-        (b"x" * 200 + b"\xff", "x" * 200 + "\ufffd"),
-        (b"", ""),
-        (("\ufffd" * 50).encode(), "\ufffd" * 50),
-    ],
-)
-def test_text_is_read_with_stray_bytes_replaced(tmp_path, content, text):
-    (tmp_path / "file").write_bytes(content)
-    assert read_text(tmp_path / "file") == text
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"ab\0c", "NUL bytes"),
-        ("UTF-16".encode("utf-16"), "NUL bytes"),
-        (bytes(range(128, 256)), "invalid sequences in 128 bytes"),
-        ("Größe ".encode("latin-1") * 9, "invalid sequences in 54 bytes"),
-    ],
-)
-def test_binary_files_are_refused_with_the_reason(tmp_path, content, reason):
-    (tmp_path / "file.txt").write_bytes(content)
+def test_json_could_be_either_and_has_to_be_told(tmp_path):
+    (tmp_path / "data.json").write_text(LINES)
     with pytest.raises(
-        DataError, match=rf"file\.txt is not UTF-8 text: it has .*{reason}.*Convert it, or leave it out"
+        ConfigurationError, match=r"data\.json: say source\.format=json_lines .* or source\.format=text"
     ):
-        read_text(tmp_path / "file.txt")
+        Files(paths=str(tmp_path / "data.json")).check()
 
 
-def test_text_has_no_reason_to_be_binary():
-    assert why_binary("plain \ufffd text".encode()) is None
+def test_a_column_of_another_name(tmp_path):
+    (tmp_path / "a.jsonl").write_text(LINES.replace("text", "body"))
+    assert len(list(Files(paths=str(tmp_path), text_column="body").documents())) == 2
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
-def test_a_file_without_permission_is_refused(tmp_path):
-    (tmp_path / "secret.txt").write_text("x")
-    (tmp_path / "secret.txt").chmod(0)
-    with pytest.raises(DataError, match="cannot be read: Permission denied"):
-        read_text(tmp_path / "secret.txt")
+def test_conversations(tmp_path):
+    chat = [{"role": "user", "content": "Hi"}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"chat": chat}))
+    (document,) = Files(paths=str(tmp_path), messages_column="chat").documents()
+    assert (document.text, document.messages) == ("", tuple(chat))
 
 
-def test_the_fingerprint_follows_names_and_contents_not_times(notes):
-    def fingerprint():
-        return fingerprint_files(find_files(["notes"], suffixes=SUFFIXES))
-
-    before = fingerprint()
-    os.utime(notes / "b.txt", (1, 1))
-    assert fingerprint() == before
-    (notes / "b.txt").write_text("B")
-    changed = fingerprint()
-    assert changed != before
-    (notes / "b.txt").rename(notes / "z.txt")
-    assert fingerprint() not in {before, changed}
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv", "a.parquet"])
+def test_a_wrong_column_lists_the_right_ones_before_any_work(name, tmp_path):
+    (tmp_path / name).write_bytes(CONTENTS[name])
+    with pytest.raises(
+        DataError, match=r"source\.text_column=txt is not a column of .*(text, id|id, text)\. Did you mean"
+    ):
+        Files(paths=str(tmp_path), text_column="txt").check()
 
 
-def test_beyond_256_mb_the_fingerprint_follows_sizes_and_times(notes, monkeypatch):
-    monkeypatch.setattr("data_pipelines.sources.files.HASHED_WHOLE_BYTES", 2)
-    files = find_files(["notes"], suffixes=SUFFIXES)
-    before = fingerprint_files(files)
-    assert fingerprint_files(files) == before
-    os.utime(notes / "b.txt", (1, 1))
-    assert fingerprint_files(files) != before
+@pytest.mark.parametrize("setting", ["text_column", "messages_column"])
+def test_a_column_without_any_table_has_no_effect_and_is_refused(notes, setting):
+    with pytest.raises(ConfigurationError, match=rf"source\.{setting}=body has no effect: .* names no table"):
+        Files(paths=str(notes / "a.md"), **{setting: "body"}).check()
+
+
+def test_a_damaged_file_is_refused_after_what_it_gave(tmp_path):
+    content = gzip.compress(
+        "".join(json.dumps({"text": f"text {n} {hash(n)}"}) + "\n" for n in range(200_000)).encode()
+    )
+    (tmp_path / "a.jsonl.gz").write_bytes(content[: len(content) // 2])
+    documents = Files(paths=str(tmp_path)).documents()
+    assert next(documents).text.startswith("text 0")
+    with pytest.raises(DataError, match=r"a\.jsonl\.gz is damaged after [\d,]+ bytes of content.*Fetch it again"):
+        list(documents)
+
+
+def test_a_binary_file_that_was_named_is_refused(notes):
+    with pytest.raises(DataError, match=r"c\.py is not UTF-8 text: it has NUL bytes"):
+        list(Files(paths=[str(notes / "c.py")]).documents())
+
+
+@pytest.mark.parametrize("name", ["d.txt", "e.jsonl", "f.csv"])
+def test_an_empty_file_that_was_named_is_refused(notes, name):
+    (notes / name).write_text("text\n" if name == "f.csv" else "")
+    with pytest.raises(DataError, match=rf"source\.paths names .*{name}, which is empty"):
+        list(Files(paths=[str(notes / name)]).documents())
+
+
+def test_replaced_bytes_are_told_once(tmp_path, capsys):
+    (tmp_path / "a.txt").write_bytes(b"x" * 300 + b"\xff")
+    assert len(list(Files(paths=str(tmp_path)).documents())) == 1
+    told = capsys.readouterr().err
+    assert told.startswith("  places that are not UTF-8 and became U+FFFD: 1, the first in ")
+    assert told.endswith("a.txt\n")
+
+
+def test_no_paths_are_refused():
+    with pytest.raises(ConfigurationError, match=r"source\.paths=\[\] names no text"):
+        Files(paths=[])
+
+
+def test_a_missing_path_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        Files(paths=[str(tmp_path / "nowhere")]).fingerprint()
+
+
+@pytest.mark.parametrize("other", [{"text_column": "body"}, {"messages_column": "text"}, {"format": "text"}])
+def test_the_fingerprint_follows_content_and_what_is_read_of_it(notes, other):
+    before = Files(paths=[str(notes)]).fingerprint()
+    assert Files(paths=[str(notes)]).fingerprint() == before
+    assert Files(paths=[str(notes)], text_column="text").fingerprint() == before
+    assert Files(paths=[str(notes)], **other).fingerprint() != before
+    (notes / "a.md").write_text("# B\n")
+    assert Files(paths=[str(notes)]).fingerprint() != before

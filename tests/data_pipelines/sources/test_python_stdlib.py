@@ -46,3 +46,13 @@ def test_a_file_in_another_encoding_is_skipped_with_the_reason(tmp_path):
 def test_a_folder_without_python_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"source\.folder=.* has no \.py file"):
         PythonStandardLibrary(folder=str(tmp_path)).fingerprint()
+
+
+def test_a_stray_byte_is_replaced_and_told_and_the_files_read_are_counted(tmp_path, capsys):
+    (tmp_path / "a.py").write_bytes(b"x = 1\n" * 50 + b"# \xff\n")
+    source = PythonStandardLibrary(folder=str(tmp_path))
+    assert source.fraction_read == 0
+    (document,) = source.documents()
+    assert document.text.endswith("# \ufffd\n")
+    assert source.fraction_read == 1
+    assert "became U+FFFD: 1, the first in a.py" in capsys.readouterr().err

@@ -2,70 +2,100 @@ import numpy as np
 import pytest
 
 from data_pipelines.sources.base import Document
-from data_pipelines.stages import spool as spool_module
-from data_pipelines.stages.encode import encode_split, join_documents
-from data_pipelines.stages.spool import Spool
-from lmtrain.data.shards import TokenSplit
-from lmtrain.tokenizers.bpe import train_byte_pairs
+from data_pipelines.stages.encode import encode_block, load_encoded, save_encoded, text_sha256_of, with_end_of_text
+from data_pipelines.stages.render import Rendered
+from data_pipelines.stages.spool import cut_into_blocks
+from lmtrain.errors import DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
-DOCUMENTS = [Document(f"{n}", f"Document {n} says: {'ja ' * (n % 5)}<|end_of_text|> ä\n") for n in range(100)]
+CHAT = ({"role": "user", "content": "what?"}, {"role": "assistant", "content": "that"})
+DOCUMENTS = [("train", Document("0", "zero")), ("test", Document("1", "ä")), ("train", Document("2", "")),
+             ("train", Document("3", "<|end_of_text|>"))]  # fmt: skip
+
+
+def block_of(documents):
+    return next(cut_into_blocks(documents, dropped={}))
+
+
+def test_each_document_is_its_ids_and_end_of_text_in_its_split():
+    encoded = encode_block(block_of(DOCUMENTS), ByteLevelTokenizer(), dtype="uint16")
+    train, test = encoded["train"], encoded["test"]
+    assert train.ids.tolist() == [*b"zero", 256, 256, *b"<|end_of_text|>", 256]
+    assert train.ends.tolist() == [5, 6, 22]
+    assert (train.text_bytes.tolist(), train.places.tolist()) == ([4, 0, 15], [0, 2, 3])
+    assert test.ids.tolist() == [*"ä".encode(), 256]
+    assert (train.ids.dtype, train.loss_mask, set(encoded)) == (np.dtype("uint16"), None, {"train", "test"})
+
+
+def test_documents_up_to_a_place_are_the_first():
+    train = encode_block(block_of(DOCUMENTS), ByteLevelTokenizer(), dtype="uint32")["train"]
+    assert train.up_to(2).ids.tolist() == [*b"zero", 256, 256]
+    assert train.up_to(1).ends.tolist() == [5]
+    assert len(train.up_to(-1).ids) == 0
+    assert train.up_to(99).ids.tolist() == train.ids.tolist()
+
+
+def test_a_conversation_has_a_loss_mask_and_a_text_beside_it_carries_loss_throughout():
+    tokenizer = ByteLevelTokenizer(vocab_size=300, chat=True)
+    documents = [("train", Document("t", "text")), ("train", Document("c", "", messages=CHAT))]
+    train = encode_block(block_of(documents), tokenizer, dtype="uint16")["train"]
+    assert train.loss_mask is not None
+    first, second = train.loss_mask[: train.ends[0]], train.loss_mask[train.ends[0] :]
+    ids = train.ids[train.ends[0] :]
+    assert first.tolist() == [1] * 5
+    assert len(second) == len(ids) > 9
+    assert second[-1] == 0
+    assert bytes(int(id_) for id_, marked in zip(ids, second, strict=True) if marked and id_ < 256) == b"that"
+    assert train.text_bytes.tolist() == [4, sum(id_ < 256 for id_ in ids.tolist())]
+
+
+def test_end_of_text_is_put_behind_every_document_even_an_empty_one():
+    ended = with_end_of_text(
+        Rendered(np.array([7, 8], np.uint32), np.array([0, 2, 2]), np.array([True, False])), end_of_text_id=9
+    )
+    assert ended.ids.tolist() == [9, 7, 8, 9, 9]
+    assert ended.ends.tolist() == [1, 4, 5]
+    assert ended.loss_mask is not None
+    assert ended.loss_mask.tolist() == [False, True, False, False, False]
+
+
+def test_a_tokenizer_that_loses_something_is_refused():
+    tokenizer = ByteLevelTokenizer()
+    tokenizer.decode_bytes = lambda ids: b"other"
+    with pytest.raises(DataError, match="document 0 does not decode to its text"):
+        encode_block(block_of(DOCUMENTS), tokenizer, dtype="uint16")
 
 
 @pytest.fixture
-def parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(spool_module, "PART_BYTES", 300)
-    spool = Spool(tmp_path)
-    for document in DOCUMENTS:
-        spool.append("train", document)
-    parts = spool.finish()["train"]
-    assert len(parts) > 8
-    return parts
+def saved(tmp_path):
+    tokenizer = ByteLevelTokenizer(vocab_size=300, chat=True)
+    block = block_of([*DOCUMENTS, ("validation", Document("c", "", messages=CHAT))])
+    encoded = encode_block(block, tokenizer, dtype="uint16")
+    save_encoded(encoded, tmp_path / "block", text_sha256=block.sha256)
+    return tmp_path / "block", encoded, block
 
 
-def encode(parts, folder, *, tokenizer, num_processes, shard_tokens=200):
-    tokenizer.save(folder / "tokenizer")
-    told = []
-    manifest = encode_split(
-        parts,
-        folder=folder,
-        split="train",
-        tokenizer_folder=folder / "tokenizer",
-        dtype="uint16",
-        shard_tokens=shard_tokens,
-        num_processes=num_processes,
-        advance=lambda part, tokens: told.append((part, tokens)),
-    )
-    assert [part for part, _ in told] == list(parts)
-    assert sum(tokens for _, tokens in told) == manifest.num_tokens
-    return manifest
+def test_an_encoded_block_comes_back_from_the_disk(saved):
+    path, encoded, block = saved
+    again = load_encoded(path)
+    assert list(again) == list(encoded)
+    for split, one in encoded.items():
+        for name in ("ids", "ends", "text_bytes", "places"):
+            assert np.array_equal(getattr(again[split], name), getattr(one, name))
+            assert getattr(again[split], name).dtype == getattr(one, name).dtype
+    assert again["train"].loss_mask is None
+    assert np.array_equal(again["validation"].loss_mask, encoded["validation"].loss_mask)
+    assert text_sha256_of(path) == block.sha256
+    assert [file.name for file in path.parent.iterdir()] == ["block"]
 
 
-def test_each_document_is_its_ids_and_end_of_text(parts, tmp_path):
-    tokenizer = ByteLevelTokenizer()
-    manifest = encode(parts, tmp_path, tokenizer=tokenizer, num_processes=0)
-    tokens = TokenSplit(tmp_path, dtype="uint16", split=manifest)
-    ids = tokens.window(0, tokens.num_tokens).tolist()
-    assert ids == [id_ for document in DOCUMENTS for id_ in [*document.text.encode(), 256]]
-    assert manifest.num_documents == len(DOCUMENTS)
-    assert manifest.text_bytes == sum(len(document.text.encode()) for document in DOCUMENTS)
-    assert len(manifest.shards) > 3
-
-
-@pytest.mark.parametrize("num_processes", [1, 3])
-def test_processes_write_the_same_bytes_as_threads(parts, tmp_path, num_processes):
-    tokenizer = train_byte_pairs([document.text for document in DOCUMENTS], vocab_size=290)
-    here = encode(parts, tmp_path / "here", tokenizer=tokenizer, num_processes=0)
-    apart = encode(parts, tmp_path / "apart", tokenizer=tokenizer, num_processes=num_processes)
-    assert here == apart
-    for shard in here.shards:
-        for name in (shard.file, f"{shard.file}.index"):
-            assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "apart" / name).read_bytes()
-    assert not list(parts[0].path.parent.glob("*.npy"))
-
-
-def test_an_empty_text_is_an_end_of_text_alone():
-    ids, ends = join_documents([[], [7, 8], []], end_of_text_id=9)
-    assert ids.tolist() == [9, 7, 8, 9, 9]
-    assert ends.tolist() == [1, 4, 5]
-    assert (ids.dtype, ends.dtype) == (np.uint32, np.int64)
+@pytest.mark.parametrize(
+    "damage", [lambda c: c[:-1], lambda c: b"", lambda c: c[:200] + b"x" + c[201:], lambda c: b"{}\n"]
+)
+def test_a_damaged_block_is_not_there(saved, damage):
+    path, _, _ = saved
+    content = path.read_bytes()
+    path.write_bytes(damage(content[:-1] + bytes([content[-1] ^ 1])))
+    assert text_sha256_of(path) is None
+    path.unlink()
+    assert text_sha256_of(path) is None

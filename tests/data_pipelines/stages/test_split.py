@@ -159,3 +159,36 @@ def test_a_document_of_millions_of_characters_is_cut_anywhere():
 def test_fractions_that_leave_nothing_are_refused(fractions, message):
     with pytest.raises(ConfigurationError, match=message):
         HeldOut(validation_fraction=fractions[0], test_fraction=fractions[1])
+
+
+def test_the_parts_of_a_long_document_of_a_large_corpus_stay_in_one_split(monkeypatch):
+    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 100)
+    monkeypatch.setattr("data_pipelines.stages.split.MAX_DOCUMENT_CHARACTERS", 50)
+    splits, _ = split(many(100, "word " * 60))
+    parents = {name: {piece.id.split("#")[0] for piece in pieces} for name, pieces in splits.items()}
+    assert sum(map(len, parents.values())) == 100
+    assert all(len(pieces) > 3 * len(parents[name]) for name, pieces in splits.items())
+
+
+def test_equal_parts_of_a_small_corpus_go_to_one_split():
+    text = "".join(f"Paragraph {number}.\n\n" for number in range(600))
+    splits, _ = split([Document("a", text), Document("b", text + "and more")])
+    texts = [{piece.text for piece in pieces} for pieces in splits.values()]
+    assert len(texts) == 3
+    assert sum(map(len, texts)) == len(set().union(*texts)) < sum(map(len, splits.values()))
+
+
+def test_conversations_are_whole_and_count_by_what_is_said(monkeypatch):
+    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 1000)
+    said = ({"role": "user", "content": "x" * 200},)
+    consumed = []
+
+    def chats():
+        for number in range(40):
+            consumed.append(number)
+            yield Document(f"{number}", "", messages=said)
+
+    documents = split_documents(chats(), held_out=FIVE_PERCENT, tell=pytest.fail)
+    assert next(documents)[1].messages == said
+    assert len(consumed) < 8
+    assert len(list(documents)) == 39

@@ -1,27 +1,63 @@
 from data_pipelines.sources.base import Document
 from data_pipelines.stages import spool as spool_module
-from data_pipelines.stages.spool import Spool
+from data_pipelines.stages.spool import cut_into_blocks, load_block, num_bytes
+
+CHAT = ({"role": "user", "content": "hällo"}, {"role": "assistant", "content": "hi"})
+DOCUMENTS = [
+    ("train", Document("a", 'täxt\n\u2028\x00 "quoted"')),
+    ("test", Document("b", "plain")),
+    ("train", Document("c", "", messages=CHAT)),
+    ("validation", Document("d", "\U0001f600 last")),
+]
 
 
-def test_documents_come_back_in_order_by_split(tmp_path):
-    documents = [Document(f"{n}", f'täxt {n}\n\u2028\x00 "quoted"') for n in range(7)]
-    spool = Spool(tmp_path)
-    for number, document in enumerate(documents):
-        assert spool.append("train" if number % 2 else "test", document) == len(document.text.encode())
-    parts = spool.finish()
-    assert [d for part in parts["train"] for d in part.documents()] == documents[1::2]
-    assert [d for part in parts["test"] for d in part.documents()] == documents[::2]
+def test_a_block_comes_back_from_the_disk_as_it_was(tmp_path):
+    (block,) = cut_into_blocks(DOCUMENTS, dropped={"empty": 2})
+    block.save(tmp_path / "block")
+    again = load_block(tmp_path / "block", number=block.number, dropped=block.dropped)
+    assert again == block
+    assert again.sha256 == block.sha256
+    assert list(zip(again.splits, again.documents, strict=True)) == DOCUMENTS
 
 
-def test_a_part_ends_with_the_document_that_fills_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(spool_module, "PART_BYTES", 10)
-    spool = Spool(tmp_path)
-    for number in range(5):
-        spool.append("train", Document(f"{number}", "xxxx"))
-    parts = spool.finish()["train"]
-    assert [(part.num_documents, part.text_bytes) for part in parts] == [(3, 12), (2, 8)]
-    assert len({part.path for part in parts}) == 2
+def test_the_digest_sees_text_name_and_split():
+    def digest(split, *document):
+        return next(cut_into_blocks([(split, Document(*document))], dropped={})).sha256
+
+    digests = [
+        digest("train", "a", "x"),
+        digest("train", "a", "y"),
+        digest("train", "b", "x"),
+        digest("test", "a", "x"),
+    ]
+    assert len(set(digests)) == 4
+    assert digest("train", "a", "x") == digests[0]
 
 
-def test_an_empty_spool_has_no_splits(tmp_path):
-    assert Spool(tmp_path).finish() == {}
+def test_a_block_ends_with_the_document_that_fills_it_and_knows_what_was_dropped_before(monkeypatch):
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 10)
+    dropped = {}
+
+    def documents():
+        for number in range(5):
+            dropped["empty"] = number
+            yield "train", Document(f"{number}", "xxxx")
+
+    blocks = list(cut_into_blocks(documents(), dropped=dropped))
+    assert [[document.id for document in block.documents] for block in blocks] == [["0", "1", "2"], ["3", "4"]]
+    assert [block.number for block in blocks] == [0, 1]
+    assert [block.dropped for block in blocks] == [{"empty": 2}, {"empty": 4}]
+
+
+def test_conversations_fill_blocks_too(monkeypatch):
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 100)
+    documents = [("train", Document(f"{number}", "", messages=CHAT)) for number in range(10)]
+    assert len(list(cut_into_blocks(documents, dropped={}))) > 3
+
+
+def test_nothing_is_no_block():
+    assert list(cut_into_blocks([], dropped={})) == []
+
+
+def test_bytes_are_those_of_utf_8():
+    assert [num_bytes(text) for text in ("", "abc", "ä", "\U0001f600")] == [0, 3, 2, 4]

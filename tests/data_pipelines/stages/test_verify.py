@@ -1,37 +1,42 @@
 import hashlib
+import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from data_pipelines.sources.base import Document
-from data_pipelines.stages.encode import join_documents
-from data_pipelines.stages.spool import Spool
-from data_pipelines.stages.verify import problems, sample_problems
-from lmtrain.data.manifest import Manifest
+from data_pipelines.stages.verify import num_bytes, problems
+from lmtrain.data.manifest import Manifest, manifest_from_json
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
-from lmtrain.data.shards import open_dataset
+from lmtrain.errors import DataError
+from lmtrain.tokenizers.bpe import train_byte_pairs
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 TEXTS = [f"täxt number {number}" for number in range(9)]
 
 
-def write(folder, *, texts=TEXTS, text_bytes=None, end_of_text_id=256):
-    tokenizer = ByteLevelTokenizer()
+def write(folder, *, texts=TEXTS, text_bytes=None, end_of_text_id=None, tokenizer=None, mask=None):
+    tokenizer = tokenizer or ByteLevelTokenizer()
     tokenizer.save(folder / "tokenizer")
-    ids, ends = join_documents([tokenizer.encode(text) for text in texts], end_of_text_id=end_of_text_id)
+    end = tokenizer.end_of_text_id if end_of_text_id is None else end_of_text_id
+    documents = [[*tokenizer.encode(text), end] for text in texts]
     writer = ShardWriter(folder, split="train", dtype="uint16", shard_tokens=60)
-    writer.append(ids, ends)
-    num_bytes = sum(len(text.encode()) for text in texts) if text_bytes is None else text_bytes
-    splits = {"train": writer.close(text_bytes=num_bytes)}
-    fingerprint = tokenizer.fingerprint
-    manifest = Manifest(name="x", dtype="uint16", vocab_size=257, tokenizer_fingerprint=fingerprint, splits=splits)
+    for ids in documents:
+        writer.append(np.array(ids), np.array([len(ids)]), None if mask is None else np.full(len(ids), mask, np.uint8))
+    total_bytes = sum(len(text.encode()) for text in texts) if text_bytes is None else text_bytes
+    splits = {"train": writer.close(text_bytes=total_bytes)}
+    manifest = Manifest("x", "uint16", tokenizer.vocab_size, tokenizer.fingerprint, splits)
     write_manifest(folder, manifest)
     return folder
 
 
+def manifest_of(folder):
+    return manifest_from_json(json.loads((folder / "dataset.json").read_text()))
+
+
 def found(folder):
-    return list(problems(open_dataset(folder)))
+    return list(problems(folder))
 
 
 def flip(path, position):
@@ -40,8 +45,10 @@ def flip(path, position):
     path.write_bytes(content)
 
 
-def test_a_whole_data_set_has_no_problem(tmp_path):
-    assert found(write(tmp_path)) == []
+def test_a_whole_data_set_has_no_problem_and_every_byte_is_read(tmp_path):
+    read = []
+    assert list(problems(write(tmp_path), advance=read.append)) == []
+    assert sum(read) == num_bytes(tmp_path) == sum(path.stat().st_size for path in tmp_path.glob("*.ds"))
 
 
 @pytest.mark.parametrize("position", [0, 17, -2])
@@ -55,10 +62,59 @@ def test_a_flipped_bit_in_an_index_is_found(tmp_path):
     assert ["train_00000.ds.index has changed" in problem for problem in found(tmp_path)] == [True]
 
 
+def test_a_flipped_bit_in_a_loss_mask_is_found(tmp_path):
+    flip(write(tmp_path, mask=1) / "train_00000.ds.mask", 5)
+    assert ["train_00000.ds.mask has changed" in problem for problem in found(tmp_path)] == [True]
+
+
+@pytest.mark.parametrize("name", ["train_00001.ds", "train_00000.ds.index"])
+def test_a_truncated_file_and_a_missing_one_are_found(tmp_path, name):
+    path = write(tmp_path) / name
+    path.write_bytes(path.read_bytes()[:-1])
+    assert [f"{name} has " in problem and "truncated" in problem for problem in found(tmp_path)] == [True]
+    path.unlink()
+    assert [f"{name} is missing" in problem for problem in found(tmp_path)] == [True]
+
+
+def test_a_file_too_many_is_found(tmp_path):
+    shutil.copy(write(tmp_path) / "train_00000.ds", tmp_path / "train_00009.ds")
+    assert ["train_00009.ds is not in dataset.json" in problem for problem in found(tmp_path)] == [True]
+
+
+def test_every_problem_is_told(tmp_path):
+    write(tmp_path)
+    (tmp_path / "train_00000.ds").unlink()
+    (tmp_path / "train_00001.ds.index").write_bytes(b"")
+    shutil.rmtree(tmp_path / "tokenizer")
+    (tmp_path / "notes").write_text("mine")
+    assert len(found(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("key", ["vocab_size", "name", "splits", "dtype"])
+def test_an_edited_manifest_is_found(tmp_path, key):
+    path = write(tmp_path) / "dataset.json"
+    content = json.loads(path.read_text())
+    content[key] = {} if key == "splits" else content[key] * 2
+    path.write_text(json.dumps(content))
+    problem = found(tmp_path)
+    assert len(problem) == 1
+    assert "dataset.json was changed or damaged" in problem[0]
+
+
 def test_another_tokenizer_is_found(tmp_path):
     write(tmp_path)
     ByteLevelTokenizer(vocab_size=258).save(tmp_path / "tokenizer")
     assert ["is not the tokenizer" in problem for problem in found(tmp_path)] == [True]
+
+
+def test_ids_of_another_tokenizer_are_found_even_under_a_manifest_that_fits(tmp_path):
+    tokenizer = train_byte_pairs(TEXTS, vocab_size=290)
+    id_of = {piece: id_ for id_, piece in enumerate(tokenizer.bytes_of_ids()) if len(piece) == 1}
+    encode = tokenizer.encode
+    tokenizer.encode = lambda text: [id_of[bytes([byte])] for byte in text.encode()]  # without merges
+    write(tmp_path, tokenizer=tokenizer)
+    assert len(encode(TEXTS[0])) < len(tokenizer.encode(TEXTS[0]))
+    assert any("does not encode to its ids again" in problem for problem in found(tmp_path))
 
 
 def test_ids_beyond_the_vocabulary_are_found(tmp_path):
@@ -72,9 +128,9 @@ def test_documents_without_end_of_text_are_found(tmp_path):
 
 
 def test_bytes_that_do_not_add_up_are_found(tmp_path):
-    num_bytes = sum(len(text.encode()) for text in TEXTS)
-    (problem,) = found(write(tmp_path, text_bytes=num_bytes + 1))
-    assert problem == f"the train split's ids stand for {num_bytes} bytes instead of the text's {num_bytes + 1}"
+    total_bytes = sum(len(text.encode()) for text in TEXTS)
+    (problem,) = found(write(tmp_path, text_bytes=total_bytes + 1))
+    assert problem == f"the train split's ids stand for {total_bytes} bytes instead of the text's {total_bytes + 1}"
 
 
 @pytest.mark.parametrize("ends", [[5, 5, 60], [5, 4, 60], [5, 9, 10]])
@@ -82,27 +138,20 @@ def test_an_index_that_cuts_wrongly_is_found(tmp_path, ends):
     write(tmp_path, texts=["x" * 19] * 3)
     content = np.array(ends, dtype="<u8").tobytes()
     (tmp_path / "train_00000.ds.index").write_bytes(content)
-    manifest = open_dataset(tmp_path).manifest
+    manifest = manifest_of(tmp_path)
     (shard,) = manifest.splits["train"].shards
     shard = replace(shard, index_sha256=hashlib.sha256(content).hexdigest())
     write_manifest(tmp_path, replace(manifest, splits={"train": replace(manifest.splits["train"], shards=(shard,))}))
     assert ["does not cut train_00000.ds into documents" in problem for problem in found(tmp_path)] == [True]
 
 
-def spooled(folder, texts):
-    folder.mkdir()
-    spool = Spool(folder)
-    for number, text in enumerate(texts):
-        spool.append("train", Document(f"{number}", text))
-    return spool.finish()["train"]
+def test_what_a_packing_worked_out_is_no_stranger(tmp_path):
+    write(tmp_path)
+    (tmp_path / "packing").mkdir()
+    assert found(tmp_path) == []
 
 
-def test_sampled_documents_decode_to_their_text(tmp_path):
-    dataset = open_dataset(write(tmp_path / "data"))
-    assert list(sample_problems(dataset, "train", spooled(tmp_path / "spool", TEXTS))) == []
-
-
-def test_a_document_that_decodes_to_another_text_is_found(tmp_path):
-    dataset = open_dataset(write(tmp_path / "data"))
-    (problem,) = sample_problems(dataset, "train", spooled(tmp_path / "spool", ["other", *TEXTS[1:]]))
-    assert problem == "document 0 of the train split does not decode to its text"
+@pytest.mark.parametrize("name", ["nowhere", "."])
+def test_what_is_no_data_set_is_refused(tmp_path, name):
+    with pytest.raises(DataError, match=r"data folder .* (does not exist|has no dataset\.json).*lmtrain prepare"):
+        found(tmp_path / name)

@@ -1,0 +1,79 @@
+"""What the engines of clusters share: a preparation as a list of jobs over files that every machine sees."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from data_pipelines.progress import tell
+from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.stages.pieces import PieceFolder, Remaining
+from data_pipelines.stages.stage import Item, Job, Stage, in_turn, key_of, runs_of
+from lmtrain.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Jobs to run one after another, and the items that are there afterwards."""
+
+    folder: Path
+    jobs: tuple[Job, ...]
+    result: Remaining
+
+    def items(self) -> Iterator[Item]:
+        """Yield all items in the order of the source, once the jobs are done."""
+        return chain.from_iterable(map(self.result.items, range(self.result.count)))
+
+
+@dataclass(frozen=True)
+class _ReadAndClean:
+    """The task that reads its share of a source and sends it through stages that look at each document alone."""
+
+    source: Source
+    stages: Sequence[Stage]
+    pieces: PieceFolder
+
+    def __call__(self, task: int) -> None:
+        self.pieces.write(task, in_turn(self.stages, self._documents(task)))
+
+    def _documents(self, task: int) -> Iterator[Document | Skipped]:
+        num_pieces = self.source.num_pieces()
+        first, end = (share * num_pieces // self.pieces.count for share in (task, task + 1))
+        return chain.from_iterable(map(self.source.piece, range(first, end)))
+
+
+def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_tasks: int) -> Plan:
+    """Return the jobs that send a source through stages, reading it in so many tasks, or as many as it has pieces.
+
+    Raises:
+        ConfigurationError: A stage that looks at each document comes after one that looks at the corpus.
+    """
+    first, *later = runs_of(stages)
+    num_pieces = source.num_pieces()
+    if num_pieces < num_tasks:
+        tell(f"  source {source.name} can be read in {num_pieces} pieces: so many tasks read and clean it")
+    num_read = max(1, min(num_tasks, num_pieces))
+    folder = folder / f"{num_read}_pieces_{key_of(stages)}"
+    pieces = PieceFolder(folder / "pieces", num_read)
+    jobs = [Job("read_and_clean", pieces.count, _ReadAndClean(source, first, pieces))]
+    done: list[tuple[Stage, Path]] = []
+    for number, (stage, *_) in enumerate(later):
+        if stage.scope == "document":
+            name = type(stage).__name__
+            msg = f"deduplicate has {name}, which looks at each document alone: on a cluster it comes before the others"
+            raise ConfigurationError(f"{msg}; give it as +cleaning.NAME instead.")
+        place = folder / f"{number}_{stage.fingerprint_parts()['stage']}"
+        jobs += stage.jobs(Remaining(pieces, tuple(done)), place)
+        done.append((stage, place))
+    return Plan(folder, tuple(jobs), Remaining(pieces, tuple(done)))
+
+
+def require_positive(**numbers: int) -> None:
+    """Refuse an engine's settings that must be at least one.
+
+    Raises:
+        ConfigurationError: With the name of the first that is not.
+    """
+    for name, number in numbers.items():
+        if number < 1:
+            raise ConfigurationError(f"engine.{name}={number} must be positive; nearest valid: 1.")

@@ -1,0 +1,77 @@
+"""Run a job's tasks in processes of this machine, with datatrove's local executor: finished tasks stay finished.
+
+The executor runs in a process of its own, whose input ends when this one ends, so that none of its workers outlives it;
+what it says goes to a file.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
+from data_pipelines.extras import silence_datatrove
+from data_pipelines.stages.stage import Job
+
+LOG = "executor.log"
+
+
+def run_job(job: Job, folder: Path, *, num_processes: int) -> None:
+    """Run all tasks of a job that are not done yet.
+
+    Raises:
+        EnvironmentProblem: A task failed; `folder` tells why.
+    """
+    import dill
+    from datatrove.executor import LocalPipelineExecutor
+
+    silence_datatrove()
+    executor = LocalPipelineExecutor(
+        pipeline=pipeline_of(job),
+        tasks=job.num_tasks,
+        workers=max(1, min(num_processes, job.num_tasks)),
+        logging_dir=str(folder),
+    )
+    if job.num_tasks == 0 or not executor.get_incomplete_ranks():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    pickled = folder / "executor.pik"
+    pickled.write_bytes(dill.dumps(executor))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with (folder / LOG).open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(pickled)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is this process's to answer
+        )
+        try:
+            process.wait()
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait()
+    require_finished(job, executor, folder / LOG)
+
+
+def main(pickled: str) -> None:
+    """Run the executor in a file; end with all its workers when the input ends before."""
+    import dill
+
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    executor = dill.loads(Path(pickled).read_bytes())  # noqa: S301  written by the process that started this
+    executor.run()
+
+
+def _end_with_input() -> None:
+    while os.read(0, 1):  # not sys.stdin: a fork, which closes that, would wait for this thread's lock on it for ever
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,141 @@
+"""Run stages as job arrays on SLURM, through datatrove's executor: one array a job, each waiting for the one before.
+
+The process that asks submits, waits, and then reads the documents that are left; killed, it finds finished tasks done
+when it is started again. Everything lies in one folder, which must be on a file system that all nodes see.
+"""
+
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from data_pipelines.engines.cluster import Plan, plan_jobs, require_positive
+from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
+from data_pipelines.extras import require_extra, silence_datatrove
+from data_pipelines.progress import tell
+from data_pipelines.sources.base import Source
+from data_pipelines.stages.stage import Item, Job, Stage
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+
+SCRIPT = "launch_script.slurm"  # as datatrove names what it submits
+
+
+@final
+class SlurmEngine:
+    """Stages in job arrays."""
+
+    def __init__(
+        self,
+        *,
+        partition: str,
+        time_limit: str = "20:00:00",
+        num_tasks: int = 100,
+        max_running_tasks: int | None = None,
+        max_array_tasks: int = 1000,
+        cpus_per_task: int = 1,
+        memory_gib_per_cpu: int = 4,
+        qos: str = "normal",
+        setup: str | None = None,
+        sbatch: Mapping[str, str] | None = None,
+        poll_seconds: float = 10.0,
+        dry_run: bool = False,
+    ) -> None:
+        """`setup` is a line of shell that makes this environment's commands known; None puts them on PATH.
+
+        `sbatch` has more directives by their long names; `dry_run` writes the scripts and submits nothing.
+
+        Raises:
+            ConfigurationError: Not a positive number.
+            EnvironmentProblem: The extra is not installed.
+        """
+        require_positive(num_tasks=num_tasks, max_array_tasks=max_array_tasks, cpus_per_task=cpus_per_task)
+        require_positive(memory_gib_per_cpu=memory_gib_per_cpu, max_running_tasks=max_running_tasks or 1)
+        require_extra("engine=slurm")
+        self._num_tasks = num_tasks
+        self._poll_seconds = poll_seconds
+        self._dry_run = dry_run
+        self._settings: dict[str, Any] = {
+            "partition": partition,
+            "time": time_limit,
+            "workers": max_running_tasks or -1,
+            "max_array_size": max_array_tasks,
+            "cpus_per_task": cpus_per_task,
+            "mem_per_cpu_gb": memory_gib_per_cpu,
+            "qos": qos,
+            "env_command": setup or f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+            "sbatch_args": dict(sbatch or {}),
+        }
+
+    def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
+        """Yield the source's items in order, each document through all stages or dropped with a reason.
+
+        Raises:
+            EnvironmentProblem: No SLURM here, or tasks that did not finish.
+            SystemExit: It was a dry run: the scripts are written.
+        """
+        silence_datatrove()
+        plan = plan_jobs(source, stages, folder.absolute(), num_tasks=self._num_tasks)
+        if self._dry_run:
+            self._write_scripts(plan)
+            raise SystemExit(0)
+        if not shutil.which("sbatch"):
+            msg = "engine=slurm finds no sbatch here; run it where jobs are submitted, or see what it would submit with"
+            raise EnvironmentProblem(f"{msg} engine.dry_run=true.")
+        self._submit_and_wait(plan)
+        yield from plan.items()
+
+    def _executor(self, job: Job, folder: Path, *, depends: Any = None) -> Any:
+        from datatrove.executor import SlurmPipelineExecutor
+
+        return SlurmPipelineExecutor(
+            pipeline=pipeline_of(job),
+            tasks=job.num_tasks,
+            job_name=f"lmtrain_{job.name}",
+            logging_dir=str(folder / "jobs" / job.name),
+            depends=depends,
+            **self._settings,
+        )
+
+    def _write_scripts(self, plan: Plan) -> None:
+        tell(f"  engine.dry_run=true: {len(plan.jobs)} job arrays are written and nothing is submitted")
+        for job in plan.jobs:
+            executor = self._executor(job, plan.folder)
+            path = plan.folder / "jobs" / job.name / SCRIPT
+            path.parent.mkdir(parents=True, exist_ok=True)
+            run = f"launch_pickled_pipeline {executor.logging_dir.resolve_paths('executor.pik')}"
+            num_tasks = min(job.num_tasks, self._settings["max_array_size"])
+            path.write_text(
+                executor.get_launch_file_contents(executor.get_sbatch_args(num_tasks), f"srun  -l -n 1 {run}")
+            )
+            tell(f"  {job.num_tasks:>6} tasks  {path}")
+
+    def _submit_and_wait(self, plan: Plan) -> None:
+        executors: list[Any] = []
+        for job in plan.jobs:
+            executor = self._executor(job, plan.folder, depends=executors[-1] if executors else None)
+            _submit(executor, job)
+            executors.append(executor)
+        for job, executor in zip(plan.jobs, executors, strict=True):
+            while executor.get_incomplete_ranks(skip_completed=True) and _is_queued(executor.job_id):
+                time.sleep(self._poll_seconds)
+            require_finished(job, executor, plan.folder / "jobs" / job.name)
+
+
+def _submit(executor: Any, job: Job) -> None:
+    try:
+        executor.launch_job()
+    except subprocess.CalledProcessError as refusal:
+        msg = f"sbatch refused {job.name} with status {refusal.returncode}; see its line above"
+        raise ConfigurationError(f"{msg}, and the settings of engine (partition, qos, time_limit, sbatch).") from None
+    submitted = "had finished before" if executor.job_id == -1 else f"is SLURM job {executor.job_id}"
+    tell(f"  {job.name} ({job.num_tasks} tasks) {submitted}")
+
+
+def _is_queued(job_id: Any) -> bool:
+    """Return whether SLURM still knows a job as waiting or running."""
+    asked = subprocess.run(["squeue", "--noheader", f"--jobs={job_id}"], capture_output=True, text=True, check=False)
+    return asked.returncode == 0 and bool(asked.stdout.strip())

@@ -1,0 +1,27 @@
+"""Optional packages: asked for by name before any work, and kept from talking over ours."""
+
+from importlib.util import find_spec
+
+from lmtrain.errors import EnvironmentProblem
+
+DATA_EXTRA = ("datatrove", "spacy", "xxhash")
+
+
+def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, install: str = '"lmtrain[data]"') -> None:
+    """Refuse a setting that needs packages which are not there.
+
+    Raises:
+        EnvironmentProblem: With the command that installs them.
+    """
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        are = "are" if len(missing) > 1 else "is"
+        msg = f"{setting} needs {', '.join(missing)}, which {are} not installed"
+        raise EnvironmentProblem(f"{msg}; install with: pip install {install}")
+
+
+def silence_datatrove() -> None:
+    """Keep datatrove's log out of this process's output; what its tasks say is in their jobs' folders."""
+    from loguru import logger
+
+    logger.disable("datatrove")

@@ -1,0 +1,188 @@
+"""A source's documents into the shards of a folder, block by block; whatever ends it, the next call goes on from there.
+
+An encoded block is kept until its ids are in a shard for good. To go on, the source is read again, which is cheap
+against encoding, unless it had been read to its end; text that was encoded is recognised by its digest.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import final
+
+from data_pipelines.engines.engine import Engine
+from data_pipelines.progress import StageProgress, stage
+from data_pipelines.question import Question
+from data_pipelines.reading import Reading
+from data_pipelines.stages.append import Shards, next_link
+from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
+from data_pipelines.stages.encoders import Done, Encoders
+from data_pipelines.stages.learn import hold_blocks, learn
+from data_pipelines.stages.spool import Block
+from data_pipelines.work_folder import Commit, End, WorkFolder
+from lmtrain.data.hashed_file import require_whole
+from lmtrain.data.layout import TOKENIZER_FOLDER
+from lmtrain.data.manifest import SplitManifest
+
+COMMIT_BLOCKS = 32
+
+
+class Changed(Exception):
+    """What an earlier build left is damaged, or is not of the text that the source gives now."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The splits whose shards are whole, and how many documents were dropped for which reason."""
+
+    splits: Mapping[str, SplitManifest]
+    dropped: Mapping[str, int]
+
+
+@final
+@dataclass(frozen=True)
+class Filling:
+    """Reads, encodes and appends; `num_processes` None decides by cores and text.
+
+    `foretell` is called once there is a tokenizer, before anything is encoded.
+    """
+
+    question: Question
+    engine: Engine
+    work: WorkFolder
+    num_processes: int | None
+    foretell: Callable[[], object]
+
+    def __call__(self) -> Filled:
+        """Bring every document into the shards, or those up to the budget.
+
+        Raises:
+            Changed: What an earlier build left cannot be gone on from.
+        """
+        with contextlib.closing(self._shards()) as shards:
+            end = self._replay(shards) or self._stream(shards)
+            self.work.write_commit(shards.commit())
+            return Filled(shards.finish(), end.dropped)
+
+    def _shards(self) -> Shards:
+        settings, commit = self.question.settings, self.work.read_commit()
+        try:
+            if commit is not None:
+                self._require_whole(commit)
+            return Shards(
+                self.work.folder,
+                dtype=settings.token_dtype,
+                shard_tokens=settings.shard_tokens,
+                wanted=settings.held_out.splits,
+                token_budget=settings.token_budget,
+                commit=commit,
+            )
+        except (ValueError, FileNotFoundError) as damage:
+            raise Changed(f"what was finished before is damaged ({damage})") from damage
+
+    def _require_whole(self, commit: Commit) -> None:
+        with stage("check finished shards") as progress:
+            for shard in chain.from_iterable(written.closed for written in commit.written.values()):
+                require_whole(self.work.folder, shard)
+                progress.advance(tokens=shard.num_tokens)
+
+    def _replay(self, shards: Shards) -> End | None:
+        """Append what was encoded by a build that had read everything; None where there is more to read."""
+        end = self.work.read_end()
+        if end is None:
+            return None
+        for number in range(shards.next_block, end.num_blocks):
+            text_sha256 = text_sha256_of(self.work.block(number))
+            if text_sha256 is None:
+                self.work.forget_end()
+                return None
+            shards.append(load_encoded(self.work.block(number)), text_sha256=text_sha256)
+        return end
+
+    def _stream(self, shards: Shards) -> End:
+        question = self.question
+        reading = Reading(question.source, question.stages, self.engine, question.settings.held_out, self.work.scratch)
+        blocks = self._with_tokenizer(reading.blocks())
+        encoders = Encoders(
+            work=self.work,
+            tokenizer_folder=self.work.folder / TOKENIZER_FOLDER,
+            dtype=question.settings.token_dtype,
+            num_processes=self.num_processes,
+            num_cores=os.cpu_count() or 1,
+        )
+        is_new = shards.next_block == 0 and not self.work.block(0).exists()
+        if is_new and (self.work.folder / TOKENIZER_FOLDER).is_dir():
+            self.foretell()
+        with stage("encode", total_tokens=self._total_tokens()) as progress:
+            with contextlib.closing(encoders(_not_appended(blocks, shards))) as done:
+                last = self._append(done, shards, progress)
+            progress.notes += reading.notes()
+        dropped = last.dropped if last and shards.is_full else dict(reading.dropped)
+        end = End(shards.next_block, dropped)
+        self.work.write_end(end)
+        return end
+
+    def _append(self, every: Iterable[Done], shards: Shards, progress: StageProgress) -> Done | None:
+        """Append encoded blocks until there are no more or the budget is full; return the last one."""
+        num_committed = shards.next_block
+        done = None
+        for done in every:
+            encoded = load_encoded(self.work.block(done.number))
+            self._show(shards.append(encoded, text_sha256=done.sha256), progress)
+            if shards.is_full:
+                break
+            if shards.next_block - num_committed >= COMMIT_BLOCKS:
+                self.work.write_commit(shards.commit())
+                self.work.forget_blocks(num_committed, shards.next_block)
+                num_committed = shards.next_block
+        return done
+
+    def _with_tokenizer(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """See to it that the folder has its tokenizer; return the blocks that are to be encoded."""
+        spec = self.question.spec
+        if (self.work.folder / TOKENIZER_FOLDER).is_dir():
+            return blocks
+        if spec.sample_bytes == 0:
+            self.work.save_tokenizer(spec.build(()))
+            return blocks
+        held = hold_blocks(
+            blocks, self.work, sample_bytes=spec.sample_bytes, budget=self.question.settings.token_budget
+        )
+        if held.dropped:
+            self.work.save_tokenizer(learn(spec, held, self.work))
+        return chain(held.again(self.work), blocks)
+
+    def _total_tokens(self) -> int | None:
+        settings = self.question.settings
+        if settings.token_budget is None:
+            return None
+        held_out = settings.held_out
+        return round(settings.token_budget / (1 - held_out.validation_fraction - held_out.test_fraction))
+
+    def _show(self, added: EncodedBlock, progress: StageProgress) -> None:
+        progress.advance(
+            documents=sum(len(encoded.ends) for encoded in added.values()),
+            tokens=sum(len(encoded.ids) for encoded in added.values()),
+            text_bytes=int(sum(encoded.text_bytes.sum() for encoded in added.values())),
+            fraction=None if self.question.settings.token_budget else self.question.source.fraction_read,
+        )
+
+
+def _not_appended(blocks: Iterator[Block], shards: Shards) -> Iterator[Block]:
+    """Pass over the blocks that are in the shards already, if they are of the same text.
+
+    Raises:
+        Changed: They are not.
+    """
+    num_appended, expected = shards.next_block, shards.chain
+    found = ""
+    for number in range(num_appended):
+        block = next(blocks, None)
+        if block is None:
+            raise Changed("the source gives less text than before")
+        assert block.number == number, (block.number, number)
+        found = next_link(found, block.sha256)
+    if found != expected:
+        raise Changed("the source gives other text than before")
+    yield from blocks

@@ -1,0 +1,58 @@
+"""What is asked for: everything that decides the documents and their tokens, and the name that follows from it."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, final
+
+from data_pipelines.sources.base import Source
+from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.stage import Stage
+from data_pipelines.stages.train_tokenizer import TokenizerSpec
+from lmtrain.tokenizers.base import sha256_of
+
+CODE_VERSION = 2  # raised when the same settings come to make other tokens
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the tokens besides the documents and the tokenizer.
+
+    `token_budget` is of tokens to train on; None takes all there are.
+    """
+
+    held_out: HeldOut
+    shard_tokens: int
+    token_dtype: str
+    token_budget: int | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Question:
+    """A source, the stages its documents go through, the tokenizer, and the settings."""
+
+    source: Source
+    stages: Sequence[Stage]
+    spec: TokenizerSpec
+    settings: Settings
+
+    @cached_property
+    def source_fingerprint(self) -> str:
+        """Return what the source's content was when it was first asked for."""
+        return self.source.fingerprint()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return the sha256 of all of it."""
+        return sha256_of(
+            {"code_version": CODE_VERSION, "source": self.source_fingerprint, "settings": self.settings_as_json()}
+        )
+
+    def settings_as_json(self) -> dict[str, Any]:
+        """Return the settings of everything but the source, for the manifest."""
+        return {
+            **asdict(self.settings),
+            "tokenizer": self.spec.fingerprint_parts(),
+            "stages": [dict(stage.fingerprint_parts()) for stage in self.stages],
+        }

@@ -1,0 +1,49 @@
+"""A source's documents through the stages and the split, as blocks; what is dropped is counted here alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+from data_pipelines.engines.engine import Engine
+from data_pipelines.progress import tell
+from data_pipelines.sources.base import Document, Skipped, Source
+from data_pipelines.stages.split import HeldOut, split_documents
+from data_pipelines.stages.spool import Block, cut_into_blocks
+from data_pipelines.stages.stage import Stage
+
+
+@final
+@dataclass(frozen=True)
+class Reading:
+    """One pass over a source; `dropped` counts by reason, `first` names the first of each."""
+
+    source: Source
+    stages: Sequence[Stage]
+    engine: Engine
+    held_out: HeldOut
+    scratch: Path
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    first: dict[str, str] = field(default_factory=dict[str, str])
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the documents that stay, in the source's order."""
+        documents = split_documents(self._kept(), held_out=self.held_out, tell=tell)
+        return cut_into_blocks(documents, dropped=self.dropped)
+
+    def notes(self) -> list[str]:
+        """Return what was dropped, a reason an entry."""
+        return [
+            f"{count:,} dropped ({reason}{self._first_of(reason)})" for reason, count in sorted(self.dropped.items())
+        ]
+
+    def _first_of(self, reason: str) -> str:
+        return f", first: {self.first[reason]}" if reason in self.first else ""
+
+    def _kept(self) -> Iterator[Document]:
+        for item in self.engine(self.source, self.stages, folder=self.scratch):
+            if isinstance(item, Skipped):
+                self.dropped[item.reason] = self.dropped.get(item.reason, 0) + 1
+                self.first.setdefault(item.reason, item.id)
+            else:
+                yield item

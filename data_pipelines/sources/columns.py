@@ -1,0 +1,82 @@
+"""Which column of a table is the document: its text, or the messages of a conversation."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from data_pipelines.sources.base import Document, Skipped
+from lmtrain.errors import ConfigurationError, DataError, suggest
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column and what it holds: texts, or conversations."""
+
+    name: str
+    is_messages: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return the setting that names this column."""
+        return "source.messages_column" if self.is_messages else "source.text_column"
+
+    def require_in(self, columns: Collection[str], *, table: str) -> None:
+        """Refuse a table without this column.
+
+        Raises:
+            DataError: The message lists the columns that there are.
+        """
+        if self.name not in columns:
+            has = ", ".join(columns) or "none"
+            msg = f"{self.key}={self.name} is not a column of {table}: it has {has}.{suggest(self.name, columns)}"
+            raise DataError(msg)
+
+    def document(self, row: Mapping[str, Any], row_id: str) -> Document | Skipped:
+        """Return the row's document, or why it is none."""
+        if self.name not in row:
+            return Skipped(row_id, f"no {self.name} in the row")
+        value = row[self.name]
+        if value is None:
+            return Skipped(row_id, "null messages" if self.is_messages else "null text")
+        if self.is_messages:
+            messages = _messages_of(value)
+            return Skipped(row_id, messages) if isinstance(messages, str) else Document(row_id, "", messages)
+        if not isinstance(value, str):
+            return Skipped(row_id, f"{self.name} is {type(value).__name__} instead of text")
+        return Document(row_id, value)
+
+
+def column_of(*, text_column: str | None, messages_column: str | None) -> Column:
+    """Return the column that two settings name; neither is the column `text`.
+
+    Raises:
+        ConfigurationError: Both are set.
+    """
+    if messages_column is None:
+        return Column("text" if text_column is None else text_column)
+    if text_column is not None:
+        msg = f"source.text_column={text_column} has no effect beside source.messages_column={messages_column}"
+        raise ConfigurationError(f"{msg}; leave one out.")
+    return Column(messages_column, is_messages=True)
+
+
+def _messages_of(value: object) -> tuple[Mapping[str, Any], ...] | str:
+    """Return the messages, or the reason why this is no conversation; text is read as JSON, for tables of text."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return "messages are not JSON"
+    if not isinstance(value, (list, tuple)):
+        return f"messages are {type(value).__name__} instead of a list"
+    messages = cast("list[object]", value)
+    if not messages:
+        return "no messages"
+    if not all(_is_message(message) for message in messages):
+        return "a message without role"
+    return tuple(cast("list[Mapping[str, Any]]", messages))
+
+
+def _is_message(message: object) -> bool:
+    return isinstance(message, Mapping) and isinstance(cast("Mapping[str, object]", message).get("role"), str)

@@ -1,0 +1,111 @@
+"""Open a file for reading its plain bytes: as it is, or out of gzip, bzip2, xz or zstd, told by the suffix."""
+
+import bz2
+import codecs
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast, final
+
+import fsspec
+import pyarrow as pa
+
+from data_pipelines.sources.addresses import worded
+from data_pipelines.sources.found_file import FoundFile
+from data_pipelines.sources.local_files import unreadable
+from lmtrain.errors import DataError
+
+
+def _open_zstd(raw: BinaryIO) -> BinaryIO:
+    return cast("BinaryIO", pa.CompressedInputStream(raw, "zstd"))
+
+
+DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
+    ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": _open_zstd,
+    ".zstd": _open_zstd,
+}
+DAMAGES = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, pa.ArrowException)
+
+
+def without_compression(name: str) -> PurePosixPath:
+    """Return a file's name without the suffix of its compression."""
+    path = PurePosixPath(name)
+    return path.with_suffix("") if path.suffix.lower() in DECOMPRESSORS else path
+
+
+def is_compressed(name: str) -> bool:
+    """Tell whether a name ends with the suffix of a compression."""
+    return PurePosixPath(name).suffix.lower() in DECOMPRESSORS
+
+
+@final
+class PlainBytes:
+    """What is in a file of text once decompressed, read forwards; a byte order mark at its beginning is left out."""
+
+    def __init__(self, stream: Any, *, raw: Any, address: str) -> None:
+        """Read from a stream that takes its bytes out of `raw`."""
+        self._stream, self._raw, self._address = stream, raw, address
+        self.num_read = 0
+
+    def read(self, num_bytes: int) -> bytes:
+        """Return the next bytes, none at the end.
+
+        Raises:
+            DataError: The compressed file is damaged, or cannot be read.
+        """
+        try:
+            content: bytes = self._stream.read(num_bytes)
+        except DAMAGES as problem:
+            raise damaged(self._address, f"after {self.num_read:,} bytes of content", problem) from problem
+        if self.num_read == 0:
+            self.num_read = len(content)
+            return content.removeprefix(codecs.BOM_UTF8)
+        self.num_read += len(content)
+        return content
+
+    def num_raw_bytes(self) -> int:
+        """Return how far into the file itself the reading is."""
+        return int(self._raw.tell())
+
+
+@contextmanager
+def open_raw(file: FoundFile) -> Generator[Any, None, None]:
+    """Open a file's own bytes.
+
+    Raises:
+        DataError: It cannot be read.
+        EnvironmentProblem: It lies elsewhere and cannot be reached.
+    """
+    if not file.is_local:
+        with worded(file.address):
+            remote = cast("Any", fsspec.open(file.address, "rb")).open()
+        with remote:
+            yield remote
+        return
+    with ExitStack() as opened:
+        try:
+            raw = opened.enter_context(Path(file.address).open("rb"))
+        except OSError as problem:
+            raise unreadable(file.address, problem) from problem
+        yield raw
+
+
+@contextmanager
+def open_plain(file: FoundFile) -> Generator[PlainBytes, None, None]:
+    """Open a file for reading what is in it."""
+    with open_raw(file) as raw:
+        suffix = PurePosixPath(file.name).suffix.lower()
+        stream = DECOMPRESSORS[suffix](raw) if suffix in DECOMPRESSORS else raw
+        yield PlainBytes(stream, raw=raw, address=file.address)
+
+
+def damaged(address: str, where: str, problem: Exception) -> DataError:
+    """Return the refusal of a file that breaks off or decodes to nothing."""
+    why = " ".join(str(problem).split()) or type(problem).__name__
+    return DataError(f"{address} is damaged {where}: {why.rstrip('.')}. Fetch it again, or leave it out.")

@@ -1,0 +1,104 @@
+"""Parquet files, one batch of rows in memory at a time, and only the column that is asked for."""
+
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, cast, final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.sources.columns import Column
+from data_pipelines.sources.compression import damaged, is_compressed, open_plain, open_raw
+from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.found_file import FoundFile
+from lmtrain.errors import LMTRAIN_ERRORS, DataError
+
+ROWS_AT_ONCE = 256
+DAMAGES = (pa.ArrowException, OSError, EOFError, ValueError)
+
+
+def read_parquet(file: FoundFile, column: Column, reading: Reading) -> Iterator[Document | Skipped]:
+    """Yield each row's document as `name:row number`, from 1.
+
+    Raises:
+        DataError: The column is not there or holds no text, or the file is damaged.
+    """
+    number = 0
+    with _opened(file) as table, reading.of(position := _Rows(table, file.num_bytes)):
+        _require(column, table, file)
+        batches: Iterator[Any] = table.iter_batches(batch_size=ROWS_AT_ONCE, columns=[column.name])
+        while (values := _next_values(batches, file, number)) is not None:
+            position.num_rows_behind = number
+            for value in values:
+                number += 1
+                yield column.document({column.name: value}, f"{file.name}:{number}")
+
+
+def check_parquet(file: FoundFile, column: Column) -> None:
+    """Refuse a file without the column, or with a column that holds neither text nor messages.
+
+    Raises:
+        DataError: The message lists the columns that there are.
+    """
+    with _opened(file) as table:
+        _require(column, table, file)
+
+
+@contextmanager
+def _opened(file: FoundFile) -> Generator[Any, None, None]:
+    with open_raw(file) as raw, tempfile.TemporaryFile() as unpacked:
+        if is_compressed(file.name):  # its footer is read first: unpack it on the disk
+            with open_plain(file) as content:
+                shutil.copyfileobj(cast("Any", content), unpacked)
+        try:
+            table = pq.ParquetFile(unpacked if is_compressed(file.name) else raw)
+        except DAMAGES as problem:
+            raise damaged(file.address, "(no parquet file, or a broken one)", problem) from problem
+        with table:
+            yield table
+
+
+def _require(column: Column, table: Any, file: FoundFile) -> None:
+    schema: Any = table.schema_arrow
+    column.require_in(schema.names, table=file.address)
+    kind: Any = schema.field(column.name).type
+    fits = _is_list if column.is_messages else _is_text
+    if not fits(kind) and not _is_text(kind):
+        others = ", ".join(field.name for field in schema if fits(field.type)) or "none"
+        wanted = "messages" if column.is_messages else "text"
+        msg = f"{column.key}={column.name} of {file.address} holds {kind} instead of {wanted}; columns that fit: "
+        raise DataError(f"{msg}{others}.")
+
+
+def _is_text(kind: Any) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _next_values(batches: Iterator[Any], file: FoundFile, number: int) -> list[Any] | None:
+    try:
+        batch = next(batches, None)
+        return None if batch is None else cast("list[Any]", batch.column(0).to_pylist())
+    except LMTRAIN_ERRORS:
+        raise
+    except DAMAGES as problem:
+        raise damaged(file.address, f"after row {number:,}", problem) from problem
+
+
+@final
+class _Rows:
+    """How far into a parquet file the reading is, by rows: the file itself is read here and there."""
+
+    def __init__(self, table: Any, num_bytes: int) -> None:
+        self._table, self._num_bytes = table, num_bytes
+        self.num_rows_behind = 0
+
+    def num_raw_bytes(self) -> int:
+        return self._num_bytes * self.num_rows_behind // max(int(self._table.metadata.num_rows), 1)

@@ -1,0 +1,24 @@
+"""A file of text, wherever it lies."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundFile:
+    """A file: where it lies, and the name that its documents go by wherever that is.
+
+    `changed` is another word whenever the content is another; `is_named` where a person named this very file, and
+    `is_searched_for` where it was come upon in a folder.
+    """
+
+    name: str
+    address: str
+    num_bytes: int
+    changed: str
+    is_named: bool = False
+    is_searched_for: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the address is a path of this machine."""
+        return "://" not in self.address

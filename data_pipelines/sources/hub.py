@@ -1,0 +1,127 @@
+"""Find a dataset and its rows through `datasets`, and say what is wrong with a name before anything is read."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
+
+REACH_SECONDS = 10.0  # `datasets` itself tries for about 24 seconds before it says that there is no network
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """One split of one config of a dataset: of the hub, or in a local folder."""
+
+    name: str
+    config: str | None
+    split: str
+    revision: str | None
+
+    @property
+    def is_local(self) -> bool:
+        """Tell whether the name is a folder here."""
+        return Path(self.name).is_dir()
+
+
+def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
+    """Return the builder of a dataset that has the wanted config and split.
+
+    Raises:
+        DataError: There is no such dataset, config or split; the message lists those that there are.
+        EnvironmentProblem: The hub cannot be reached.
+    """
+    import datasets
+    from datasets.exceptions import DatasetsError
+
+    load: Any = datasets.load_dataset_builder
+    list_configs: Any = datasets.get_dataset_config_names
+    find_default: Any = datasets.get_dataset_default_config_name
+    revision = wanted.revision if wanted.is_local else _commit_of(wanted)
+    try:
+        if wanted.is_local or not huggingface_hub.constants.HF_HUB_OFFLINE:
+            configs: list[str] = list_configs(wanted.name, revision=revision)
+            _require_config(wanted, configs, find_default(wanted.name, revision=revision))
+        builder = load(wanted.name, name=wanted.config, revision=revision, cache_dir=cache)
+    except ConnectionError as problem:
+        raise _unreachable(wanted, problem) from problem
+    except DataError:
+        raise
+    except (ValueError, OSError, DatasetsError) as problem:
+        raise DataError(f"source.name={wanted.name} cannot be loaded: {_one_line(problem)}") from problem
+    _require("split", _base(wanted.split), split_names(builder), wanted.name)
+    return builder
+
+
+def split_names(builder: Any) -> list[str]:
+    """Return the splits that a dataset has."""
+    return list(builder.config.data_files or builder.info.splits or ())
+
+
+def num_rows(builder: Any, split: str) -> int | None:
+    """Return how many rows a split has, where the dataset says so."""
+    splits = builder.info.splits
+    return int(splits[split].num_examples) or None if splits and split in splits else None
+
+
+def _commit_of(wanted: Wanted) -> str | None:
+    """Return the commit that the hub has now, so that everything is read from one state of the dataset."""
+    if not HUB_NAME.fullmatch(wanted.name):
+        parent = Path(wanted.name).parent
+        siblings = [sibling.name for sibling in parent.iterdir()] if parent.is_dir() else []
+        rule = "is neither a folder here nor OWNER/NAME of a dataset on the hub"
+        raise DataError(f"source.name={wanted.name} {rule}.{suggest(Path(wanted.name).name, siblings)}")
+    if huggingface_hub.constants.HF_HUB_OFFLINE:  # what was downloaded before may do
+        return wanted.revision
+    try:
+        return huggingface_hub.HfApi().dataset_info(wanted.name, revision=wanted.revision, timeout=REACH_SECONDS).sha
+    except RevisionNotFoundError as problem:
+        rule = f"source.revision={wanted.revision} is no branch, tag or commit of {wanted.name}"
+        raise DataError(f"{rule}; leave it out for the newest.") from problem
+    except RepositoryNotFoundError as problem:
+        rule = "is no dataset of the hub that you may read, and no folder here"
+        raise DataError(f"source.name={wanted.name} {rule}; is it private or gated? Then set HF_TOKEN.") from problem
+    except HfHubHTTPError as problem:
+        raise EnvironmentProblem(f"source.name={wanted.name}: the hub answers {_one_line(problem)}") from problem
+    except Exception as problem:  # whatever the network's package raises
+        raise _unreachable(wanted, problem) from problem
+
+
+def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
+    msg = f"source.name={wanted.name} is no folder here, and the hub cannot be reached: {_one_line(problem)}"
+    fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
+    return EnvironmentProblem(f"{msg}; {fix}.")
+
+
+def _require_config(wanted: Wanted, configs: list[str], default: str | None) -> None:
+    if wanted.config is not None:
+        _require("config", wanted.config, configs, wanted.name)
+    elif len(configs) > 1 and default is None:
+        raise DataError(f"source.config has no value and {wanted.name} has several: {', '.join(configs)}; choose one.")
+
+
+def _require(what: str, name: str, known: Collection[str], dataset: str) -> None:
+    if known and name not in known:
+        listed = ", ".join(known)
+        raise DataError(f"source.{what}={name} is no {what} of {dataset}: it has {listed}.{suggest(name, known)}")
+
+
+def _base(split: str) -> str:
+    """Return the split that a slice such as train[:10%] is taken from.
+
+    Raises:
+        ConfigurationError: Several are added; a source is one.
+    """
+    if "+" in split:
+        raise ConfigurationError(f"source.split={split} adds splits; a source reads one.")
+    return split.partition("[")[0]
+
+
+def _one_line(problem: Exception) -> str:
+    return (" ".join(str(problem).split()) or type(problem).__name__).rstrip(".")

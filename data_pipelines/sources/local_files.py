@@ -1,0 +1,89 @@
+"""Files of this machine: walking folders, what a path or a glob stands for, and a fingerprint of files."""
+
+import glob
+import hashlib
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+from data_pipelines.sources.found_file import FoundFile
+from lmtrain.errors import DataError, suggest
+
+HASHED_WHOLE_BYTES = 256_000_000
+
+
+def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
+    """Yield every file below a folder, without hidden files and folders and the excluded folders.
+
+    Raises:
+        DataError: A folder cannot be read.
+    """
+
+    def refuse(problem: OSError) -> None:
+        raise unreadable(problem.filename, problem) from problem
+
+    for parent, subfolders, names in os.walk(folder, onerror=refuse):
+        subfolders[:] = [name for name in subfolders if name not in excluded and not name.startswith(".")]
+        yield from (Path(parent, name) for name in names if not name.startswith("."))
+
+
+def fingerprint_files(files: Iterable[FoundFile]) -> str:
+    """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick."""
+    files = list(files)
+    by_content = all(file.is_local for file in files) and sum(file.num_bytes for file in files) <= HASHED_WHOLE_BYTES
+    total = hashlib.sha256()
+    for file in files:
+        state = _hash_of(file) if by_content else f"{file.num_bytes} {file.changed}"
+        total.update(f"{file.name}\0{state}\n".encode(errors="surrogateescape"))
+    return total.hexdigest()
+
+
+def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for: bool = False) -> FoundFile:
+    """Return what there is to know about a file of this machine."""
+    status = path.stat()
+    return FoundFile(
+        name=name,
+        address=str(path.resolve()),
+        num_bytes=status.st_size,
+        changed=str(status.st_mtime_ns),
+        is_named=is_named,
+        is_searched_for=is_searched_for,
+    )
+
+
+def find_local(named: str) -> Iterator[FoundFile]:
+    """Yield the files that a path or a glob of this machine stands for: a folder's are those without hidden ones.
+
+    Raises:
+        DataError: There is none.
+    """
+    path = Path(named).expanduser()
+    if path.is_dir():
+        root = path.resolve()
+        for file in walk(path):
+            if file.is_file():  # rather than a pipe, or a link that leads nowhere
+                name = (root.name / file.relative_to(path)).as_posix()
+                yield local_file(file, name=name, is_searched_for=True)
+    elif path.exists():
+        yield local_file(path, name=path.name, is_named=True)
+    elif glob.has_magic(named) and (matches := glob.glob(str(path), recursive=True)):  # noqa: PTH207 (** and ~ at once)
+        for file in (Path(match) for match in matches):
+            if file.is_file():
+                yield local_file(file, name=file.as_posix().lstrip("/"))
+    else:
+        siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
+        rule = "matches no file" if glob.has_magic(named) else "does not exist"
+        raise DataError(f"source.paths: {named} {rule} (looked from {Path.cwd()}).{suggest(path.name, siblings)}")
+
+
+def unreadable(path: object, problem: OSError) -> DataError:
+    """Return the refusal of a file or folder that the machine does not give."""
+    return DataError(f"{path} cannot be read: {problem.strerror or problem}. Make it readable, or leave it out.")
+
+
+def _hash_of(file: FoundFile) -> str:
+    try:
+        with Path(file.address).open("rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    except OSError as problem:
+        raise unreadable(file.address, problem) from problem

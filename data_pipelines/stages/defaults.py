@@ -1,0 +1,15 @@
+"""The stages that a preparation has when nothing else is asked: those of cleaning=default and deduplicate=exact."""
+
+from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
+from data_pipelines.stages.deduplicate import ExactDeduplication
+from data_pipelines.stages.stage import Stage
+
+
+def default_cleaning() -> dict[str, Stage]:
+    """Return repair and the drop of empty documents."""
+    return {"unicode": UnicodeRepair(), "length": LengthFilter()}
+
+
+def default_deduplication() -> dict[str, Stage]:
+    """Return the drop of what has been there before."""
+    return {"exact": ExactDeduplication()}

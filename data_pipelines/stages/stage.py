@@ -1,0 +1,174 @@
+"""What every cleaning and deduplication stage is, and what may never leave them."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from data_pipelines.sources.base import Document, Skipped
+
+Item = Document | Skipped
+Scope = Literal["document", "order", "corpus"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work in numbered tasks that may run at the same time, anywhere that sees the same files; `run` takes a number."""
+
+    name: str
+    num_tasks: int
+    run: Callable[[int], object]
+
+
+@runtime_checkable
+class Stage(Protocol):
+    """Turns what it drops into `Skipped`, and passes on what others dropped."""
+
+    @property
+    def scope(self) -> Scope:
+        """Return what it must see: one document, the ones before it ("order"), or all of them ("corpus")."""
+        ...
+
+    def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
+        """Yield one item for each, in the same order; a call knows nothing of earlier calls."""
+        ...
+
+    def fingerprint_parts(self) -> Mapping[str, Any]:
+        """Return everything that decides the result."""
+        ...
+
+    def jobs(self, pieces: "Pieces", folder: Path) -> tuple[Job, ...]:
+        """Return, one after another, the jobs that decide over a corpus on disk; none for scope "document"."""
+        ...
+
+    def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
+        """Return, once the jobs are done, which documents of a piece go, by their place in it, and why."""
+        ...
+
+
+class Pieces(Protocol):
+    """A corpus on disk in numbered pieces."""
+
+    @property
+    def count(self) -> int:
+        """Return how many pieces there are."""
+        ...
+
+    def items(self, piece: int) -> Iterator[Item]:
+        """Yield a piece's items in order, the dropped ones too, so that places do not shift."""
+        ...
+
+
+class LooksAtEach:
+    """The part that stages of scope "document" share: the loop."""
+
+    scope: Scope = "document"
+
+    def look_at(self, document: Document) -> Item:
+        """Return the document, another one in its place, or why it goes."""
+        raise NotImplementedError
+
+    def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
+        """Yield what becomes of each document."""
+        return (item if isinstance(item, Skipped) else self.look_at(item) for item in documents)
+
+    def jobs(self, pieces: Pieces, folder: Path) -> tuple[Job, ...]:
+        """Return none: nothing is decided over the corpus."""
+        del pieces, folder
+        return ()
+
+    def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
+        """Return none."""
+        del folder, piece
+        return {}
+
+
+def in_turn(stages: Iterable[Stage], documents: Iterable[Item]) -> Iterator[Item]:
+    """Send documents through stages one after another."""
+    items: Iterator[Item] = iter(documents)
+    for stage in stages:
+        items = stage(items)
+    return items
+
+
+class OnlyEncodable(LooksAtEach):
+    """Turns what no tokenizer can take into `Skipped`: nothing at all, and half characters that nobody repaired."""
+
+    def look_at(self, document: Document) -> Item:
+        """Return the document, or what is wrong with it."""
+        content = content_of(document)
+        if not content or content.isspace():
+            return Skipped(document.id, "empty")
+        return document if content.isascii() or _is_utf_8(content) else Skipped(document.id, "lone surrogates")
+
+    def fingerprint_parts(self) -> Mapping[str, Any]:
+        """Return its name: it has no settings, and is always there."""
+        return {"stage": "encodable"}
+
+
+def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
+    """Return stages in runs: those that look at each document alone together, every other one by itself.
+
+    The first run, also when there is none, and every other run of that kind ends with what no tokenizer can take.
+    """
+    runs: list[list[Stage]] = [[]]
+    for stage in stages:
+        if stage.scope == "document" and (not runs[-1] or runs[-1][-1].scope == "document"):
+            runs[-1].append(stage)
+        else:
+            runs.append([stage])
+    alone = [not run or run[0].scope == "document" for run in runs]
+    return [(*run, OnlyEncodable()) if each else tuple(run) for run, each in zip(runs, alone, strict=True)]
+
+
+def key_of(stages: Sequence[Stage]) -> str:
+    """Return a short name for all settings of stages, also those that only decide how the work is cut.
+
+    What lies on disk from another cut is of no use, so it lies elsewhere.
+    """
+    settings = [(type(stage).__name__, sorted(vars(stage).items())) for stage in stages]
+    return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
+
+
+def content_of(document: Document) -> str:
+    """Return all the text that a document shows a reader: of a conversation, what is said in its turns."""
+    if document.messages is None:
+        return document.text
+    return "\n\n".join(_strings(document.messages))
+
+
+def with_strings(document: Document, change: Callable[[str], str]) -> Document:
+    """Return the document with every string of its content changed; roles and other names stay."""
+    if document.messages is None:
+        text = change(document.text)
+        return document if text == document.text else replace(document, text=text)
+    return replace(document, messages=tuple(_changed(message, change) for message in document.messages))
+
+
+def _is_utf_8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _strings([held for name, held in value.items() if name != "role"])  # pyright: ignore
+    elif isinstance(value, (list, tuple)):
+        for held in value:  # pyright: ignore
+            yield from _strings(held)
+
+
+def _changed(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {name: held if name == "role" else _changed(held, change) for name, held in value.items()}  # pyright: ignore
+    if isinstance(value, (list, tuple)):
+        return [_changed(held, change) for held in value]  # pyright: ignore
+    return value

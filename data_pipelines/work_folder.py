@@ -1,0 +1,151 @@
+"""What an unfinished build keeps beside its shards, so that the next one goes on from there: the folder `.work`.
+
+Encoded blocks lie in files of their own until their ids are in a shard for good. `commit.json` tells up to which block
+that is so; shards that grew further are cut back to it. `end.json` tells that the source has been read to its end.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+from lmtrain.data.layout import TOKENIZER_FOLDER
+from lmtrain.data.manifest import Shard, shard_to_json
+from lmtrain.data.shard_writer import Written
+from lmtrain.tokenizers.base import Tokenizer
+
+WORK = ".work"
+IDENTITY, COMMIT, END, DONE = "identity.json", "commit.json", "end.json", ".done"
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Everything up to a block is in the shards; `chain` is the digest of all text so far."""
+
+    next_block: int
+    chain: str
+    written: Mapping[str, Written]
+    text_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class End:
+    """The source's end, or the budget's: how many blocks there are, and what was dropped up to there."""
+
+    num_blocks: int
+    dropped: Mapping[str, int]
+
+
+@final
+class WorkFolder:
+    """The hidden part of a folder under construction."""
+
+    def __init__(self, folder: Path) -> None:
+        """Look into a folder that exists."""
+        self.folder = folder
+        self._work = folder / WORK
+        self.scratch = self._work / "stages"
+
+    def begin(self, identity: str) -> bool:
+        """Make room for a build of this identity; what an earlier one left stays only if it was of the same.
+
+        True: there is work to go on from.
+        """
+        if self._read(IDENTITY) == identity:
+            for path in (self._work / "blocks").iterdir():
+                if path.name.startswith(".") or path.suffix:  # half written, or text that will be read again
+                    path.unlink()
+            return True
+        self.clear()
+        (self._work / "blocks").mkdir(parents=True)
+        self._write(IDENTITY, identity)
+        return False
+
+    def clear(self) -> None:
+        """Start anew."""
+        for path in self.folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def is_done(self) -> bool:
+        """Tell whether the folder is whole and its work was being cleared away."""
+        return not (self._work / IDENTITY).is_file() and (self.folder / DONE).is_dir()
+
+    def finish(self) -> None:
+        """Clear the work away: in one step first, so that a half-cleared one is never taken for work to go on from."""
+        if self._work.is_dir():
+            self._work.rename(self.folder / DONE)
+        shutil.rmtree(self.folder / DONE)
+
+    def block(self, number: int) -> Path:
+        """Return where an encoded block is kept."""
+        return self._work / "blocks" / f"{number:08d}"
+
+    def raw(self, number: int) -> Path:
+        """Return where a block's text waits."""
+        return self._work / "blocks" / f"{number:08d}.text"
+
+    def save_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Write the data set's tokenizer, whole or not at all."""
+        aside = self._work / TOKENIZER_FOLDER
+        shutil.rmtree(aside, ignore_errors=True)
+        tokenizer.save(aside)
+        aside.rename(self.folder / TOKENIZER_FOLDER)
+
+    def forget_blocks(self, start: int, stop: int) -> None:
+        """Delete the encoded blocks that are in the shards for good."""
+        for number in range(start, stop):
+            self.block(number).unlink(missing_ok=True)
+
+    def read_commit(self) -> Commit | None:
+        """Return what is in the shards for good, or None when nothing is."""
+        content = self._read(COMMIT)
+        if content is None:
+            return None
+        written = {split: _written(state) for split, state in content["written"].items()}
+        return Commit(content["next_block"], content["chain"], written, content["text_bytes"])
+
+    def write_commit(self, commit: Commit) -> None:
+        """Tell, once shards are on the disk, what is in them for good."""
+        written = {
+            split: {
+                "closed": [shard_to_json(shard) for shard in state.closed],
+                "opened": None if state.opened is None else shard_to_json(state.opened),
+            }
+            for split, state in commit.written.items()
+        }
+        self._write(COMMIT, {**asdict(commit), "written": written})
+
+    def read_end(self) -> End | None:
+        """Return how the stream ended, or None when it has not."""
+        content = self._read(END)
+        return None if content is None else End(**content)
+
+    def write_end(self, end: End) -> None:
+        """Tell how the stream ended."""
+        self._write(END, asdict(end))
+
+    def forget_end(self) -> None:
+        """Read the source again."""
+        (self._work / END).unlink(missing_ok=True)
+
+    def _read(self, name: str) -> Any:
+        try:
+            return json.loads((self._work / name).read_bytes())
+        except (OSError, ValueError):
+            return None
+
+    def _write(self, name: str, content: Any) -> None:
+        aside = self._work / f".{name}"
+        with aside.open("w") as file:
+            file.write(json.dumps(content))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(self._work / name)
+
+
+def _written(state: Mapping[str, Any]) -> Written:
+    opened = state["opened"]
+    return Written(tuple(Shard(**shard) for shard in state["closed"]), None if opened is None else Shard(**opened))

@@ -1,0 +1,190 @@
+"""Tokens that another program wrote, read in place: a data set folder that points at them.
+
+The first use reads every byte once, for digests, document ends and the largest id, and keeps what it found in a small
+folder under `root`; later uses compare sizes and times. Nothing of the ids is copied.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmtrain.data.atomic_folder import build_folder
+from lmtrain.data.formats import datatrove, llm_c, megatron, nano_gpt, olmo
+from lmtrain.data.formats.token_file import TokenFile
+from lmtrain.data.hashed_file import HashedFile, file_sha256
+from lmtrain.data.layout import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER
+from lmtrain.data.manifest import Manifest, Shard, SplitManifest
+from lmtrain.data.shard_writer import write_manifest
+from lmtrain.data.shards import open_dataset
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.tokenizers.base import Tokenizer
+
+READERS: Mapping[str, Callable[..., TokenFile]] = {
+    "datatrove": datatrove.read,
+    "llm_c": llm_c.read,
+    "megatron": megatron.read,
+    "nanogpt": nano_gpt.read,
+    "olmo": olmo.read,
+}
+IDS_AT_ONCE = 1 << 22
+
+
+class TokenizerSource(Protocol):
+    """What can give a tokenizer that exists already."""
+
+    sample_bytes: int
+
+    def build(self, texts: Sequence[str], /) -> Tokenizer:
+        """Return the tokenizer; texts are what it would learn from."""
+        ...
+
+
+def external(
+    *,
+    format: str,  # noqa: A002 (the word typed on the command line)
+    tokenizer: TokenizerSource,
+    train: Sequence[str],
+    validation: Sequence[str] = (),
+    test: Sequence[str] = (),
+    dtype: str | None = None,
+    root: str = "data",
+) -> Path:
+    """Return a data set folder over token files of another program, in the order given.
+
+    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one that the ids were made with; `dtype`
+    None is what the files tell, or what the format or the vocabulary implies.
+
+    Raises:
+        ConfigurationError: An unknown format or type, no files, or a tokenizer that would have to be trained.
+        DataError: A file is not of the format, or holds ids that the tokenizer does not have.
+    """
+    if format not in READERS:
+        known = ", ".join(READERS)
+        raise ConfigurationError(f"data.folder.format={format} is not one of {known}.{suggest(format, READERS)}")
+    if dtype is not None and dtype not in DTYPES:
+        raise ConfigurationError(f"data.folder.dtype={dtype} is not {' or '.join(DTYPES)}.{suggest(dtype, DTYPES)}")
+    if tokenizer.sample_bytes:
+        msg = "tokenizer=bpe would be trained on text, but these ids have their tokenizer already"
+        raise ConfigurationError(f"{msg}: use tokenizer=folder tokenizer.path=FOLDER.")
+    if not train:
+        raise ConfigurationError(f"data.folder.train=[] names no file of {format} ids to train on; give at least one.")
+    built = tokenizer.build(())
+    paths = {"train": train, "validation": validation, "test": test}
+    files = {
+        split: [READERS[format](Path(path).expanduser(), dtype=dtype, vocab_size=built.vocab_size) for path in some]
+        for split, some in paths.items()
+        if some
+    }
+    pointing = _Pointing(format, built, files)
+    folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
+    build_folder(folder, pointing, tell=_tell)
+    return open_dataset(folder).folder
+
+
+@final
+@dataclass(frozen=True)
+class _Pointing:
+    """Fills a folder that points at token files."""
+
+    format: str
+    tokenizer: Tokenizer
+    files: Mapping[str, Sequence[TokenFile]]
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what changes when the files or the tokenizer do, without reading them."""
+        states = {
+            split: [
+                (str(file.path.absolute()), file.dtype, file.path.stat().st_size, file.path.stat().st_mtime_ns)
+                for file in files
+            ]
+            for split, files in self.files.items()
+        }
+        return hashlib.sha256(json.dumps([self.format, self.tokenizer.fingerprint, states]).encode()).hexdigest()
+
+    def __call__(self, folder: Path) -> None:
+        dtype = self._one_dtype()
+        splits = {split: self._split(folder, split, files) for split, files in self.files.items()}
+        self.tokenizer.save(folder / TOKENIZER_FOLDER)
+        manifest = Manifest(
+            name=self.format,
+            dtype=dtype,
+            vocab_size=self.tokenizer.vocab_size,
+            tokenizer_fingerprint=self.tokenizer.fingerprint,
+            splits=splits,
+            source=self.format,
+        )
+        write_manifest(folder, manifest)
+
+    def _one_dtype(self) -> str:
+        found = {file.dtype: file.path for files in self.files.values() for file in files}
+        if len(found) > 1:
+            told = ", ".join(f"{path} has {dtype}" for dtype, path in found.items())
+            raise DataError(f"data.folder: all files must have ids of one type: {told}.")
+        return next(iter(found))
+
+    def _split(self, folder: Path, split: str, files: Sequence[TokenFile]) -> SplitManifest:
+        token_bytes = self.tokenizer.token_bytes()
+        shards: list[Shard] = []
+        text_bytes = 0
+        for number, file in enumerate(files):
+            _tell(f"  reading {file.path} once: {file.num_tokens:,} tokens")
+            num_documents = 0
+            with closing(HashedFile(folder / f"{split}_{number:05d}.index")) as index:
+                for ids, ends in _scan(file, self.tokenizer.end_of_text_id):
+                    self._require_known(ids, file.path)
+                    text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
+                    index.write(ends.astype(INDEX_DTYPE))
+                    num_documents += len(ends)
+            shards.append(
+                Shard(
+                    file=str(file.path.absolute()),
+                    num_tokens=file.num_tokens,
+                    num_documents=num_documents,
+                    sha256=file_sha256(file.path),
+                    index_sha256=index.sha256,
+                    offset_bytes=file.offset_bytes,
+                    index=f"{split}_{number:05d}.index",
+                )
+            )
+        return SplitManifest(
+            num_documents=sum(shard.num_documents for shard in shards),
+            num_tokens=sum(shard.num_tokens for shard in shards),
+            text_bytes=text_bytes,
+            shards=tuple(shards),
+        )
+
+    def _require_known(self, ids: NDArray[Any], path: Path) -> None:
+        largest = int(ids.max())
+        if largest >= self.tokenizer.vocab_size:
+            msg = f"{path} holds id {largest:,}, the tokenizer has {self.tokenizer.vocab_size:,} entries"
+            raise DataError(f"{msg}: it is another tokenizer's, of another type (data.folder.dtype) or format.")
+
+
+def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
+    """Yield the ids in runs, with the document ends that lie in each."""
+    ids = file.ids()
+    known = None if file.read_ends is None else file.read_ends()
+    for start in range(0, file.num_tokens, IDS_AT_ONCE):
+        run = ids[start : start + IDS_AT_ONCE]
+        stop = start + len(run)
+        if known is not None:
+            ends = known[np.searchsorted(known, start, side="right") : np.searchsorted(known, stop, side="right")]
+        else:
+            ends = np.flatnonzero(run == end_of_text_id) + start + 1
+            if stop == file.num_tokens and (len(ends) == 0 or ends[-1] != stop):
+                ends = np.append(ends, stop)
+        yield run, ends
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

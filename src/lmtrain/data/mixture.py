@@ -1,0 +1,163 @@
+"""Several prepared data sets as one run reads them: by weights in tokens, which may change at fractions of the run.
+
+Window i of the run is a pure function of (seed, fingerprints, weights, i): whose turn it is comes from `interleave`,
+which window of that source from its own keyed order. Changing weights encodes nothing again.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmtrain.data.cache import cached_folder
+from lmtrain.data.interleave import ScheduledInterleave
+from lmtrain.data.mixture_settings import Phase, SourceSettings, parse_schedule, parse_sources
+from lmtrain.data.order import WindowOrder
+from lmtrain.data.rows import LocatedRows, RowBatch, Rows
+from lmtrain.data.shards import DTYPES, Dataset, open_dataset
+from lmtrain.errors import DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """Named data sets of one tokenizer, and their weights through the run; the first one is the main one."""
+
+    datasets: Mapping[str, Dataset]
+    phases: tuple[Phase, ...]
+
+    @property
+    def main(self) -> Dataset:
+        """Return the first source's data set, whose held-out splits the run is measured on."""
+        return next(iter(self.datasets.values()))
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what decides the tokens: of a single data set its own, of several theirs together."""
+        fingerprints = [dataset.manifest.fingerprint for dataset in self.datasets.values()]
+        return (
+            fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256(":".join(fingerprints).encode()).hexdigest()
+        )
+
+    def describe_weights(self) -> str:
+        """Return the weights in words, the same for the same order of windows."""
+        return "; ".join(phase.describe() for phase in self.phases)
+
+
+def single_source(dataset: Dataset) -> Mixture:
+    """Return a data set as a mixture of one."""
+    return Mixture(
+        datasets={dataset.manifest.name: dataset}, phases=(Phase(start=0.0, weights={dataset.manifest.name: 1.0}),)
+    )
+
+
+def open_mixture(
+    sources: Mapping[str, Mapping[str, Any]], schedule: Sequence[Mapping[str, Any]] = (), *, cache: str | None = None
+) -> Mixture:
+    """Open the sources of a mixture, each {path, weight}; `schedule` lists {from, weights} for later parts of the run.
+
+    Raises:
+        ConfigurationError: A weight that is none, a source that is never read or not there, a schedule out of order.
+        DataError: A folder cannot be read, or the tokenizers differ.
+    """
+    parsed = parse_sources(sources)
+    phases = parse_schedule(parsed, schedule)
+    datasets = {name: open_dataset(cached_folder(source.path, cache)) for name, source in parsed.items()}
+    require_one_tokenizer(parsed, datasets)
+    return Mixture(datasets=datasets, phases=phases)
+
+
+def require_one_tokenizer(sources: Mapping[str, SourceSettings], datasets: Mapping[str, Dataset]) -> None:
+    """Refuse tokens of different tokenizers.
+
+    Raises:
+        DataError: Naming the two.
+    """
+    first, *others = datasets
+    wanted = datasets[first].manifest.tokenizer_fingerprint
+    for name in others:
+        found = datasets[name].manifest.tokenizer_fingerprint
+        if found != wanted:
+            msg = (
+                f"data.sources.{name} ({sources[name].path}) was encoded with tokenizer {found[:12]}, data.sources."
+                f"{first} ({sources[first].path}) with {wanted[:12]}; ids mean nothing across tokenizers. Prepare one "
+                f"of them again with tokenizer=folder and the other's tokenizer folder."
+            )
+            raise DataError(msg)
+
+
+@final
+class MixedRows:
+    """The rows of several sources, numbered one source after another, and the order in which a run reads them."""
+
+    def __init__(self, sources: Sequence[Rows], *, interleave: ScheduledInterleave, seed: int, dtype: str) -> None:
+        """Order each source's rows by its own key, and take turns."""
+        self._sources = sources
+        self._interleave = interleave
+        self._dtype = DTYPES[dtype]
+        self._firsts = np.cumsum([0, *(rows.num_rows for rows in sources)])
+        self._orders = [
+            WindowOrder(num_windows=rows.num_rows, seed=seed, fingerprint=rows.fingerprint) for rows in sources
+        ]
+        self.num_rows = int(self._firsts[-1])
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what decides the rows."""
+        return ":".join(rows.fingerprint for rows in self._sources)
+
+    def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row at each position of the run: [N] -> [N]."""
+        turns = self._interleave(positions)
+        rows = np.empty_like(positions)
+        for source, order in enumerate(self._orders):
+            mine = (turns.sources == source).nonzero()[0]
+            if len(mine):
+                rows[mine] = self._firsts[source] + order(turns.indices[mine])
+        return rows
+
+    def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
+        """Find out where rows [N] of any sources lie."""
+        sources = self._firsts.searchsorted(rows, side="right") - 1
+        parts = [
+            (mine, rows_of_source.locate(rows[mine] - self._firsts[source]))
+            for source, rows_of_source in enumerate(self._sources)
+            if len(mine := (sources == source).nonzero()[0])
+        ]
+        return _MixedLocated(parts, self._dtype)
+
+
+@final
+class _MixedLocated:
+    def __init__(self, parts: list[tuple[NDArray[np.int64], LocatedRows]], dtype: np.dtype[Any]) -> None:
+        self._parts = parts
+        self._dtype = dtype
+
+    def read(self, first: int, last: int) -> RowBatch:
+        """Read rows `first` to `last`: [B, T + 1]."""
+        read: list[tuple[NDArray[np.int64], RowBatch]] = []
+        for mine, located in self._parts:
+            start, stop = mine.searchsorted((first, last)).tolist()
+            if start < stop:
+                read.append((mine[start:stop] - first, located.read(start, stop)))
+        if len(read) == 1:
+            return read[0][1]._replace(ids=read[0][1].ids.astype(self._dtype, copy=False))
+        ids = np.empty((last - first, read[0][1].ids.shape[1]), self._dtype)
+        for mine, part in read:
+            ids[mine] = part.ids
+        return RowBatch(ids, _joined(read, len(ids), "documents"), _joined(read, len(ids), "loss_mask"))
+
+
+def _joined(parts: list[tuple[NDArray[np.int64], RowBatch]], num_rows: int, name: str) -> Any:
+    """Put the sources' arrays [b, T] into one [B, T]; sources without loss marks train on everything."""
+    arrays = [(mine, getattr(part, name)) for mine, part in parts]
+    known = [array for _, array in arrays if array is not None]
+    if not known:
+        return None
+    joined = np.ones((num_rows, known[0].shape[1]), known[0].dtype)
+    for mine, array in arrays:
+        if array is not None:
+            joined[mine] = array
+    return joined

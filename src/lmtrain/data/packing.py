@@ -1,0 +1,132 @@
+"""How documents become rows of T + 1 ids to train on.
+
+A document's end-of-text id is also what the next one begins with: as an input it belongs to the next document, at
+position 0, and predicts that one's first id. So every row of `BestFit` and `OneDocument` starts with an end-of-text id,
+and with a document mask no target has to be left out: each id is predicted from its own document.
+`T context tokens`.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from lmtrain.data.document_ends import ENDS_DTYPE, document_ends, map_file
+from lmtrain.data.packed_rows import BestFitRows, OneDocumentRows, RowBuilder
+from lmtrain.data.packing_index import (
+    LENGTHS_DTYPE,
+    PackingReport,
+    build_best_fit,
+    build_once,
+    build_one_document,
+    index_folder,
+)
+from lmtrain.data.rows import Rows
+from lmtrain.data.shards import Dataset
+from lmtrain.data.windows import ContiguousRows
+
+
+class Packing(Protocol):
+    """A choice of how to make rows; `masks_documents` where documents of a row do not see one another."""
+
+    @property
+    def masks_documents(self) -> bool:
+        """Return whether a model is trained on documents that do not see one another."""
+        ...
+
+    def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
+        """Make rows of the train split, once for the same data and context."""
+        ...
+
+    def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
+        """Return one line on what was cut and padded, or None where that is not known."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contiguous:
+    """Windows w x T to w x T + T of all documents back to back."""
+
+    document_mask: bool = False
+
+    @property
+    def masks_documents(self) -> bool:
+        """Tell whether documents see one another."""
+        return self.document_mask
+
+    def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
+        """Cut the train split into windows."""
+        return ContiguousRows(
+            dataset.split("train"),
+            context_tokens=context_tokens,
+            fingerprint=dataset.manifest.fingerprint,
+            document_ends=document_ends(dataset) if self.document_mask else None,
+        )
+
+    def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
+        """Return nothing: windows cut wherever they end."""
+        del dataset, context_tokens
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestFit:
+    """Whole documents in rows as full as possible; those longer than T are cut into pieces of T and a rest."""
+
+    document_mask: bool = False
+
+    @property
+    def masks_documents(self) -> bool:
+        """Tell whether documents see one another."""
+        return self.document_mask
+
+    def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
+        """Find or build the index."""
+        report, folder = self._index(dataset, context_tokens)
+        split = dataset.split("train")
+        return BestFitRows(
+            RowBuilder(split, context_tokens=context_tokens, end_of_text_id=report.end_of_text_id),
+            row_ends=map_file(folder / "row_ends.i64", ENDS_DTYPE),
+            starts=map_file(folder / "starts.i64", ENDS_DTYPE),
+            lengths=map_file(folder / "lengths.u32", LENGTHS_DTYPE),
+            fingerprint=f"{dataset.manifest.fingerprint}:best_fit:{context_tokens}",
+            document_mask=self.document_mask,
+        )
+
+    def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
+        """Tell the shares of cut documents and of padding."""
+        return self._index(dataset, context_tokens)[0].line("best_fit")
+
+    def _index(self, dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:
+        folder = index_folder(dataset, "best_fit", context_tokens=context_tokens)
+        split = dataset.split("train")
+        return build_once(folder, lambda aside: build_best_fit(split, aside, context_tokens=context_tokens)), folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneDocument:
+    """The first T tokens of one document, then padding."""
+
+    @property
+    def masks_documents(self) -> bool:
+        """Tell that no document sees another: there is one in a row."""
+        return True
+
+    def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
+        """Make a row of each document."""
+        report, folder = self._index(dataset, context_tokens)
+        split = dataset.split("train")
+        return OneDocumentRows(
+            RowBuilder(split, context_tokens=context_tokens, end_of_text_id=report.end_of_text_id),
+            document_ends=map_file(folder / "document_ends.i64", ENDS_DTYPE),
+            context_tokens=context_tokens,
+            fingerprint=f"{dataset.manifest.fingerprint}:document:{context_tokens}",
+        )
+
+    def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
+        """Tell the shares of documents that are cut, and of padding."""
+        return self._index(dataset, context_tokens)[0].line("document")
+
+    def _index(self, dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:
+        folder = index_folder(dataset, "document", context_tokens=context_tokens)
+        split = dataset.split("train")
+        return build_once(folder, lambda aside: build_one_document(split, aside, context_tokens=context_tokens)), folder

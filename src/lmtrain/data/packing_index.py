@@ -1,0 +1,217 @@
+"""What a packing has worked out about a split, once, kept beside the data: which pieces make up each row.
+
+`<data folder>/packing/NAME-HASH/` holds `index.json`, and memory-mapped `row_ends.i64` (pieces up to each row's end),
+`starts.i64` and `lengths.u32` (of pieces); with one document a row, only `document_ends.i64`. The hash is of the
+tokens and of what was asked for. Documents are read in groups, so memory stays the same for a corpus of any size.
+"""
+
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmtrain.data.atomic_folder import build_folder
+from lmtrain.data.best_fit import best_fit_decreasing
+from lmtrain.data.document_ends import ENDS_FILE, PACKING_FOLDER, ends_of_shards
+from lmtrain.data.shards import Dataset, TokenSplit
+from lmtrain.errors import DataError
+
+GROUP_DOCUMENTS = 1 << 20
+SAMPLE_DOCUMENTS = 1000
+LENGTHS_DTYPE = np.dtype("<u4")
+INDEX_FILE = "index.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingReport:
+    """What packing did to the documents: a document is cut where it does not lie in one row from first id to last."""
+
+    num_documents: int
+    num_tokens: int
+    num_rows: int
+    num_cut_documents: int
+    num_tokens_after_a_cut: int
+    num_dropped_tokens: int
+    num_padding_tokens: int
+    context_tokens: int
+    end_of_text_id: int
+
+    @property
+    def cut_share(self) -> float:
+        """Return the share of documents that are cut."""
+        return self.num_cut_documents / max(self.num_documents, 1)
+
+    @property
+    def padding_share(self) -> float:
+        """Return the share of the rows' targets that are padding."""
+        return self.num_padding_tokens / max(self.num_rows * self.context_tokens, 1)
+
+    def line(self, name: str) -> str:
+        """Return one line for people."""
+        said = (
+            f"packing={name}: {self.num_rows:,} rows of {self.context_tokens:,} tokens from {self.num_documents:,} "
+            f"documents; {self.cut_share:.2%} of the documents are cut "
+            f"({self.num_tokens_after_a_cut / max(self.num_tokens, 1):.2%} of the tokens follow a cut), "
+            f"{self.padding_share:.2%} padding"
+        )
+        dropped = self.num_dropped_tokens / max(self.num_tokens, 1)
+        return said + (f", {dropped:.2%} of the tokens are beyond the context and dropped" if dropped else "")
+
+
+def index_folder(dataset: Dataset, name: str, **settings: object) -> Path:
+    """Return where a packing of a data set is kept."""
+    decides = {"tokens": dataset.manifest.fingerprint, "version": _VERSION, "name": name, **settings}
+    digest = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+    return dataset.folder / PACKING_FOLDER / f"{name}-{digest[:12]}"
+
+
+def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingReport:
+    """Build an index, or find it; whoever builds it says how long that took."""
+
+    def write(aside: Path) -> None:
+        started = time.monotonic()
+        report = build(aside)
+        seconds = time.monotonic() - started
+        shares = {"cut_share": report.cut_share, "padding_share": report.padding_share}
+        content = {**asdict(report), **shares, "seconds": round(seconds, 3)}
+        (aside / INDEX_FILE).write_text(json.dumps(content, indent=1) + "\n")
+
+    if not folder.is_dir():
+        build_folder(folder, write, tell=tell)
+    content = json.loads((folder / INDEX_FILE).read_text())
+    return PackingReport(**{name: content[name] for name in PackingReport.__dataclass_fields__})
+
+
+def tell(line: str) -> None:
+    """Say something on stderr."""
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
+    """Write the pieces of every row: documents of up to T tokens whole, longer ones in pieces of T and a rest."""
+    num_rows = num_pieces = num_cut = num_after_cut = 0
+    told_at = time.monotonic()
+    with (
+        (folder / "row_ends.i64").open("wb") as row_ends,
+        (folder / "starts.i64").open("wb") as starts,
+        (folder / "lengths.u32").open("wb") as lengths,
+    ):
+        for document_starts, document_lengths in document_groups(split):
+            cut = cut_documents(document_starts, document_lengths, context_tokens)
+            ends, order = _rows_of(cut.lengths, context_tokens)
+            row_ends.write((ends + num_pieces).astype("<i8").tobytes())
+            starts.write(cut.starts[order].astype("<i8").tobytes())
+            lengths.write(cut.lengths[order].astype("<u4").tobytes())
+            num_rows, num_pieces = num_rows + len(ends), num_pieces + len(order)
+            num_cut += int((document_lengths > context_tokens).sum())
+            num_after_cut += int(cut.lengths[cut.is_continued].sum())
+            if time.monotonic() - told_at > 5:
+                told_at = time.monotonic()
+                tell(f"packing=best_fit: {(document_starts[-1] + document_lengths[-1]) / split.num_tokens:.0%}")
+    return PackingReport(
+        num_documents=split.num_documents,
+        num_tokens=split.num_tokens,
+        num_rows=num_rows,
+        num_cut_documents=num_cut,
+        num_tokens_after_a_cut=num_after_cut,
+        num_dropped_tokens=0,
+        num_padding_tokens=num_rows * context_tokens - split.num_tokens,
+        context_tokens=context_tokens,
+        end_of_text_id=end_of_text_id(split),
+    )
+
+
+def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
+    """Write where documents end, and count what is beyond the context."""
+    num_documents = num_cut = num_dropped = 0
+    with (folder / ENDS_FILE).open("wb") as file:
+        for starts, lengths in document_groups(split):
+            file.write((starts + lengths).astype("<i8").tobytes())
+            num_documents += len(lengths)
+            num_cut += int((lengths > context_tokens).sum())
+            num_dropped += int((lengths - context_tokens).clip(min=0).sum())
+    return PackingReport(
+        num_documents=split.num_documents,
+        num_tokens=split.num_tokens,
+        num_rows=num_documents,
+        num_cut_documents=num_cut,
+        num_tokens_after_a_cut=0,
+        num_dropped_tokens=num_dropped,
+        num_padding_tokens=num_documents * context_tokens - (split.num_tokens - num_dropped),
+        context_tokens=context_tokens,
+        end_of_text_id=end_of_text_id(split),
+    )
+
+
+def end_of_text_id(split: TokenSplit) -> int:
+    """Return the id that every document ends with, after a look at up to 1,000 documents.
+
+    Raises:
+        DataError: They end with different ids.
+    """
+    found: set[int] = set()
+    for shard, start in enumerate(split.shard_starts[:-1].tolist()):
+        ends = split.shard_document_ends(shard)
+        for end in ends[:: max(1, len(ends) * len(split.shard_starts) // SAMPLE_DOCUMENTS)].tolist():
+            found.add(int(split.window(start + end - 1, 1)[0]))
+    if len(found) != 1:
+        some = ", ".join(map(str, sorted(found)[:5]))
+        msg = f"rows of whole documents need documents that all end with the same id, here they end with {some}, ..."
+        raise DataError(f"{msg} Use packing=contiguous, or prepare the data again.")
+    return found.pop()
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Pieces of documents in corpus order: where each starts, its length, and whether its document began before."""
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    is_continued: NDArray[np.bool_]
+
+
+def cut_documents(starts: NDArray[np.int64], lengths: NDArray[np.int64], context_tokens: int) -> Pieces:
+    """Cut documents into pieces of T tokens and a rest."""
+    num_pieces = -(-lengths // context_tokens)
+    first = np.cumsum(num_pieces) - num_pieces
+    number = np.arange(int(num_pieces.sum())) - np.repeat(first, num_pieces)
+    offsets = number * context_tokens
+    left = np.repeat(lengths, num_pieces) - offsets
+    return Pieces(np.repeat(starts, num_pieces) + offsets, np.minimum(left, context_tokens), number > 0)
+
+
+def document_groups(split: TokenSplit) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the starts and lengths of up to 2^20 documents at a time, over shards, empty ones left out."""
+    start, held, num_held = 0, list[NDArray[np.int64]](), 0
+    for shard_ends in ends_of_shards(split):
+        for first in range(0, len(shard_ends), GROUP_DOCUMENTS):
+            ends = shard_ends[first : first + GROUP_DOCUMENTS]
+            held, num_held = [*held, ends], num_held + len(ends)
+            while num_held >= GROUP_DOCUMENTS:
+                joined = np.concatenate(held)
+                yield _group(start, joined[:GROUP_DOCUMENTS])
+                start = int(joined[GROUP_DOCUMENTS - 1])
+                held, num_held = [joined[GROUP_DOCUMENTS:]], num_held - GROUP_DOCUMENTS
+    if num_held:
+        yield _group(start, np.concatenate(held))
+
+
+def _group(start: int, ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    lengths = np.diff(ends, prepend=start)
+    kept = lengths > 0
+    return (ends - lengths)[kept], lengths[kept]
+
+
+def _rows_of(lengths: NDArray[np.int64], context_tokens: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where each row's pieces end, and the pieces' order: row by row, inside a row as in the corpus."""
+    row_of_piece = best_fit_decreasing(lengths, capacity=context_tokens)
+    order = np.argsort(row_of_piece, kind="stable")
+    return np.cumsum(np.bincount(row_of_piece)), order

@@ -1,0 +1,167 @@
+"""Rows to train on, each T + 1 ids: how many there are, and reading some of them.
+
+Where rows lie is worked out for many at once, which costs hardly more than for one; then they are read a batch at a
+time. `N rows, B of them, T context tokens, P pieces`.
+"""
+
+from typing import NamedTuple, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmtrain.data.shards import Ids, TokenSplit
+
+
+class RowBatch(NamedTuple):
+    """Rows of ids [B, T + 1], whose two ends are inputs and targets.
+
+    `documents` [B, T] counts the documents of a row at each input; None where all see one another. `loss_mask` [B, T]
+    tells which targets carry loss; None where all do.
+    """
+
+    ids: Ids
+    documents: NDArray[np.int32] | None = None
+    loss_mask: NDArray[np.bool_] | None = None
+
+
+class LocatedRows(Protocol):
+    """Rows [N] whose places in the files are known."""
+
+    def read(self, first: int, last: int) -> RowBatch:
+        """Read the rows from `first` up to `last` of these: [B, T + 1] of the shards' own type."""
+        ...
+
+
+class Rows(Protocol):
+    """What a packing makes of a split."""
+
+    @property
+    def num_rows(self) -> int:
+        """Return how many rows an epoch has."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what decides the rows: tokens, and how they were packed."""
+        ...
+
+    def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
+        """Find out where rows [N] lie."""
+        ...
+
+
+def read_rows(rows: Rows, numbers: NDArray[np.int64]) -> RowBatch:
+    """Locate and read rows: [B] -> [B, T + 1]."""
+    return rows.locate(numbers).read(0, len(numbers))
+
+
+class Pieces(NamedTuple):
+    """Pieces of shards, [P] each, ascending in where they are to be put."""
+
+    shards: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+
+@final
+class PieceReader:
+    """Copy pieces of a split, given by position and length, to places in a flat array."""
+
+    def __init__(self, split: TokenSplit) -> None:
+        """Open nothing yet."""
+        self._split = split
+        self._starts = split.shard_starts
+        self._ids: dict[int, memoryview] = {}
+        self._masks: dict[int, memoryview | None] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the maps behind: a loader process opens its own."""
+        return {**self.__dict__, "_ids": {}, "_masks": {}}
+
+    @property
+    def is_one_shard(self) -> bool:
+        """Tell whether no window can cross from one shard to another."""
+        return len(self._starts) == 2
+
+    def locate(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], places: NDArray[np.int64]) -> Pieces:
+        """Find the shards of pieces [P], cutting them where shards meet; `places` ascend."""
+        shards = self._starts.searchsorted(starts, side="right") - 1
+        room = self._starts[shards + 1] - starts
+        if (room >= lengths).all():
+            return Pieces(shards, starts - self._starts[shards], lengths, places)
+        rest = room < lengths
+        first = np.minimum(room, lengths)
+        starts = np.concatenate([starts, starts[rest] + first[rest]])
+        places = np.concatenate([places, places[rest] + first[rest]])
+        lengths = np.concatenate([first, lengths[rest] - first[rest]])
+        order = np.argsort(places, kind="stable")
+        return self.locate(starts[order], lengths[order], places[order])
+
+    def read_ids(self, pieces: Pieces, first: int, ids: Ids) -> None:
+        """Copy the pieces that lie in [first, first + size) to `ids`, which is contiguous in memory."""
+        target, maps = ids.reshape(-1).data, self._ids
+        for shard, offset, length, place in _between(pieces, first, first + ids.size):
+            source = maps.get(shard)
+            if source is None:
+                source = maps[shard] = self._split.shard_ids(shard).data
+            target[place : place + length] = source[offset : offset + length]
+
+    def read_mask(self, pieces: Pieces, first: int, mask: NDArray[np.uint8]) -> None:
+        """Copy loss marks likewise; shards without any leave `mask` as it is."""
+        target, maps = mask.reshape(-1).data, self._masks
+        for shard, offset, length, place in _between(pieces, first, first + mask.size):
+            if shard not in maps:
+                marks = self._split.shard_mask(shard)
+                maps[shard] = None if marks is None else marks.data
+            if (source := maps[shard]) is not None:
+                target[place : place + length] = source[offset : offset + length]
+
+    def read_windows(self, starts: NDArray[np.int64], num_tokens: int) -> Ids:
+        """Return the windows that begin at these positions of the only shard: [B] -> [B, L]."""
+        return _every_window(self._split.shard_ids(0), num_tokens)[starts]
+
+
+class DocumentSpans(NamedTuple):
+    """The documents of rows [N] one after another: their numbers in their rows, and how many inputs each has."""
+
+    numbers: NDArray[np.int32]
+    lengths: NDArray[np.int64]
+    row_bounds: NDArray[np.int64]
+    num_tokens: int
+
+    def read(self, first: int, last: int) -> NDArray[np.int32]:
+        """Return the document of each input of some of the rows: [B, T]."""
+        start, stop = self.row_bounds[first], self.row_bounds[last]
+        return np.repeat(self.numbers[start:stop], self.lengths[start:stop]).reshape(-1, self.num_tokens)
+
+
+def document_spans(boundaries: NDArray[np.int64], rows: NDArray[np.int64], shape: tuple[int, int]) -> DocumentSpans:
+    """Count documents along rows [N, T] from the columns (each above 0, ascending in its row) where new ones start.
+
+    `rows` tells the row of each boundary, ascending.
+    """
+    num_rows, num_tokens = shape
+    bounds = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=num_rows) + 1, out=bounds[1:])
+    starts = np.empty(len(rows) + num_rows, np.int64)
+    is_boundary = np.ones(len(starts), np.bool_)
+    is_boundary[bounds[:-1]] = False
+    starts[bounds[:-1]] = np.arange(num_rows) * num_tokens
+    starts[is_boundary] = boundaries + rows * num_tokens
+    numbers = np.arange(len(starts)) - np.repeat(bounds[:-1], np.diff(bounds))
+    lengths = np.diff(starts, append=num_rows * num_tokens)
+    return DocumentSpans(numbers.astype(np.int32), lengths, bounds, num_tokens)
+
+
+def _between(pieces: Pieces, first: int, last: int) -> "zip[tuple[int, int, int, int]]":
+    """Yield (shard, offset in it, length, place from `first` on) of the pieces in [first, last)."""
+    start, stop = pieces.places.searchsorted((first, last)).tolist()
+    columns = (pieces.shards[start:stop], pieces.offsets[start:stop], pieces.lengths[start:stop])
+    return zip(*(column.tolist() for column in columns), (pieces.places[start:stop] - first).tolist(), strict=True)
+
+
+def _every_window(ids: Ids, num_tokens: int) -> Ids:
+    # A view [N - L + 1, L] without a copy: gathering its rows is one call into numpy.
+    shape = (len(ids) - num_tokens + 1, num_tokens)
+    return np.ndarray(shape, ids.dtype, buffer=ids, strides=(ids.itemsize, ids.itemsize))

@@ -1,0 +1,103 @@
+import bz2
+import gzip
+import lzma
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+from data_pipelines.sources.compression import is_compressed, open_plain, open_raw, without_compression
+from data_pipelines.sources.found_file import FoundFile
+from data_pipelines.sources.local_files import find_local
+from lmtrain.errors import DataError
+
+TEXT = b"".join(b"line %d of a text that compresses well\n" % number for number in range(20_000))
+
+
+def zstd(content):
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+COMPRESSORS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress, ".zst": zstd}
+
+
+def read_all(file):
+    pieces = []
+    with open_plain(file) as content:
+        while piece := content.read(10_000):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def written(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    (file,) = find_local(str(tmp_path / name))
+    return file
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESSORS, ".GZ"])
+def test_every_compression_gives_the_same_bytes(suffix, tmp_path):
+    compress = COMPRESSORS.get(suffix.lower(), bytes)
+    assert read_all(written(tmp_path, f"a.txt{suffix}", compress(TEXT))) == TEXT
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_files_put_one_behind_another_are_read_to_the_end(suffix, tmp_path):
+    compress = COMPRESSORS[suffix]
+    assert read_all(written(tmp_path, f"a.txt{suffix}", compress(TEXT) + compress(b"more"))) == TEXT + b"more"
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_file_that_breaks_off_is_refused_with_the_place(suffix, tmp_path):
+    content = COMPRESSORS[suffix](TEXT)
+    file = written(tmp_path, f"a.txt{suffix}", content[: len(content) // 2])
+    with pytest.raises(DataError, match=rf"a\.txt{suffix} is damaged after [\d,]+ bytes of content: .*Fetch it again"):
+        read_all(file)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+def test_a_flipped_bit_is_refused(suffix, tmp_path):
+    content = bytearray(COMPRESSORS[suffix](TEXT))
+    content[len(content) // 2] ^= 4
+    with pytest.raises(DataError, match="is damaged after"):
+        read_all(written(tmp_path, f"a.txt{suffix}", bytes(content)))
+
+
+@pytest.mark.parametrize("suffix", COMPRESSORS)
+def test_a_file_that_is_not_what_its_suffix_says_is_refused(suffix, tmp_path):
+    with pytest.raises(DataError, match="is damaged after 0 bytes"):
+        read_all(written(tmp_path, f"a.txt{suffix}", TEXT))
+
+
+def test_a_byte_order_mark_is_left_out(tmp_path):
+    assert read_all(written(tmp_path, "a.txt", b"\xef\xbb\xbftext\xef\xbb\xbf")) == b"text\xef\xbb\xbf"
+
+
+def test_the_place_in_the_file_itself_is_known(tmp_path):
+    file = written(tmp_path, "a.txt.gz", gzip.compress(TEXT))
+    with open_plain(file) as content:
+        content.read(10)
+        assert 0 < content.num_raw_bytes() <= file.num_bytes
+
+
+def test_a_file_elsewhere_is_opened_by_its_address():
+    fsspec.filesystem("memory").pipe("/bucket/a.txt.gz", gzip.compress(b"text"))
+    file = FoundFile(name="a.txt.gz", address="memory://bucket/a.txt.gz", num_bytes=1, changed="1")
+    assert read_all(file) == b"text"
+
+
+def test_a_file_that_is_gone_is_refused(tmp_path):
+    file = written(tmp_path, "a.txt", b"x")
+    (tmp_path / "a.txt").unlink()
+    with pytest.raises(DataError, match=r"a\.txt cannot be read: No such file"), open_raw(file):
+        pass
+
+
+def test_names_with_and_without_a_compression():
+    assert str(without_compression("notes/a.jsonl.zst")) == "notes/a.jsonl"
+    assert str(without_compression("notes/a.jsonl")) == "notes/a.jsonl"
+    assert is_compressed("a.XZ")
+    assert not is_compressed("a.txt")

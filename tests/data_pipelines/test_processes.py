@@ -1,0 +1,119 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from data_pipelines.processes import run_jobs
+from lmtrain.errors import EnvironmentProblem
+
+WORKER = """
+import os, sys, time
+from pathlib import Path
+
+for line in sys.stdin:
+    job = line.rstrip()
+    (Path(sys.argv[1]) / f"pid-{os.getpid()}").touch()
+    if job == "fail":
+        sys.exit(7)
+    if job == "die":
+        os.kill(os.getpid(), 9)
+    time.sleep(float(job))
+    sys.stdout.write(line)
+    sys.stdout.flush()
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "lmtrain_test_worker.py").write_text(WORKER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "lmtrain_test_worker"
+
+
+def pids(folder):
+    return [int(path.name.removeprefix("pid-")) for path in folder.glob("pid-*")]
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def run(module, folder, jobs, num_processes=2):
+    return run_jobs(jobs, module=module, arguments=[str(folder)], num_processes=num_processes)
+
+
+def test_jobs_come_back_in_order_from_several_processes(module, tmp_path):
+    jobs = ["0.2", "0.01", "0.1", "0.03", "0.02", "0.11"]
+    assert list(run(module, tmp_path, jobs, num_processes=3)) == jobs
+    assert len(pids(tmp_path)) > 1
+
+
+def test_no_more_processes_than_jobs(module, tmp_path):
+    assert list(run(module, tmp_path, ["0"], num_processes=9)) == ["0"]
+    assert len(pids(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("job", "how"), [("fail", "failed with status 7"), ("die", r"was killed by signal 9 \(out of")]
+)
+def test_a_worker_that_ends_early_is_an_environment_problem(module, tmp_path, job, how):
+    with pytest.raises(EnvironmentProblem, match=rf"worked on {job} {how}.*num_processes=0"):
+        list(run(module, tmp_path, ["0.01", job, "0.02"]))
+    assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))))
+
+
+def test_no_worker_stays_when_the_rest_is_not_wanted(module, tmp_path):
+    jobs = run(module, tmp_path, ["0", "30", "30"])
+    assert next(jobs) == "0"
+    started = time.monotonic()
+    jobs.close()
+    assert time.monotonic() - started < 10
+    assert not any(map(is_alive, pids(tmp_path)))
+
+
+@pytest.mark.faults
+def test_no_worker_outlives_a_killed_process(module, tmp_path):
+    code = (
+        "import sys; from data_pipelines.processes import run_jobs;"
+        f"list(run_jobs(['0.3'] * 1000, module='{module}', arguments=[sys.argv[1]], num_processes=2))"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment)
+    assert wait_until(lambda: len(pids(tmp_path)) == 2)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    assert wait_until(lambda: not any(map(is_alive, pids(tmp_path))))
+
+
+def test_jobs_are_taken_only_a_few_ahead(module, tmp_path):
+    taken = []
+
+    def jobs():
+        for number in range(100):
+            taken.append(number)
+            yield "0"
+
+    running = run(module, tmp_path, jobs())
+    for _ in range(10):
+        next(running)
+    assert len(taken) <= 10 + 2 * 2 + 1
+    running.close()
+
+
+def test_no_job_starts_no_process(module, tmp_path):
+    assert list(run(module, tmp_path, [])) == []
+    assert not pids(tmp_path)

@@ -1,0 +1,26 @@
+from data_pipelines.engines.local import LocalEngine
+from data_pipelines.reading import Reading
+from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.stages import spool as spool_module
+from data_pipelines.stages.clean import LengthFilter
+from data_pipelines.stages.split import HeldOut
+from tests.data_pipelines.poems import Poems
+
+
+class Mixed(Poems):
+    def documents(self):
+        yield Skipped("bad:1", "not JSON")
+        yield from super().documents()
+        yield Skipped("bad:2", "not JSON")
+        yield Document("blank", " \n")
+
+
+def test_every_drop_is_counted_by_its_reason_and_the_first_of_each_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 2000)
+    held_out = HeldOut(validation_fraction=0.1, test_fraction=0.1)
+    reading = Reading(Mixed(), (LengthFilter(),), LocalEngine(num_processes=0), held_out, tmp_path)
+    blocks = list(reading.blocks())
+    assert len(blocks) > 3
+    assert sum(len(block.documents) for block in blocks) == 60
+    assert reading.dropped == {"not JSON": 2, "empty": 1}
+    assert reading.notes() == ["1 dropped (empty, first: blank)", "2 dropped (not JSON, first: bad:1)"]
