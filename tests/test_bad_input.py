@@ -89,7 +89,7 @@ def test_data_that_is_missing_empty_or_binary_is_refused(
     prepare: Callable[[Path], None], parts: list[str], attempt: Attempt, tmp_path: Path
 ) -> None:
     prepare(tmp_path)
-    words = ["source=text_files", "source.paths=[noise.txt]", "tokenizer=byte_level", "tokenizer.vocab_size=257"]
+    words = ["source=files", "source.paths=[noise.txt]", "tokenizer=byte_level", "tokenizer.vocab_size=257"]
     code, message = attempt("data=prepared", *words)
     assert code == EXIT_DATA, message
     for part in parts:
@@ -98,7 +98,7 @@ def test_data_that_is_missing_empty_or_binary_is_refused(
 
 def test_a_vocabulary_too_large_for_the_dtype_is_refused(attempt: Attempt, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("some text to learn from\n" * 2000)
-    words = ["source=text_files", "source.paths=[text.txt]", "data.folder.token_dtype=uint16"]
+    words = ["source=files", "source.paths=[text.txt]", "data.folder.token_dtype=uint16"]
     code, message = attempt("data=prepared", *words, "tokenizer.vocab_size=70000")
     assert code == EXIT_CONFIGURATION, message
     assert "70,000" in message or "70000" in message

@@ -11,10 +11,12 @@ from lmtrain.composition.start import check_config
 
 FILES = sorted(conf_folder().glob("*/*.yaml"))
 GIVEN = {
-    "source/text_files": ["source.paths=[README.md]"],
-    "source/hf_dataset": ["source.dataset=x"],
+    "source/files": ["source.paths=[README.md]"],
+    "source/hf_dataset": ["source.name=x"],
     "data/shards": ["data.folder.path=x"],
+    "engine/slurm": ["engine.partition=x"],
     "tokenizer/folder": ["tokenizer.path=x", "tokenizer.vocab_size=300"],
+    "tokenizer/huggingface": ["tokenizer.name=x", "tokenizer.vocab_size=300"],
     "callbacks": [],
 }
 

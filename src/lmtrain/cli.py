@@ -10,8 +10,19 @@ from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTR
 # verb -> the function that serves it, and the line that `lmtrain --help` prints; imported only when asked for
 VERBS = {
     "train": ("lmtrain.composition.verbs:train", "train a model, or sweep with -m; `train --help` lists every choice"),
+    "plan": ("lmtrain.composition.plan:plan", "what a training config will need, take and cost; no GPU needed"),
     "prepare": ("lmtrain.composition.verbs:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
+    "verify": ("data_pipelines.verify:verify", "read prepared data again and hold every byte against its manifest"),
+    "tokenizer": (
+        "lmtrain.composition.tokenizer:make",
+        "learn a tokenizer or take one, and report its bytes per token beside others'",
+    ),
     "generate": ("lmtrain.composition.generate:generate", "continue a text with a run's newest checkpoint"),
+    "export": (
+        "lmtrain.composition.export:export",
+        "give a trained model to transformers, vLLM or llama.cpp: hf, gguf",
+    ),
+    "import": ("lmtrain.composition.import_hf:import_model", "take a model of transformers, to train on from: hf"),
     "ledger": ("lmtrain.report.verbs:ledger", "show where every second of a run went, also while it runs"),
     "ui": ("lmtrain.tracking.verbs:ui", "open MLflow on the runs of this project"),
     "sync": ("lmtrain.tracking.verbs:sync", "send a run's metrics to MLflow, each point once"),

@@ -21,6 +21,7 @@ from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel, shape_of
+from lmtrain.models.head import OutputHead
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import RunLog, read_points
@@ -46,11 +47,11 @@ class TinyModel(LanguageModel):
     def blocks(self) -> nn.ModuleList:
         return nn.ModuleList()
 
-    def hidden_states(self, tokens: Tensor) -> Tensor:
-        return self.embedding(tokens)
+    def features(self, tokens: Tensor, documents: Tensor | None = None) -> tuple[Tensor, None]:
+        return self.embedding(tokens), None
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.head(hidden)
+    def output_head(self) -> OutputHead:
+        return OutputHead(self.head.weight)
 
     def initialize_weights(self, generator: torch.Generator) -> None:
         for parameter in self.parameters():

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from lmtrain.precision import policy
-from lmtrain.precision.policy import auto, bf16_mixed, cpu_flags, fp32
+from lmtrain.precision import cpu_features
+from lmtrain.precision.policy import auto, bf16_mixed, fp32
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,6 @@ def test_auto_takes_bf16_on_gpus_that_have_it_in_hardware(monkeypatch, capabilit
 )
 def test_auto_takes_bf16_on_cpus_that_have_it_in_hardware(monkeypatch, flags, name, reason):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(policy, "cpu_flags", lambda: set(flags.split()))
+    monkeypatch.setattr(cpu_features, "cpu_flags", lambda: set(flags.split()))
     chosen = auto()
     assert (chosen.name, chosen.reason) == (name, f"auto: {reason}")
-
-
-def test_flags_are_read_from_the_first_processor(monkeypatch):
-    cpuinfo = "processor\t: 0\nflags\t\t: fpu avx512_bf16\nbugs\t: x\n\nprocessor\t: 1\nflags\t\t: fpu\n"
-    monkeypatch.setattr(policy.Path, "read_text", lambda path: cpuinfo)
-    assert cpu_flags() == {"fpu", "avx512_bf16"}
-
-
-def test_a_machine_without_proc_has_no_known_flags(monkeypatch):
-    def absent(path):
-        raise FileNotFoundError(path)
-
-    monkeypatch.setattr(policy.Path, "read_text", absent)
-    assert cpu_flags() == set()

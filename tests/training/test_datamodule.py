@@ -1,10 +1,5 @@
 """Batches as pure functions of the step: B micro-batch sequences, T context tokens, G sequences of a step."""
 
-import contextlib
-import multiprocessing
-import os
-import signal
-import sys
 from collections import Counter
 from itertools import islice, pairwise
 from types import SimpleNamespace
@@ -13,12 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.data.manifest import Manifest
 from lmtrain.data.order import WindowOrder
+from lmtrain.data.packing import BestFit, Contiguous
+from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.windows import num_training_windows, training_windows
 from lmtrain.errors import DataError
-from lmtrain.training.datamodule import TokenDataModule, die_with_parent
+from lmtrain.training.datamodule import TokenDataModule, mixture
 
 CONTEXT_TOKENS = 16
 SEQUENCES_PER_STEP = 8
@@ -126,32 +124,119 @@ def test_an_unknown_split_is_refused(data_folder):
         list(serve(data_folder)[0].held_out_batches("valid"))
 
 
-def _start_a_child_that_dies_with_us(pipe):
-    child = multiprocessing.get_context("fork").Process(target=_report_and_wait, args=(pipe,))
-    child.start()
-    child.join()
+def serve_mixture(folders, *, num_ranks=1, rank=0, step=0, schedule=None, total_steps=40, **settings):
+    """Serve folders mixed 3 to 1, or as a schedule says."""
+    plan = BatchPlan(
+        context_tokens=CONTEXT_TOKENS,
+        micro_batch_sequences=2,
+        accumulation_micro_steps=SEQUENCES_PER_STEP // 2 // num_ranks,
+        num_ranks=num_ranks,
+    )
+    sources = {name: {"path": str(folder), "weight": weight} for name, folder, weight in folders}
+    datamodule = mixture(sources=sources, schedule=schedule, batch=plan, seed=SEED, **settings)
+    datamodule.total_steps = total_steps
+    datamodule.trainer = SimpleNamespace(global_rank=rank, global_step=step)
+    return datamodule, plan
 
 
-def _report_and_wait(pipe):
-    die_with_parent(0)
-    pipe.send(os.getpid())
-    signal.pause()
+@pytest.fixture(scope="module")
+def two_folders(tmp_path_factory, data_folder):
+    """Two data sets whose ids tell them apart: 257 ids of one, 300 above them of the other."""
+    folder = tmp_path_factory.mktemp("other")
+    ids = np.arange(300, 600).repeat(9)
+    ids[99::100] = 256
+    splits = {}
+    for split in ("train", "validation"):
+        writer = ShardWriter(folder, split=split, dtype="uint16", shard_tokens=700)
+        writer.append(ids, np.arange(100, 2701, 100))
+        splits[split] = writer.close(text_bytes=len(ids))
+    tokenizer = open_dataset(data_folder).manifest.tokenizer_fingerprint
+    manifest = Manifest("other", dtype="uint16", vocab_size=600, tokenizer_fingerprint=tokenizer, splits=splits)
+    write_manifest(folder, manifest)
+    return [("made", data_folder, 3), ("other", folder, 1)]
 
 
-@pytest.mark.faults
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
-def test_a_loader_process_is_gone_when_its_trainer_was_killed():
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    trainer = multiprocessing.get_context("fork").Process(target=_start_a_child_that_dies_with_us, args=(sender,))
-    trainer.start()
-    child = receiver.recv()
-    sender.close()
-    os.kill(trainer.pid or 0, signal.SIGKILL)
-    trainer.join()
-    try:
-        assert receiver.poll(10), "the pipe stays open as long as the child lives"
-        with pytest.raises(EOFError):
-            receiver.recv()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
+def mixture_steps(two_folders, num_steps, **settings):
+    datamodule, plan = serve_mixture(two_folders, **settings)
+    batches = list(islice(datamodule.train_dataloader(), num_steps * plan.accumulation_micro_steps))
+    return torch.cat(batches).view(num_steps, plan.sequences_per_rank, -1)
+
+
+def is_other(rows):
+    return ((rows.long() >= 300).sum(-1) > 8).long()
+
+
+def test_a_mixture_keeps_its_weights_at_every_step(two_folders):
+    other = is_other(mixture_steps(two_folders, 12))
+    assert other.sum(1).tolist() == [2] * 12, "a quarter of the eight windows of each step"
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_mixture_is_the_same_at_any_world_size_worker_count_and_start(two_folders, num_ranks, num_workers):
+    schedule = [{"from": 0.25, "weights": {"made": 1, "other": 1}}]
+    whole = mixture_steps(two_folders, 20, schedule=schedule)
+    ranks = [
+        mixture_steps(
+            two_folders, 9, schedule=schedule, num_ranks=num_ranks, rank=rank, step=7, num_workers=num_workers
+        )
+        for rank in range(num_ranks)
+    ]
+    assert torch.equal(torch.cat(ranks, dim=1), whole[7:16])
+    assert is_other(whole).sum(1).tolist() == [2] * 10 + [4] * 10
+
+
+def test_epochs_of_each_source_are_told_before_the_run(two_folders):
+    datamodule, _ = serve_mixture(two_folders)
+    epochs = datamodule.source_epochs(40)
+    rows = {name: (datamodule.mixture.datasets[name].split("train").num_tokens - 1) // 16 for name in epochs}
+    assert epochs == {"made": 240 / rows["made"], "other": 80 / rows["other"]}
+    line = datamodule.sources_line(40)
+    assert line == f"data=mixture (made 0.75, other 0.25): epochs in 40 steps: made {epochs['made']:.3g}, other 0.476"
+    assert serve(two_folders[0][1])[0].sources_line(40) is None
+
+
+def test_what_a_run_reads_is_named_so_that_another_is_refused(two_folders, data_folder):
+    plain = serve(data_folder)[0].identity
+    assert plain["data.fingerprint"] == open_dataset(data_folder).manifest.fingerprint
+    names = [
+        serve_mixture(two_folders)[0].identity,
+        serve_mixture([*two_folders[:1], (*two_folders[1][:2], 2)])[0].identity,
+    ]
+    assert names[0]["data.sources"] == "made 0.75, other 0.25"
+    assert names[0]["data.sources"] != names[1]["data.sources"]
+    assert serve_mixture(two_folders, packing=BestFit())[0].identity["packing"] != names[0]["packing"]
+
+
+def test_each_source_of_a_mixture_is_held_out_on_its_own(two_folders):
+    datamodule, _ = serve_mixture(two_folders)
+    first = [inputs for inputs, _ in datamodule.held_out_batches("validation")]
+    assert torch.equal(
+        torch.cat(first), torch.cat([i for i, _ in datamodule.held_out_batches("validation", source="made")])
+    )
+    other = torch.cat([inputs for inputs, _ in datamodule.held_out_batches("validation", source="other")])
+    assert is_other(other[:-4]).all()  # the last ones are padding
+
+
+def test_held_out_windows_count_documents_where_training_keeps_them_apart(two_folders):
+    datamodule, plan = serve(two_folders[1][1])
+    masked = TokenDataModule(folder=two_folders[1][1], batch=plan, seed=SEED, packing=Contiguous(document_mask=True))
+    masked.trainer = datamodule.trainer
+    for (inputs, targets), (same, also, documents) in zip(
+        datamodule.held_out_batches("validation"), masked.held_out_batches("validation"), strict=True
+    ):
+        assert torch.equal(inputs, same)
+        assert torch.equal(targets, also)
+        ended = (inputs == 256)[:, 1:].cumsum(1)  # an end-of-text begins the next document
+        known = targets[:, 1:] != -100
+        assert torch.equal(documents[:, 1:][known], ended[known].int())
+        assert (documents[:, 0] == 0).all()
+
+
+def test_a_cached_copy_is_what_is_read(data_folder, tmp_path):
+    _, plan = serve(data_folder)
+    datamodule = TokenDataModule(folder=data_folder, batch=plan, seed=SEED, cache=str(tmp_path))
+    assert datamodule.dataset.folder.parent == tmp_path
+    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0)
+    batch = next(iter(datamodule.train_dataloader()))
+    assert torch.equal(batch, rank_steps(data_folder, 1)[0, :2])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.losses.cross_entropy import LossTotal
+from lmtrain.losses.base import LossTotal
 from lmtrain.training.step_metrics import StepMetrics, StepRecord
 
 

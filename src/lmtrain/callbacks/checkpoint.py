@@ -56,9 +56,7 @@ class Checkpoint(pl.Callback):
                 f"callbacks.checkpoint.max_time_share={max_time_share} is not above 0 and at most 1; 0.05 is 5%."
             )
         self._context = context
-        self._interval = StepInterval(
-            every_steps, last_step=context.plan.horizon.steps, key="callbacks.checkpoint.every_steps"
-        )
+        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.checkpoint.every_steps")
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share
         self._keep_last = keep_last
@@ -80,7 +78,7 @@ class Checkpoint(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self._interval.is_due(trainer, batch_idx) or self._is_time(trainer, batch_idx):
-            self._save(trainer, pl_module, is_last=trainer.global_step >= self._context.plan.horizon.steps)
+            self._save(trainer, pl_module, is_last=trainer.global_step >= self._context.last_step.steps)
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

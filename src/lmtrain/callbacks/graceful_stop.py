@@ -34,7 +34,7 @@ class GracefulStop(pl.Callback):
         super().__init__()
         self._context = context
         self._interval = StepInterval(
-            every_steps, last_step=context.plan.horizon.steps, key="callbacks.graceful_stop.every_steps"
+            every_steps, last_step=context.last_step, key="callbacks.graceful_stop.every_steps"
         )
         self._received = 0
         self._previous: dict[signal.Signals, Any] = {}
@@ -54,7 +54,7 @@ class GracefulStop(pl.Callback):
             received = self._received if is_step_end(trainer, batch_idx) else 0
         else:
             received = self._agree(trainer) if self._interval.is_due(trainer, batch_idx) else 0
-        if received and trainer.global_step < self._context.plan.horizon.steps:
+        if received and trainer.global_step < self._context.last_step.steps:
             self._stop(trainer, received)
 
     @override

@@ -21,9 +21,7 @@ class Ledger(pl.Callback):
         super().__init__()
         self._context = context
         self._stopwatch = context.events.stopwatch
-        self._interval = StepInterval(
-            every_steps, last_step=context.plan.horizon.steps, key="callbacks.ledger.every_steps"
-        )
+        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.ledger.every_steps")
         self._first_step: int | None = None
 
     @override

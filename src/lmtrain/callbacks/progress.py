@@ -57,10 +57,10 @@ class Progress(pl.Callback):
             self._live = Live(get_renderable=self._panel, console=Console(), refresh_per_second=REFRESHES_PER_SECOND)
             self._live.start()
         else:
-            plan = self._context.plan
+            steps, tokens_per_step = self._context.last_step.steps, self._context.plan.batch.tokens_per_step
             _tell(
-                f"{self._context.folder.name}: {format_quantity(plan.horizon.tokens)} tokens in "
-                f"{plan.horizon.steps} steps of {plan.batch.tokens_per_step}; {LABELS['first_step']}"
+                f"{self._context.folder.name}: {format_quantity(steps * tokens_per_step)} tokens in {steps} steps of "
+                f"{tokens_per_step}; {LABELS['first_step']}"
             )
             self._told_at = time.monotonic()
             threading.Thread(target=self._tell_of_pauses, daemon=True).start()
@@ -84,7 +84,7 @@ class Progress(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._context.log is not None and self._told_step != self._step:
             self._tell_state()
-        self._stop("done" if self._step >= self._context.plan.horizon.steps else "stopped")
+        self._stop("done" if self._step >= self._context.last_step.steps else "stopped")
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -142,7 +142,7 @@ class Progress(pl.Callback):
             name=self._context.folder.name,
             activity=LABELS.get(paused_for, paused_for) if paused_for else self._activity,
             step=self._step,
-            num_steps=plan.horizon.steps,
+            num_steps=self._context.last_step.steps,
             tokens_per_step=plan.batch.tokens_per_step,
             loss=values.get("train/loss"),
             lr=values.get("train/lr"),

@@ -22,9 +22,7 @@ class StepLog(pl.Callback):
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
         super().__init__()
         self._context = context
-        self._interval = StepInterval(
-            every_steps, last_step=context.plan.horizon.steps, key="callbacks.step_log.every_steps"
-        )
+        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.step_log.every_steps")
         self._ended_at: dict[int, float] = {}
 
     @override

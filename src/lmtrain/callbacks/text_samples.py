@@ -43,7 +43,7 @@ class TextSamples(pl.Callback):
         self._top_k = top_k
         self._seed = seed
         self._interval = StepInterval(
-            every_steps, last_step=context.plan.horizon.steps, key="callbacks.text_samples.every_steps"
+            every_steps, last_step=context.last_step, key="callbacks.text_samples.every_steps"
         )
 
     @override

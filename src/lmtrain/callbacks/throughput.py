@@ -34,17 +34,13 @@ class Throughput(pl.Callback):
     """Append tokens/s, MFU and dollars every `every_steps` steps, and at the end.
 
     Speed leaves out what `context.events` has as pauses, and the first step of a process, which compiles. Dollars are
-    for all the time the devices are held; after a resume they go on from the checkpoint's.
+    for all the time the devices are held, by this attempt of the run and those before it.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
         super().__init__()
         self._context = context
-        self._interval = StepInterval(
-            every_steps, last_step=context.plan.horizon.steps, key="callbacks.throughput.every_steps"
-        )
-        self._began = time.monotonic()
-        self._held_before_seconds = 0.0
+        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.throughput.every_steps")
         self._mark: _Mark | None = None
         self._first_step = contextlib.ExitStack()
         self._warned = False
@@ -84,14 +80,6 @@ class Throughput(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._first_step.close()
 
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return {"held_seconds": self._held_seconds()}
-
-    @override
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._held_before_seconds = float(state_dict["held_seconds"])
-
     def _append(self, trainer: pl.Trainer) -> None:
         """Append the interval since the last point; nothing where no step was timed in it."""
         before, now = self._mark, self._now(trainer)
@@ -130,10 +118,7 @@ class Throughput(pl.Callback):
         price = self._context.plan.usd_per_gpu_hour
         if price is None:
             return {}
-        return {"cost/usd": usd(self._held_seconds(), num_devices=num_devices, usd_per_gpu_hour=price)}
-
-    def _held_seconds(self) -> float:
-        return self._held_before_seconds + time.monotonic() - self._began
+        return {"cost/usd": usd(self._context.spent_seconds(), num_devices=num_devices, usd_per_gpu_hour=price)}
 
     def _now(self, trainer: pl.Trainer) -> _Mark:
         return _Mark(trainer.global_step, time.perf_counter() - self._context.events.paused_seconds)

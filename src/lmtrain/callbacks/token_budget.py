@@ -9,14 +9,14 @@ from lmtrain.training.context import RunContext
 
 
 class TokenBudget(pl.Callback):
-    """Stop at the plan's horizon, which is the budget in whole steps; the Trainer itself has no limit.
+    """Stop at the run's last step, which is the budget in whole steps; the Trainer itself has no limit.
 
     A run that resumes with its budget spent trains no step.
     """
 
     def __init__(self, *, context: RunContext) -> None:
         super().__init__()
-        self._last_step = context.plan.horizon.steps
+        self._last_step = context.last_step
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -29,5 +29,5 @@ class TokenBudget(pl.Callback):
         self._stop_if_spent(trainer)
 
     def _stop_if_spent(self, trainer: pl.Trainer) -> None:
-        if trainer.global_step >= self._last_step:
+        if trainer.global_step >= self._last_step.steps:
             trainer.should_stop = True

@@ -26,7 +26,7 @@ class TrainingHealth(pl.Callback):
         super().__init__()
         self._context = context
         self._interval = StepInterval(
-            every_steps, last_step=context.plan.horizon.steps, key="callbacks.training_health.every_steps"
+            every_steps, last_step=context.last_step, key="callbacks.training_health.every_steps"
         )
         self._unseen: list[tuple[int, Tensor]] = []  # step, [2]: loss, gradient norm
 

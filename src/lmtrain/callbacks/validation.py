@@ -1,6 +1,5 @@
 """Measure how well the model predicts held-out text: before the first step, during the run, and after the last."""
 
-import math
 from typing import Any
 
 import lightning.pytorch as pl
@@ -9,7 +8,6 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
-from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
@@ -18,6 +16,8 @@ from lmtrain.training.step_interval import StepInterval
 
 class Validation(pl.Callback):
     """Append bits per byte, loss (nats per token) and bytes read of a held-out split, on every rank.
+
+    Of a mixture, `validation/NAME/bits_per_byte` is of each source, and what has no name of the first.
 
     During the run it is measured `num_passes` times, evenly, or every `every_steps` steps; with neither, only before
     and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run trains on, so that
@@ -52,8 +52,9 @@ class Validation(pl.Callback):
         self._max_tokens = min(horizon.tokens, max_tokens or horizon.tokens)
         self._token_bytes = torch.from_numpy(context.tokenizer.token_bytes())
         self._interval = StepInterval(
-            math.ceil(horizon.steps / num_passes) if num_passes else every_steps,
-            last_step=horizon.steps,
+            every_steps,
+            num_times=num_passes,
+            last_step=context.last_step,
             key="callbacks.validation.every_steps",
         )
 
@@ -73,21 +74,27 @@ class Validation(pl.Callback):
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # training steps still queued are not part of the pause
         step = trainer.global_step
+        datamodule: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]  # set by fit(datamodule=)
+        assert isinstance(datamodule, TokenDataModule)
+        first, *others = datamodule.mixture.datasets
         with self._context.events.pause("validation", step=step):
-            result = self._evaluate(trainer, module)
+            result = self._evaluate(trainer, module, datamodule, source=first)
+            of_sources = {name: self._evaluate(trainer, module, datamodule, source=name) for name in others}
         if self._context.log is not None:
             metrics = {
                 "validation/loss": result.nats_per_token,
                 "validation/bits_per_byte": result.bits_per_byte,
                 "validation/num_bytes": result.num_bytes,
             }
+            for name, of_source in ({first: result} | of_sources if others else {}).items():
+                metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
             self._context.log.append(step, step * self._context.plan.batch.tokens_per_step, metrics)
 
-    def _evaluate(self, trainer: pl.Trainer, module: pl.LightningModule) -> BitsPerByte:
-        """Score with plain cross-entropy, in the dtype that training computes in."""
-        datamodule: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]  # set by fit(datamodule=)
+    def _evaluate(
+        self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str
+    ) -> BitsPerByte:
+        """Score by the nats of the run's own loss, which are plain cross-entropy, in the dtype of training."""
         assert isinstance(module, CausalLMModule)
-        assert isinstance(datamodule, TokenDataModule)
-        batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens)
+        batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens, source=source)
         with trainer.precision_plugin.forward_context():
-            return evaluate(module.language_model, batches, token_bytes=self._token_bytes, loss=CrossEntropy())
+            return evaluate(module.language_model, batches, token_bytes=self._token_bytes, loss=module.loss)

@@ -1,18 +1,21 @@
 """What the command line says beyond Hydra's own grammar.
 
-Three things are settled before composing, so that a composed config is never changed afterwards:
+Four things are settled before composing, so that a composed config is never changed afterwards:
 - `budget.steps=20` alone replaces the default budget instead of competing with it;
 - under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
+- `init_from=FOLDER` of an imported model brings that folder's own options: its model, its tokenizer;
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lmtrain.composition.imported_options import imported_folder, imported_options
 from lmtrain.errors import ConfigurationError
 
 ALLOW_TARGET = "--allow-target"
 SWITCHES = frozenset({"-m", "--multirun", "--resolve"})
+NAMED_BY_PEOPLE = ("data.sources.",)  # keys below these are not in any file: Hydra wants "++" for them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,18 +32,25 @@ class Arguments:
         return [word for word in self.hydra if "=" in word and not word.startswith("-") and word not in self.added]
 
 
-def parse_arguments(words: Sequence[str], *, world: tuple[int, int] | None = None) -> Arguments:
+def parse_arguments(
+    words: Sequence[str], *, world: tuple[int, int] | None = None, budget_group: bool = True
+) -> Arguments:
     """Take a command line apart; `world` is an outer launcher's (processes a node, nodes), None without one.
+
+    `budget_group` is false where `budget` has one key and no options.
 
     Raises:
         ConfigurationError: `--allow-target` without a prefix, or `trainer.devices` against the launcher's.
     """
-    hydra, allowed = _split_allowed(list(words))
+    hydra, allowed = _split_allowed([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
     added: list[str] = []
-    if any(key.startswith("budget.") for key in _keys(hydra)) and "budget" not in _keys(hydra):
+    if budget_group and any(key.startswith("budget.") for key in _keys(hydra)) and "budget" not in _keys(hydra):
         added.append("budget=none")
     if world is not None:
         added += _launcher_overrides(hydra, *world)
+    added += imported_options(_keys(hydra))
+    if folder := imported_folder(_keys(hydra)):
+        hydra.insert(0, f"--config-dir={folder}")
     hydra.sort(key=lambda word: word not in SWITCHES)  # argparse wants them before or after all overrides
     return Arguments(hydra=[*hydra, *added], added=added, allowed_targets=allowed)
 

@@ -1,22 +1,27 @@
 """From a checked config to the objects of a run, in the order in which they come to exist."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
-from lmtrain.accounting.batches import BatchPlan, plan_batches
-from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import Budget, Rate, horizon
+from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.plan import Plan
+from lmtrain.accounting.utilization import training_seconds
+from lmtrain.composition.auto_batch import batch_of
+from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
+from lmtrain.composition.kernels import fit_attention, fit_loss
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.agree import agree_on
+from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision
@@ -42,36 +47,43 @@ class Run:
     callbacks: dict[str, pl.Callback]
 
 
-def build_run(job: Job, *, rank: int, log: RunLog | None) -> Run:
-    """Build the run of one rank; nothing large is allocated before the Trainer asks for it."""
+def build_run(job: Job, *, rank: int, log: RunLog | None, earlier_seconds: float = 0.0) -> Run:
+    """Build the run of one rank; nothing large is allocated before the Trainer asks for it.
+
+    `earlier_seconds` is how long earlier attempts of the run took.
+    """
     config = job.config
     num_ranks = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
-    batch = plan_batches(instantiate(config["batch"], key="batch"), num_ranks=num_ranks)
+    batch = batch_of(config, num_ranks=num_ranks, num_local_ranks=config["trainer"]["devices"])
     precision: Precision = instantiate(config["precision"], key="precision")
     datamodule = instantiate(config["data"], key="data", batch=batch, seed=config["seed"])
     tokenizer = load_tokenizer(datamodule.dataset.tokenizer_folder)
     datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
-    model = build_model(config, tokenizer=tokenizer, batch=batch)
+    attention = fit_attention(config, compute_dtype=precision.compute_dtype)
+    model = build_model(config, tokenizer=tokenizer, batch=batch, attention=attention.kernel)
     events = EventLog(job.folder, rank, started_at=job.started_at)
     events.mark("attempt", attempt=job.attempt, started_at=job.started_at)
     context = RunContext(
         folder=job.folder,
-        plan=make_plan(config, model=model, batch=batch, dataset=datamodule.dataset, precision=precision),
+        plan=replace(
+            make_plan(config, model=model, batch=batch, dataset=datamodule.dataset, precision=precision),
+            train_tokens=datamodule.train_tokens,
+        ),
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
-        identity=identity(config, datamodule.dataset),
+        identity={**identity(config, datamodule.dataset), **datamodule.identity},
         events=events,
         log=log,
         rank=rank,
+        earlier_seconds=earlier_seconds,
     )
+    datamodule.total_steps = context.plan.horizon.steps
+    tell_of_data(datamodule, rank=rank)
+    attention.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism: Parallelism = instantiate(config["strategy"], key="strategy", facts=facts)
-    callbacks = {
-        name: instantiate(node, key=f"callbacks.{name}", facts=facts)
-        for name, node in config["callbacks"].items()
-        if node is not None
-    }
-    agreement = config_hash({"config": config, "data": datamodule.dataset.manifest.fingerprint})
+    callbacks = build_callbacks(config, facts)
+    agreement = config_hash({"config": config, "data": datamodule.identity})
     agree = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
     return Run(
         module=build_module(config, model=model, context=context, parallelism=parallelism),
@@ -82,14 +94,37 @@ def build_run(job: Job, *, rank: int, log: RunLog | None) -> Run:
     )
 
 
-def build_model(config: dict[str, Any], *, tokenizer: Tokenizer, batch: BatchPlan) -> LanguageModel:
-    """Build the model on the meta device, where it costs nothing.
+def build_callbacks(config: dict[str, Any], facts: dict[str, Any]) -> dict[str, pl.Callback]:
+    """Build the callbacks that were not switched off, in the config's order."""
+    return {
+        name: instantiate(node, key=f"callbacks.{name}", facts=facts)
+        for name, node in config["callbacks"].items()
+        if node is not None
+    }
+
+
+def tell_of_data(datamodule: TokenDataModule, *, rank: int) -> None:
+    """Find or build what the packing needs on every rank, and tell once what the run is going to read."""
+    lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
+    for line in lines if rank == 0 else []:
+        if line:
+            print(line, flush=True)
+
+
+def build_model(
+    config: dict[str, Any], *, tokenizer: Tokenizer, batch: BatchPlan, attention: Attention | None = None
+) -> LanguageModel:
+    """Build the model on the meta device, where it costs nothing; `attention` takes the place of the config's.
 
     Raises:
         ConfigurationError: It has no row for some token id, or a shorter context than the batch.
     """
+    node: dict[str, Any] = config["model"]
+    more: dict[str, Any] = {}
+    if attention is not None:
+        node, more = {name: value for name, value in node.items() if name != "attention"}, {"attention": attention}
     with torch.device("meta"):
-        model: LanguageModel = instantiate(config["model"], key="model")
+        model: LanguageModel = instantiate(node, key="model", **more)
     if tokenizer.vocab_size > model.vocab_size:
         msg = (
             f"model.vocab_size={model.vocab_size} is below the tokenizer's {tokenizer.vocab_size} entries;"
@@ -111,7 +146,7 @@ def build_module(
     """Join model, loss, optimizer, schedule and transforms."""
     return CausalLMModule(
         model,
-        loss=instantiate(config["loss"], key="loss"),
+        loss=fit_loss(config, model),
         optimizer=instantiate(config["optimizer"], key="optimizer"),
         schedule=instantiate(config["schedule"], key="schedule"),
         batch=context.plan.batch,
@@ -119,6 +154,7 @@ def build_module(
         seed=config["seed"],
         gradient_clip_norm=config["gradient_clip_norm"],
         transforms=ModelTransforms(
+            start_from=find_weights(config["init_from"], model),
             recompute=instantiate(config["recompute"], key="recompute"),
             compile=instantiate(config["compile"], key="compile"),
             parallelize=parallelism.parallelize,
@@ -163,6 +199,7 @@ def make_plan(
             tokens_per_step=batch.tokens_per_step,
             num_parameters=shape.num_parameters,
             flops_per_token=flops.palm,
+            rate=expected_rate(cluster, peak, batch=batch, flops_per_token=flops.palm),
         ),
         flops_per_token=flops,
         train_tokens=dataset.split("train").num_tokens,
@@ -172,11 +209,22 @@ def make_plan(
     )
 
 
+def expected_rate(cluster: Cluster, peak: Peak | None, *, batch: BatchPlan, flops_per_token: int) -> Rate:
+    """Return what is known of speed and price before the first step: at the utilization that the cluster states."""
+    seconds = None
+    if peak and cluster.mfu:
+        flops = batch.tokens_per_step * flops_per_token
+        seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=cluster.mfu)
+    price = cluster.usd_per_gpu_hour
+    return Rate(seconds_per_step=seconds, usd_per_hour=None if price is None else price * batch.num_ranks)
+
+
 def identity(config: dict[str, Any], dataset: Dataset) -> dict[str, str | int | float | None]:
     """Name what a checkpoint must share with a run that resumes from it; everything else may change."""
     architecture = {name: value for name, value in config["model"].items() if name != "attention"}
     return {
         **flatten(architecture, "model"),
+        "init_from": fingerprint_of(config["init_from"]),
         "optimizer._target_": config["optimizer"]["_target_"],
         "data.fingerprint": dataset.manifest.fingerprint,
         "batch.context_tokens": config["batch"]["context_tokens"],

@@ -104,11 +104,15 @@ def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
     typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
     groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
-    chosen = [text for text in arguments.overrides if text.partition("=")[0] in groups]
+    chosen = [text for text in arguments.overrides if text.partition("=")[0] in groups - {key}]
     try:
         known = _leaf_keys(compose_config(chosen, config_name=config_name))
     except HydraException:
         known = []
+    if key in groups:  # there are such options, for another command
+        children = [name.rpartition(".")[2] for name in known if name.startswith(f"{key}.")]
+        has = f"; {key} has the keys {', '.join(children)}" if children else ""
+        return f"{typed} has no effect: there is no choice of {key} here{has}."
     parent = key.rpartition(".")[0]
     siblings = [name for name in known if name.rpartition(".")[0] == parent]
     near = suggest(key, siblings) or suggest(key, [*known, *groups])

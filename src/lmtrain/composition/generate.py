@@ -41,6 +41,7 @@ def continue_text(
     from lmtrain.composition.check import check_node
     from lmtrain.composition.instantiate import instantiate
     from lmtrain.inference.generate import generate as generate_tokens
+    from lmtrain.models.attention.auto import auto
     from lmtrain.tokenizers.loading import load_tokenizer
     from lmtrain.training.checkpoints import newest_whole
     from lmtrain.training.module import materialize
@@ -52,7 +53,10 @@ def continue_text(
         raise ConfigurationError(msg)
     batch = plan_batches(instantiate(check_node(job.config["batch"], key="batch"), key="batch"))
     tokenizer = load_tokenizer(run / "tokenizer")
-    model = materialize(build_model(job.config, tokenizer=tokenizer, batch=batch), device=torch.device("cpu"), seed=0)
+    model = build_model(
+        job.config, tokenizer=tokenizer, batch=batch, attention=auto if "attention" in job.config["model"] else None
+    )
+    model = materialize(model, device=torch.device("cpu"), seed=0)  # whatever it was trained on, auto runs here
     load_weights(model, checkpoint.path)
     ids = tokenizer.encode(prompt) or [tokenizer.end_of_text_id]
     tokens = generate_tokens(

@@ -20,13 +20,33 @@ Groups and their options (* default)
 {groups}"""
 
 
+PREPARE_USAGE = """\
+{program}: prepare text into shards of tokens, verified, once; prints their folder.
+
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      the same question again gets the same folder at once
+  {program} source=files 'source.paths=[my/notes]'  your own text
+  {program} source=fineweb_edu budget.tokens=20B    as much of a large data set as there are tokens to train on
+  {program} --cfg job --resolve                     print the composed config and stop
+
+How the text is prepared is data.folder.KEY=VALUE, as in data.folder.validation_fraction=0.01; a training run with the
+same source, tokenizer and data.folder settings finds what was prepared.
+
+Shared keys
+{shared}
+Groups and their options (* default)
+{groups}"""
+
+
 def help_page(conf: Path, *, program: str, config: str = "train") -> str:
     """Render the help page of one entry config from the YAML files themselves."""
     main = conf / f"{config}.yaml"
     defaults = _default_options(main)
     folders = sorted(path for path in conf.iterdir() if path.is_dir() and any(path.glob("*.yaml")))
-    groups = "".join(_group(folder, defaults.get(folder.name)) for folder in folders)
-    return USAGE.format(program=program, shared=_shared_keys(main), groups=groups)
+    shown = [folder for folder in folders if config == "train" or folder.name in defaults]
+    groups = "".join(_group(folder, defaults.get(folder.name)) for folder in shown)
+    return (USAGE if config == "train" else PREPARE_USAGE).format(
+        program=program, shared=_shared_keys(main), groups=groups
+    )
 
 
 def describe(file: Path) -> str:

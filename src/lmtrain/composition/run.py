@@ -8,11 +8,13 @@ import warnings
 from pathlib import Path
 
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.composition.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.build import Run, build_run
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, load_job
 from lmtrain.errors import (
     EXIT_DONE,
+    EXIT_ENVIRONMENT,
     EXIT_INTERRUPTED,
     EXIT_REQUEUE,
     EXIT_TERMINATED,
@@ -22,6 +24,7 @@ from lmtrain.errors import (
 from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import broadcast_outcome, join
+from lmtrain.report.ledger import read_attempts
 from lmtrain.report.summary import print_summary
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -49,7 +52,8 @@ def execute(job: Job) -> int:
     join(outer)
     agree_on(config_hash(job.config))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
-    run = build_run(job, rank=rank, log=RunLog(job.folder) if rank == 0 else None)
+    earlier_seconds = broadcast_outcome(lambda: seconds_of_earlier_attempts(job.folder))
+    run = build_run(job, rank=rank, log=RunLog(job.folder) if rank == 0 else None, earlier_seconds=earlier_seconds)
     if checkpoint:
         require_same_identity(checkpoint, run.context.identity)
         if is_done(run, checkpoint):
@@ -71,12 +75,19 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     except LMTRAIN_ERRORS as error:
         code = error.exit_code
         raise
+    except RuntimeError as failure:
+        if is_out_of_memory(failure):
+            code = EXIT_ENVIRONMENT
+            raise out_of_memory(job.config, run.context.plan.batch) from failure
+        raise
     finally:
         step = run.trainer.global_step
         tokens = step * run.context.plan.batch.tokens_per_step
         run.context.log.close()
         handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
     if code == EXIT_DONE:
+        if line := run.datamodule.sources_line(step):
+            print(line)
         print_summary(folder.path)
     return code
 
@@ -94,6 +105,11 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
         run.context.events.close()
     stop_signal = getattr(run.callbacks.get("graceful_stop"), "stop_signal", None)
     return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
+
+
+def seconds_of_earlier_attempts(folder: Path) -> float:
+    """Add up how long the attempts took that this one goes on from."""
+    return sum(attempt.wall_seconds for attempt in read_attempts(folder))
 
 
 def find_checkpoint(job: Job) -> CheckpointFacts | None:
@@ -139,11 +155,12 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
         ConfigurationError: The run is already past its budget.
     """
     horizon = run.context.plan.horizon
-    if checkpoint.step < horizon.steps:
+    has_time = horizon.seconds is None or run.context.earlier_seconds < horizon.seconds
+    if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
         return False
     where = f"{run.context.folder} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
     fix = "raise the budget to train on, or start anew with another run.name or resume=never"
-    if checkpoint.step > horizon.steps:
+    if has_time and checkpoint.step > horizon.steps:
         key = f"budget.{horizon.limited_by}"
         msg = f"{key} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
         raise ConfigurationError(msg)

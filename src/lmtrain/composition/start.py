@@ -10,14 +10,31 @@ from omegaconf import OmegaConf
 
 from lmtrain.composition.check import check_node, check_value
 from lmtrain.composition.job import Job
+from lmtrain.composition.tokenizer import require_size_for_model
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.tracking.run_folder import RunFolder, run_path
 
-SCALARS: dict[str, Any] = {"seed": int, "resume": str, "gradient_clip_norm": float | None}
+SCALARS: dict[str, Any] = {"seed": int, "resume": str, "init_from": str | None, "gradient_clip_norm": float | None}
 NODES = frozenset(
-    {"run", "batch", "budget", "model", "attention", "loss", "data", "source", "tokenizer", "optimizer", "schedule"}
+    {
+        "run",
+        "batch",
+        "budget",
+        "model",
+        "attention",
+        "loss",
+        "data",
+        "packing",
+        "source",
+        "cleaning",
+        "deduplicate",
+        "engine",
+        "tokenizer",
+        "optimizer",
+        "schedule",
+    }
     | {"precision", "strategy", "recompute", "compile", "cluster", "callbacks", "logger", "trainer"}
 )
 
@@ -33,7 +50,9 @@ def check_config(config: dict[str, Any], *, allowed: list[str]) -> dict[str, Any
             msg = f"{name}={config[name]} is not a key of a run.{suggest(name, [*NODES, *SCALARS])}"
             raise ConfigurationError(msg)
     scalars = {name: check_value(config[name], kind, key=name) for name, kind in SCALARS.items()}
-    nodes = {name: check_node(config[name], key=name, allowed=allowed) for name in sorted(NODES)}
+    names = (*sorted(NODES - {"data"}), "data")  # it repeats others: theirs is the key to name
+    require_size_for_model(config, allowed=allowed)
+    nodes = {name: check_node(config[name], key=name, allowed=allowed) for name in names}
     return {**scalars, **nodes}
 
 

@@ -2,6 +2,8 @@
 
 import os
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
     """
+    began = time.time()
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program))
         return 0
@@ -38,6 +41,8 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     def task(config: dict[str, Any], choices: Choices) -> None:
         typed = [word for word in choices.overrides if word not in arguments.added]
         job = make_job(config, typed, choices.options["model"], arguments, is_trial=choices.is_trial)
+        if not choices.is_trial:
+            job = replace(job, started_at=began)
         if choices.is_trial:
             trials.append(job)
         outcomes[job.name] = _outcome(job, outer, is_trial=choices.is_trial)
@@ -54,18 +59,9 @@ def prepare(words: list[str], *, program: str = "lmtrain prepare") -> int:
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, config="prepare"))
         return 0
-    arguments = parse_arguments(words)
-    from lmtrain.composition.check import check_node
-    from lmtrain.composition.compose import Choices, for_each_config
-    from lmtrain.composition.instantiate import instantiate
+    from lmtrain.composition.prepare import prepare_data
 
-    def task(config: dict[str, Any], choices: Choices) -> None:
-        del choices
-        node = check_node(config["folder"], key="folder", allowed=arguments.allowed_targets)
-        print(instantiate(node, key="folder"))
-
-    for_each_config(task, arguments, config_name="prepare", program=program)
-    return 0
+    return prepare_data(words, program=program)
 
 
 def make_job(config: dict[str, Any], overrides: list[str], model: str, arguments: Arguments, *, is_trial: bool) -> Job:

@@ -5,10 +5,11 @@ avx512_bf16 or amx_bf16 (there 2 to 5 times the fp32 rate on the default model's
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
+
+from lmtrain.precision.cpu_features import bf16_flags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +45,9 @@ def auto() -> Precision:
     if torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()
         return _choose(fast=major >= 8, device=f"compute capability {major}.{minor}")
-    flags = {"avx512_bf16", "amx_bf16"} & cpu_flags()
+    flags = bf16_flags()
     return _choose(fast=bool(flags), device=" and ".join(sorted(flags)) or "a CPU without avx512_bf16 or amx_bf16")
 
 
 def _choose(*, fast: bool, device: str) -> Precision:
     return Precision(name="bf16_mixed" if fast else "fp32", reason=f"auto: {device}")
-
-
-def cpu_flags() -> set[str]:
-    """Return the processor's feature flags as Linux lists them, or nothing elsewhere."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    return next((set(line.split(":")[1].split()) for line in lines if line.startswith("flags")), set())

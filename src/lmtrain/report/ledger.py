@@ -144,6 +144,8 @@ def _reading(row: dict[str, Any]) -> Reading:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.exists():
+        return
     for line in path.read_text().splitlines():
         try:
             yield cast("dict[str, Any]", json.loads(line))

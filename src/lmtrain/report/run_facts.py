@@ -157,6 +157,10 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
     key = str(horizon.get("limited_by", "tokens"))
     if key == "tokens_per_parameter":
         return f"budget.{key}", horizon["tokens"] / plan["parameters"]["total"]
+    if key in ("hours", "usd"):
+        hours = float(horizon["seconds"]) / 3600
+        price = float(plan["cost"]["usd_per_gpu_hour"] or 0) * plan["batch"]["num_ranks"]
+        return f"budget.{key}", hours if key == "hours" else hours * price
     return f"budget.{key}", float(horizon.get(key, 0))
 
 

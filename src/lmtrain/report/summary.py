@@ -112,7 +112,9 @@ def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
 
 
 def _next_commands(facts: RunFacts) -> list[Text]:
-    doubled = f"{facts.budget_key}={format_quantity(2 * facts.budget)}"
+    amount = 2 * facts.budget
+    is_of_time = facts.budget_key in ("budget.hours", "budget.usd")
+    doubled = f"{facts.budget_key}={f'{amount:.4g}' if is_of_time else format_quantity(amount)}"
     anew = ("run.name=", "resume=")
     commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", doubled))]
     if facts.lr is not None:

@@ -1,7 +1,8 @@
 """What a run is made of, as seen by its callbacks: facts fixed before the first step."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from lmtrain.accounting.plan import Plan
@@ -9,6 +10,7 @@ from lmtrain.data.shards import Dataset
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import RunLog
+from lmtrain.training.last_step import LastStep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +18,8 @@ class RunContext:
     """Facts that a callback may use; a constructor that names a parameter `context` receives it.
 
     `log` is None on every rank but the first, which alone writes metrics and console lines.
-    `identity` names what a checkpoint must share with the run that resumes from it.
+    `identity` names what a checkpoint must share with the run that resumes from it. `earlier_seconds` is how long
+    earlier attempts of the run took.
     """
 
     folder: Path
@@ -27,7 +30,17 @@ class RunContext:
     events: EventLog
     log: RunLog | None
     rank: int = 0
-    started_at: float = field(default_factory=time.time)
+    earlier_seconds: float = 0.0
+
+    @cached_property
+    def last_step(self) -> LastStep:
+        """Return the step that ends the run; a budget of time moves it while the run goes on."""
+        horizon = self.plan.horizon
+        return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps)
+
+    def spent_seconds(self) -> float:
+        """Return for how long the run has held its devices, in this attempt and all before it."""
+        return self.earlier_seconds + time.time() - self.events.stopwatch.started_at
 
     @property
     def is_main_process(self) -> bool:

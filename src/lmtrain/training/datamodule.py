@@ -1,12 +1,10 @@
-"""Windows of a prepared data set as batches: a pure function of the step, so resume needs no loader state.
+"""Rows of prepared data as batches: pure functions of the step, so resume needs no loader state.
 
-Step s takes windows [s x G, (s + 1) x G) of the run's order, G sequences a step, and each rank its contiguous slice;
-micro-batches follow one another inside the slice. `B micro-batch sequences, T context tokens`.
+Which rows there are is the packing's choice, in which order they come the mixture's; see training_batches for how a
+step's share is found. `B micro-batch sequences, T context tokens`.
 """
 
-import ctypes
-import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,111 +12,157 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset as TorchDataset
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.data.cache import cached_folder
+from lmtrain.data.document_ends import document_ends
+from lmtrain.data.interleave import ScheduledInterleave
+from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, single_source
 from lmtrain.data.order import WindowOrder
-from lmtrain.data.shards import Dataset, TokenSplit, open_dataset
-from lmtrain.data.windows import evaluation_windows, num_training_windows, training_windows
+from lmtrain.data.packing import Contiguous, Packing
+from lmtrain.data.rows import Rows
+from lmtrain.data.shards import Dataset, open_dataset
+from lmtrain.data.windows import evaluation_windows
+from lmtrain.training.token_batch import TokenBatch
+from lmtrain.training.training_batches import Order, RankRows, TrainingBatches, worker_loader
 
 
 class TokenDataModule(pl.LightningDataModule):
-    """Serve training batches [B, T + 1] and held-out batches from a prepared folder."""
+    """Serve training batches and held-out batches from a prepared folder, or from several of them mixed."""
 
-    def __init__(self, *, folder: Path, batch: BatchPlan, seed: int, num_workers: int = 0) -> None:
-        """Hold the folder; `num_workers` counts loader processes a rank (0 loads in the training process)."""
+    def __init__(
+        self,
+        *,
+        folder: Path | Mixture,
+        batch: BatchPlan,
+        seed: int,
+        num_workers: int = 0,
+        packing: Packing | None = None,
+        cache: str | None = None,
+    ) -> None:
+        """Hold the folder, or this node's copy of it below `cache`.
+
+        `num_workers` counts loader processes a rank (0 loads in the training process); `packing` None is contiguous.
+        """
         super().__init__()
-        self.dataset: Dataset = open_dataset(Path(folder))
+        one = not isinstance(folder, Mixture)
+        self.mixture = single_source(open_dataset(cached_folder(folder, cache))) if one else folder
+        self.dataset: Dataset = self.mixture.main
+        self.total_steps: int | None = None  # of the run, which a schedule of weights divides
         self._batch = batch
         self._seed = seed
         self._num_workers = num_workers
+        self._packing = packing or Contiguous()
 
-    def train_dataloader(self) -> DataLoader[Any]:
+    @property
+    def identity(self) -> dict[str, str]:
+        """Name what decides which tokens a step reads, beside seed and batch."""
+        names = {"data.fingerprint": self.mixture.fingerprint, "packing": repr(self._packing)}
+        if len(self.mixture.datasets) > 1:
+            names["data.sources"] = self.mixture.describe_weights()
+        return names
+
+    def train_dataloader(self) -> Iterable[Tensor | TokenBatch]:
         """Return an endless loader that starts at the Trainer's step."""
         assert self.trainer is not None
-        split = self.dataset.split("train")
-        order = WindowOrder(
-            num_windows=num_training_windows(split.num_tokens, self._batch.context_tokens),
-            seed=self._seed,
-            fingerprint=self.dataset.manifest.fingerprint,
+        rows, order = self._rows_in_order()
+        rank_rows = RankRows(
+            order, batch=self._batch, rank=self.trainer.global_rank, start_step=self.trainer.global_step
         )
-        rank_batches = RankBatches(
-            batch=self._batch, rank=self.trainer.global_rank, start_step=self.trainer.global_step
-        )
-        return DataLoader(
-            OrderedWindows(split=split, order=order, context_tokens=self._batch.context_tokens),
-            batch_sampler=rank_batches,
-            collate_fn=torch.from_numpy,
-            num_workers=self._num_workers,
-            pin_memory=torch.cuda.is_available(),
-            worker_init_fn=die_with_parent,
+        if self._num_workers == 0:
+            return TrainingBatches(rows, rank_rows)
+        return worker_loader(rows, rank_rows, num_workers=self._num_workers)
+
+    @property
+    def train_tokens(self) -> int:
+        """Return how many tokens all sources have to train on."""
+        return sum(dataset.split("train").num_tokens for dataset in self._datasets)
+
+    def packing_lines(self) -> list[str]:
+        """Return what the packing cuts and pads, a line a source; builds what it needs for that."""
+        reports = [
+            self._packing.report(dataset, context_tokens=self._batch.context_tokens) for dataset in self._datasets
+        ]
+        return [report for report in reports if report]
+
+    def source_epochs(self, num_steps: int) -> dict[str, float]:
+        """Return how many times the first steps read each source of a mixture; empty for a single data set."""
+        if len(self._datasets) == 1:
+            return {}
+        counts = self._interleave().counts(num_steps * self._batch.sequences_per_step).tolist()
+        sources = [self._packing.rows(dataset, context_tokens=self._batch.context_tokens) for dataset in self._datasets]
+        names = self.mixture.datasets
+        return {name: count / rows.num_rows for name, count, rows in zip(names, counts, sources, strict=True)}
+
+    def sources_line(self, num_steps: int) -> str | None:
+        """Return the epochs of every source of a mixture in the first steps, in words."""
+        epochs = self.source_epochs(num_steps)
+        told = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
+        return (
+            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {told}" if told else None
         )
 
-    def held_out_batches(self, split: str, *, max_tokens: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def held_out_batches(
+        self, split: str, *, max_tokens: int | None = None, source: str | None = None
+    ) -> Iterator[tuple[Tensor, ...]]:
         """Yield this rank's (inputs, targets), both [B, T] int64, so that each token but the first is predicted once.
 
-        Every rank yields the same number of batches; targets beyond the end are -100. `max_tokens` None reads all.
+        Every rank yields the same number of batches; targets that are beyond the end or carry no loss are -100.
+        `max_tokens` None reads all; `source` None is the first. Where documents do not see one another in training,
+        a third tensor counts them: int32 [B, T].
         """
         assert self.trainer is not None
+        dataset = self.dataset if source is None else self.mixture.datasets[source]
         windows = evaluation_windows(
-            self.dataset.split(split), context_tokens=self._batch.context_tokens, max_tokens=max_tokens
+            dataset.split(split),
+            context_tokens=self._batch.context_tokens,
+            max_tokens=max_tokens,
+            document_ends=document_ends(dataset, split) if self._packing.masks_documents else None,
         )
         num_sequences = min(self._batch.micro_batch_sequences, max(1, windows.num_windows))
-        num_ranks = self._batch.num_ranks
-        stride = num_sequences * num_ranks
+        stride = num_sequences * self._batch.num_ranks
         for start in range(0, windows.num_windows, stride):
             first = start + self.trainer.global_rank * num_sequences
             rows = [windows.window(first + row) for row in range(num_sequences)]
-            inputs = torch.from_numpy(np.stack([row[0] for row in rows]))
-            targets = torch.from_numpy(np.stack([row[1] for row in rows]))
-            yield inputs, targets
+            parts = [np.stack(part) for part in zip(*rows, strict=True) if part[0] is not None]
+            yield tuple(torch.from_numpy(part) for part in parts)
+
+    def _rows_in_order(self) -> tuple[Rows, Order]:
+        context_tokens = self._batch.context_tokens
+        sources = [self._packing.rows(dataset, context_tokens=context_tokens) for dataset in self._datasets]
+        if len(sources) == 1:
+            rows = sources[0]
+            return rows, WindowOrder(num_windows=rows.num_rows, seed=self._seed, fingerprint=rows.fingerprint)
+        dtype = max((dataset.manifest.dtype for dataset in self._datasets), key=lambda name: int(name[4:]))
+        mixed = MixedRows(sources, interleave=self._interleave(), seed=self._seed, dtype=dtype)
+        return mixed, mixed.order
+
+    def _interleave(self) -> ScheduledInterleave:
+        phases = self.mixture.phases
+        assert self.total_steps is not None or len(phases) == 1, "a schedule needs total_steps"
+        num_positions = (self.total_steps or 0) * self._batch.sequences_per_step
+        return ScheduledInterleave(
+            [(round(phase.start * num_positions), list(phase.weights.values())) for phase in phases]
+        )
+
+    @property
+    def _datasets(self) -> list[Dataset]:
+        return list(self.mixture.datasets.values())
 
 
-class OrderedWindows(TorchDataset[np.ndarray]):
-    """Window i of the run's order, for batches of i at once."""
+def mixture(
+    *,
+    sources: dict[str, dict[str, Any]],
+    schedule: list[dict[str, Any]] | None = None,
+    batch: BatchPlan,
+    seed: int,
+    num_workers: int = 0,
+    packing: Packing | None = None,
+    cache: str | None = None,
+) -> TokenDataModule:
+    """Mix several prepared folders, each {path, weight}, by weights in tokens; schedule lists {from, weights}.
 
-    def __init__(self, *, split: TokenSplit, order: WindowOrder, context_tokens: int) -> None:
-        """Read windows of `context_tokens` + 1 ids from one split."""
-        self._split = split
-        self._order = order
-        self._context_tokens = context_tokens
-
-    def __getitem__(self, position: int) -> np.ndarray:
-        """Return one window [T + 1]."""
-        return self.__getitems__([position])[0]
-
-    def __getitems__(self, positions: list[int]) -> np.ndarray:
-        """Return the windows at these positions of the order: [B, T + 1] of the shards' own integer type."""
-        windows = self._order(np.asarray(positions, dtype=np.int64))
-        return training_windows(self._split, windows, self._context_tokens)
-
-
-class RankBatches:
-    """The positions in the run's order of each micro-batch of one rank, from a step on, without end."""
-
-    def __init__(self, *, batch: BatchPlan, rank: int, start_step: int) -> None:
-        """Start at the first micro-batch of `start_step` (from 0)."""
-        self._batch = batch
-        self._rank = rank
-        self._start_step = start_step
-
-    def __iter__(self) -> Iterator[list[int]]:
-        """Yield one micro-batch's positions after another."""
-        batch, step = self._batch, self._start_step
-        while True:
-            first = step * batch.sequences_per_step + self._rank * batch.sequences_per_rank
-            for micro_step in range(batch.accumulation_micro_steps):
-                start = first + micro_step * batch.micro_batch_sequences
-                yield list(range(start, start + batch.micro_batch_sequences))
-            step += 1
-
-
-def die_with_parent(worker: int) -> None:
-    """Ask Linux to kill this loader process when its trainer dies, so that kill -9 leaves no orphan."""
-    del worker
-    set_parent_death_signal = 1  # PR_SET_PDEATHSIG in <sys/prctl.h>
-    try:
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    except (AttributeError, OSError):
-        return  # not Linux: the loader's own watchdog thread ends it within seconds
+    The first source is the one that the run's own bits per byte are of.
+    """
+    mixed = open_mixture(sources, schedule or [], cache=cache)
+    return TokenDataModule(folder=mixed, batch=batch, seed=seed, num_workers=num_workers, packing=packing)

@@ -17,13 +17,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.losses.cross_entropy import LossTotal
+from lmtrain.losses.base import LossTotal, OutputHead
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.training.step_metrics import StepMetrics
+from lmtrain.training.token_batch import TokenBatch, training_tokens
 
 ModelTransform = Callable[[LanguageModel], LanguageModel]
-Loss = Callable[[Callable[[Tensor], Tensor], Tensor, Tensor], LossTotal]
+Loss = Callable[[OutputHead, Tensor, Tensor], LossTotal]
 
 
 def unchanged(model: LanguageModel) -> LanguageModel:
@@ -41,6 +42,7 @@ def unsharded(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
 class ModelTransforms:
     """What is done to a plain model before training, applied in the order written in `configure_model`."""
 
+    start_from: ModelTransform = unchanged  # weights of an earlier training in place of the random ones
     recompute: ModelTransform = unchanged
     compile: ModelTransform = unchanged
     parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel] = unsharded
@@ -62,7 +64,10 @@ class CausalLMModule(pl.LightningModule):
         gradient_clip_norm: float | None = None,
         transforms: ModelTransforms | None = None,
     ) -> None:
-        """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate."""
+        """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
+
+        A budget of time moves `total_steps` while training goes on.
+        """
         super().__init__()
         self.language_model = model
         self.loss = loss
@@ -70,18 +75,19 @@ class CausalLMModule(pl.LightningModule):
         self._optimizer = optimizer
         self._schedule = schedule
         self._batch = batch
-        self._total_steps = total_steps
+        self.total_steps = total_steps
         self._seed = seed
         self._gradient_clip_norm = gradient_clip_norm
         self._transforms = transforms or ModelTransforms()
         self._is_configured = False
 
     def configure_model(self) -> None:
-        """Materialise, initialise, recompute, compile, parallelize: once, in this order."""
+        """Materialise, initialise, start from given weights, recompute, compile, parallelize: once, in this order."""
         if self._is_configured:
             return
         self._is_configured = True
         model = materialize(self.language_model, device=self.trainer.strategy.root_device, seed=self._seed)
+        model = self._transforms.start_from(model)
         model = self._transforms.recompute(model)
         model = self._transforms.compile(model)
         self.language_model = self._transforms.parallelize(model, self.device_mesh)
@@ -89,20 +95,20 @@ class CausalLMModule(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         """Build the optimizer on the final (perhaps sharded) parameters, and its per-step schedule."""
         optimizer = self._optimizer(self.language_model)
-        scheduler = LambdaLR(optimizer, lambda step: self._schedule(step, self._total_steps))
+        scheduler = LambdaLR(optimizer, lambda step: self._schedule(step, self.total_steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def on_train_batch_start(self, batch: Tensor, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: Tensor | TokenBatch, batch_idx: int) -> None:
         """Reseed from (seed, step, micro step, rank), so that dropout and the like resume with nothing saved."""
         del batch
         micro_step = batch_idx % self._batch.accumulation_micro_steps
         torch.manual_seed(keyed_seed(self._seed, self.global_step, micro_step, self.global_rank))
 
-    def training_step(self, batch: Tensor, batch_idx: int) -> Tensor:
-        """Return this micro-batch's share of the step's loss from ids [B, T + 1]."""
+    def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
+        """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
         del batch_idx
-        tokens = batch.long()
-        total: LossTotal = self.language_model(tokens[:, :-1], tokens[:, 1:], self.loss)
+        inputs, targets, documents = training_tokens(batch)
+        total: LossTotal = self.language_model(inputs, targets, self.loss, documents)
         self.step_metrics.add_micro_step(total)
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
         return total.objective * (
@@ -119,7 +125,7 @@ class CausalLMModule(pl.LightningModule):
         del gradient_clip_val, gradient_clip_algorithm
         parameters = list(self.language_model.parameters())
         totals = self.step_metrics.reduce_totals()
-        factor = self._batch.tokens_per_step / totals[1]
+        factor = self._batch.tokens_per_step / totals[1].clamp(min=1)  # no token of a whole step may carry loss
         norm = global_norm(parameters) * factor
         if self._gradient_clip_norm is not None:
             factor = factor * (self._gradient_clip_norm / (norm + 1e-6)).clamp(max=1.0)

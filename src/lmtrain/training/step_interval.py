@@ -3,19 +3,21 @@
 import lightning.pytorch as pl
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.training.last_step import LastStep
 from lmtrain.training.steps import is_step_end
 
 
 class StepInterval:
-    """The steps that are a multiple of `every_steps`, and `last_step`; `every_steps` None leaves only the last.
+    """The steps that are a multiple of `every_steps`, or `num_times` of them spread evenly, and the last one.
 
-    Raises: ConfigurationError under the setting's `key` for an interval below 1.
+    With neither, only the last. Raises: ConfigurationError under the setting's `key` for an interval below 1.
     """
 
-    def __init__(self, every_steps: int | None, *, last_step: int, key: str) -> None:
+    def __init__(self, every_steps: int | None, *, num_times: int | None = None, last_step: LastStep, key: str) -> None:
         if every_steps is not None and every_steps < 1:
             raise ConfigurationError(f"{key}={every_steps} is below 1; nearest valid: 1 (null: the last step only).")
         self._every_steps = every_steps
+        self._num_times = num_times
         self._last_step = last_step
 
     def is_due(self, trainer: pl.Trainer, batch_idx: int) -> bool:
@@ -26,4 +28,12 @@ class StepInterval:
 
     def includes(self, step: int) -> bool:
         """Tell whether this step, counted from 1, is one of them."""
-        return step >= self._last_step or (self._every_steps is not None and step % self._every_steps == 0)
+        if step >= self._last_step.steps:
+            return True
+        if self._num_times is not None:
+            return self._part(step) > self._part(step - 1)
+        return self._every_steps is not None and step % self._every_steps == 0
+
+    def _part(self, step: int) -> int:
+        """Return how many of `num_times` equal parts of the run are done after a step."""
+        return step * (self._num_times or 0) // self._last_step.steps

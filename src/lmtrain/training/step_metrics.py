@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, distributed
 
-from lmtrain.losses.cross_entropy import LossTotal
+from lmtrain.losses.base import LossTotal
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,70 @@
+"""Hold a run to its hours or dollars: estimate its last step anew as its speed becomes known."""
+
+import time
+from typing import Any, Final
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.training.context import RunContext
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.step_interval import StepInterval
+from lmtrain.training.steps import is_step_end
+
+STEPS_BEFORE_THE_END: Final = 2  # from so many intervals before the end on, ranks agree on every step
+
+
+class TimeBudget(pl.Callback):
+    """Move the run's last step so that it is the first at or past the budget of time, all attempts counted.
+
+    The learning-rate schedule follows. One rank looks after each step; several follow the first one's clock every
+    `every_steps` steps, and at each step near the end. Without a budget of time it does nothing. It belongs
+    first in the list, so that the others know of the last step when it comes.
+    """
+
+    def __init__(self, *, every_steps: int, context: RunContext) -> None:
+        super().__init__()
+        self._context = context
+        self._last_step = context.last_step
+        self._every_steps = every_steps
+        self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.time_budget.every_steps")
+        self._mark: tuple[int, float] | None = None  # step and moment since which speed is measured
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._last_step.seconds is not None:
+            self._follow(trainer, pl_module, self._last_step.steps)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._last_step.seconds is None or not is_step_end(trainer, batch_idx):
+            return
+        step, now = trainer.global_step, time.monotonic()
+        if self._mark is None:  # the first step compiled: speed is that of those after it
+            self._mark = (step, now)
+            return
+        near_end = self._last_step.steps - step <= STEPS_BEFORE_THE_END * self._every_steps
+        if trainer.world_size == 1 or near_end or self._interval.includes(step):
+            self._follow(trainer, pl_module, self._estimate(step, now))
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {"last_step": self._last_step.steps}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self._last_step.seconds is not None:
+            self._last_step.steps = int(state_dict["last_step"])
+
+    def _estimate(self, step: int, now: float) -> int:
+        first_step, began = self._mark or (step - 1, now)
+        seconds_per_step = max((now - began) / (step - first_step), 1e-9)
+        return self._last_step.reestimate(
+            step=step, spent_seconds=self._context.spent_seconds(), seconds_per_step=seconds_per_step
+        )
+
+    def _follow(self, trainer: pl.Trainer, module: pl.LightningModule, steps: int) -> None:
+        assert isinstance(module, CausalLMModule)
+        self._last_step.steps = module.total_steps = max(1, int(trainer.strategy.broadcast(steps)))

@@ -1,0 +1,42 @@
+"""Build a config's model and measure what planning needs to know of it. Imports torch."""
+
+from typing import Any
+
+import torch
+
+from lmtrain.accounting.model_facts import ModelFacts
+from lmtrain.composition.check import check_node
+from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.planned_setting import PlannedSetting, attention_of
+from lmtrain.models.base import LanguageModel
+from lmtrain.simulate.measure import measure
+from lmtrain.simulate.step_memory import SimulatedStep
+
+
+def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: list[str]) -> ModelFacts:
+    """Measure the model, loss and recomputation of a config on fake tensors.
+
+    Raises:
+        ConfigurationError: One of them cannot be built.
+    """
+    model = {**config["model"]}
+    if "attention" in model:
+        model["attention"] = attention_of(config, setting)
+    nodes = {
+        key: check_node(node, key=key, allowed=allowed)
+        for key, node in (("model", model), ("loss", config["loss"]), ("recompute", config["recompute"]))
+    }
+
+    def build() -> LanguageModel:
+        return instantiate(nodes["model"], key="model")
+
+    step = SimulatedStep(
+        build=build,
+        loss=instantiate(nodes["loss"], key="loss"),
+        compute_dtype=getattr(torch, setting.compute_dtype),
+        recompute=instantiate(nodes["recompute"], key="recompute"),
+        recomputes=setting.recompute != "none",
+        is_compiled=setting.is_compiled,
+        casts_parameters=setting.casts_parameters,
+    )
+    return measure(step, context_tokens=config["batch"]["context_tokens"])

@@ -1,0 +1,98 @@
+"""What a composed config means for planning: which devices, in which format, how spread out; loads nothing heavy."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.number_formats import PrecisionBytes, precision_bytes
+from lmtrain.accounting.optimizer_state import OptimizerState, optimizer_state
+from lmtrain.composition.check import check_node
+from lmtrain.composition.instantiate import instantiate
+from lmtrain.precision.cpu_features import bf16_flags
+
+SDPA: Final = {"_target_": "lmtrain.models.attention.sdpa.SDPA"}
+FUSED_ON_GPUS: Final = ("auto", "sdpa", "flash", "flex")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedSetting:
+    """The choices of a config that memory and speed depend on; words are those of the command line."""
+
+    cluster: Cluster
+    num_ranks: int
+    precision: str
+    optimizer: str
+    strategy: str
+    recompute: str
+    is_compiled: bool
+
+    @property
+    def is_gpu(self) -> bool:
+        """Tell whether the run is planned for a GPU of the hardware table, rather than for this machine."""
+        return self.cluster.device is not None
+
+    @property
+    def casts_parameters(self) -> bool:
+        """Tell whether the strategy computes with cast weights rather than under autocast."""
+        return self.strategy == "fsdp"
+
+    @property
+    def bytes_of(self) -> PrecisionBytes:
+        """Return the bytes of a value by role."""
+        return precision_bytes(self.precision)
+
+    @property
+    def state(self) -> OptimizerState:
+        """Return what the optimizer keeps."""
+        return optimizer_state(self.optimizer)
+
+    @property
+    def compute_dtype(self) -> str:
+        """Return torch's word for the format of matrix products."""
+        return {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16"}.get(self.bytes_of.matmul, "float32")
+
+    def peak(self) -> Peak | None:
+        """Return the dense peak of one device for the run's products; fp32 ones run as TF32 on a GPU."""
+        matmul = self.bytes_of.matmul
+        return self.cluster.peak("tf32" if matmul == "fp32" and self.is_gpu else matmul)
+
+
+def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSetting:
+    """Read the choices of a composed config.
+
+    Raises:
+        ConfigurationError: One that cannot be, or that planning does not know.
+    """
+    cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
+    trainer = config["trainer"]
+    num_ranks = int(trainer["devices"]) * int(trainer["num_nodes"])
+    setting = PlannedSetting(
+        cluster=cluster,
+        num_ranks=cluster.num_devices if cluster.device else num_ranks,
+        precision=_word(config["precision"]),
+        optimizer=_word(config["optimizer"]),
+        strategy=_word(config["strategy"]),
+        recompute=_word(config["recompute"]),
+        is_compiled=_word(config["compile"]) != "none",
+    )
+    return _without_auto(setting)
+
+
+def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, Any]:
+    """Return the attention to measure with: every fused kernel of a GPU keeps what torch's own one keeps."""
+    kernel = str(config["attention"]["_target_"]).split(".")[-2]
+    return SDPA if setting.is_gpu and kernel in FUSED_ON_GPUS else config["attention"]
+
+
+def _word(node: dict[str, Any]) -> str:
+    """Return the last part of a node's target, which is the option's word."""
+    return str(node["_target_"]).rpartition(".")[2]
+
+
+def _without_auto(setting: PlannedSetting) -> PlannedSetting:
+    """Choose as the options called `auto` would on those devices."""
+    if setting.precision == "auto":
+        setting = replace(setting, precision="bf16_mixed" if setting.is_gpu or bf16_flags() else "fp32")
+    if setting.strategy == "auto":
+        setting = replace(setting, strategy="single" if setting.num_ranks == 1 else "ddp")
+    return setting

@@ -1,0 +1,20 @@
+"""What matrix hardware this machine's processor says it has; read without torch, so that a plan answers at once."""
+
+from pathlib import Path
+from typing import Final
+
+BF16_FLAGS: Final = frozenset({"avx512_bf16", "amx_bf16"})
+
+
+def cpu_flags() -> set[str]:
+    """Return the processor's feature flags as Linux lists them, or nothing elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return next((set(line.split(":")[1].split()) for line in lines if line.startswith("flags")), set())
+
+
+def bf16_flags() -> set[str]:
+    """Return those flags that mean fast products in bf16."""
+    return cpu_flags() & BF16_FLAGS

@@ -1,0 +1,160 @@
+"""A plan as people read it: sections of names and values, amounts with their units, sources beside the figures."""
+
+import io
+import sys
+
+from rich.console import Console, Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.accounting.compute_optimal import compute_optimum, trade_off
+from lmtrain.accounting.plan import Plan
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.plan_advice import Advice
+
+COLUMNS = 92
+Rows = list[tuple[str, str]]
+
+
+def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
+    """Print the page, in colour on a terminal."""
+    if sys.stdout.isatty():
+        console = Console()
+        console.print(page(plan, advice, title=title), width=min(COLUMNS, console.width))
+    else:
+        sys.stdout.write(text_of(plan, advice, title=title))
+        sys.stdout.flush()
+
+
+def text_of(plan: Plan, advice: Advice, *, title: str) -> str:
+    """Return the page as plain text."""
+    file = io.StringIO()
+    console = Console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
+    console.print(page(plan, advice, title=title))
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
+    """Lay out the plan; what is not known says what would tell."""
+    sections: list[tuple[str, Rows]] = [
+        ("Model", _model(plan)),
+        ("Run", _run(plan)),
+        ("FLOPs", _flops(plan)),
+        ("Memory of one device at the peak of a step", _memory(plan)),
+        ("Time and money", _time(plan)),
+        ("The same FLOPs otherwise", _otherwise(plan)),
+    ]
+    parts: list[RenderableType] = [Rule(Text(title, style="bold"), style="dim cyan")]
+    for heading, rows in sections:
+        if rows:
+            parts += [Text(f"\n{heading}", style="bold"), _table(rows)]
+    style = "green" if advice.is_possible else "bold red"
+    parts += [Text("")] + [Text(line, style=style) for line in advice.lines]
+    return Group(*parts)
+
+
+def _table(rows: Rows) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", min_width=18)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(f"  {name}", value)
+    return table
+
+
+def _model(plan: Plan) -> Rows:
+    shape = plan.shape
+    rows = [("parameters", f"{shape.num_parameters:,} ({format_quantity(shape.num_parameters)})")]
+    if shape.num_active_parameters != shape.num_parameters:
+        rows.append(("active", f"{shape.num_active_parameters:,} of them for any one token"))
+    for part, count in sorted(plan.components.items(), key=lambda item: -item[1]):
+        rows.append((f"  {part.replace('_', ' ')}", f"{count:,} ({count / shape.num_parameters:.1%})"))
+    return rows
+
+
+def _run(plan: Plan) -> Rows:
+    batch, run = plan.batch, plan.horizon
+    rows = [
+        ("tokens", f"{format_quantity(run.tokens)} in {run.steps:,} steps, as budget.{run.limited_by} says"),
+        ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
+        ("tokens/parameter", f"{run.tokens / plan.shape.num_parameters:.3g} (20 is compute-optimal)"),
+    ]
+    if plan.epochs is not None:
+        rows.append(("epochs", f"{plan.epochs:.3g} over {format_quantity(plan.train_tokens or 0)} tokens"))
+    return rows
+
+
+def _product(plan: Plan) -> str:
+    batch = plan.batch
+    return (
+        f"{batch.micro_batch_sequences} sequences x {batch.context_tokens} tokens x "
+        f"{batch.accumulation_micro_steps} micro-steps x {batch.num_ranks} devices"
+    )
+
+
+def _flops(plan: Plan) -> Rows:
+    per_token = plan.flops_per_token
+    return [
+        ("a token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)"),
+        ("the run", f"{plan.horizon.flops:.4e} (PaLM)"),
+    ]
+
+
+def _memory(plan: Plan) -> Rows:
+    if plan.memory is None:
+        return []
+    kinds = {kind: num_bytes for kind, num_bytes in plan.memory.to_json().items() if num_bytes}
+    total = kinds.pop("total")
+    rows = [(kind.replace("_", " "), _gb(num_bytes)) for kind, num_bytes in kinds.items()]
+    device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
+    return [*rows, ("total", f"{_gb(total)} {device}")]
+
+
+def _time(plan: Plan) -> Rows:
+    rows: Rows = []
+    if plan.speed is None or plan.hours is None:
+        return [("step", f"not known: the peak of the device is {plan.peak_source}")]
+    tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
+    rows += [
+        ("step", f"{plan.speed.step_seconds:.3g} s at {plan.speed.mfu_palm:.0%} MFU ({plan.speed.source})"),
+        ("peak", f"{(plan.peak_flops or 0) / 1e12:.1f} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
+        ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
+        ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days"),
+    ]
+    if plan.communication is not None and plan.communication.total_bytes:
+        rows.append(("sent a step", _sent(plan)))
+    price = "set cluster.usd_per_gpu_hour" if plan.usd is None else f"${plan.usd:,.2f}"
+    rows.append(("cost", price))
+    if plan.kwh is not None:
+        rows.append(("energy", f"at most {plan.kwh:,.0f} kWh by the devices' rated power"))
+    if plan.checkpoints is not None:
+        size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
+        rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
+    return rows
+
+
+def _sent(plan: Plan) -> str:
+    assert plan.communication is not None
+    seconds = plan.communication.seconds
+    took = "at a rate that is not known" if seconds is None else f"{seconds:.3g} s of link time"
+    return f"{_gb(plan.communication.total_bytes)} from each device, {took}"
+
+
+def _otherwise(plan: Plan) -> Rows:
+    """Show the compute-optimal model for the run's FLOPs, and smaller and larger ones on the tokens left for them."""
+    optimum = compute_optimum(plan.horizon.flops)
+    rows = [
+        (
+            "compute-optimal",
+            f"{format_quantity(optimum.num_parameters)} parameters on {format_quantity(optimum.tokens)} tokens",
+        )
+    ]
+    for choice in trade_off(plan.horizon.flops):
+        name = f"{format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}"
+        rows.append(("", f"{name}: {choice.tokens_per_parameter:.3g} a parameter, loss {choice.predicted_loss:.3f}"))
+    return rows
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:,.3f} GB" if num_bytes < 1e9 else f"{num_bytes / 1e9:,.1f} GB"

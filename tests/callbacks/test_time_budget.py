@@ -1,0 +1,75 @@
+import time
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Horizon
+from lmtrain.callbacks.time_budget import TimeBudget
+from lmtrain.callbacks.token_budget import TokenBudget
+from tests.callbacks.tiny_run import AtStep, TinyModel
+
+STEP_SECONDS = 0.05
+
+
+class Slow(TinyModel):
+    def features(self, tokens, documents=None):
+        time.sleep(STEP_SECONDS)
+        return super().features(tokens, documents)
+
+
+def timed(make_run, seconds, *, earlier_seconds=0.0, most_steps=None, **settings):
+    run = make_run(**settings)
+    steps = STEPS_BEFORE_SPEED_IS_KNOWN
+    limit = Horizon(steps=steps, tokens=1, flops=1, limited_by="hours", seconds=seconds, most_steps=most_steps)
+    context = replace(run.context, plan=replace(run.context.plan, horizon=limit), earlier_seconds=earlier_seconds)
+    return replace(run, context=context)
+
+
+def train(run, *callbacks, **settings):
+    budget = TimeBudget(every_steps=5, context=run.context)
+    module = run.module(Slow())
+    trainer = run.fit(budget, *callbacks, TokenBudget(context=run.context), module=module, **settings)
+    return trainer, module
+
+
+def test_a_run_stops_at_the_first_step_past_its_time(make_run):
+    run = timed(make_run, 1.0)
+    ended = []
+    trainer, module = train(run, AtEveryStep(lambda: ended.append(run.context.spent_seconds())))
+    assert ended[-1] >= 1.0
+    assert ended[-2] < 1.0
+    assert module.total_steps == trainer.global_step == run.context.last_step.steps
+
+
+class AtEveryStep(AtStep):
+    def __init__(self, action):
+        self.step, self.action = 0, action
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.action()
+
+
+def test_the_schedule_is_laid_over_what_the_time_allows(make_run):
+    run = timed(make_run, 1.5)
+    lrs = []
+    module = run.module(Slow())
+    watch = AtEveryStep(lambda: lrs.append(module.optimizers().param_groups[0]["lr"]))
+    run.fit(TimeBudget(every_steps=5, context=run.context), watch, TokenBudget(context=run.context), module=module)
+    assert lrs[3] > 0.08, "early in the run the rate is near its start of 0.1"
+    assert lrs[-1] == pytest.approx(0.05, abs=0.01), "at its end the schedule is too: half of 0.1"
+
+
+def test_time_of_earlier_attempts_counts(make_run):
+    trainer, _ = train(timed(make_run, 100.0, earlier_seconds=99.6))
+    assert trainer.global_step <= 0.4 / STEP_SECONDS + 1
+
+
+def test_another_budget_ends_the_run_sooner(make_run):
+    trainer, _ = train(timed(make_run, 100.0, most_steps=4))
+    assert trainer.global_step == 4
+
+
+def test_without_a_budget_of_time_nothing_moves(make_run):
+    run = make_run(steps=3)
+    trainer, module = train(run)
+    assert (trainer.global_step, module.total_steps) == (3, 3)

@@ -1,0 +1,35 @@
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.accounting.flops import flops_per_token
+from lmtrain.accounting.plan import Plan
+from lmtrain.report.plan_advice import Advice
+from lmtrain.report.plan_page import text_of
+from tests.accounting.test_fit import MILLION, SETTING
+
+BATCH = plan_batches(Batch(context_tokens=10, tokens_per_step=240))
+FLOPS = flops_per_token(SETTING.facts.shape, 10)
+PLAN = Plan(
+    shape=SETTING.facts.shape,
+    batch=BATCH,
+    horizon=horizon(Budget(steps=10), tokens_per_step=240, num_parameters=MILLION, flops_per_token=FLOPS.palm),
+    flops_per_token=FLOPS,
+    components={"feed_forward": 900_000, "embedding": 100_000},
+)
+
+
+def test_what_is_not_known_says_so_and_is_no_zero():
+    text = text_of(PLAN, Advice((), is_possible=True), title="small")
+    assert "not known: the peak of the device is unknown" in text
+    assert "GB" not in text
+
+
+def test_parts_have_their_share():
+    text = text_of(PLAN, Advice((), is_possible=True), title="small")
+    assert "900,000 (90.0%)" in text
+    assert "1,000,000 (1.0M)" in text
+    assert "24 sequences x 10 tokens x 1 micro-steps x 1 devices" in text
+
+
+def test_advice_comes_last():
+    text = text_of(PLAN, Advice(("fits with x",), is_possible=False), title="small")
+    assert text.rstrip().endswith("fits with x")

@@ -1,0 +1,57 @@
+import pytest
+import torch
+
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.attention.sdpa import sdpa
+from lmtrain.models.llama import Llama
+from lmtrain.parallel import activation_checkpoint
+from lmtrain.simulate.measure import components, measure, trained_parameters
+from lmtrain.simulate.step_memory import SimulatedStep, simulate_step
+
+
+def build():
+    return Llama(
+        width=64,
+        num_layers=3,
+        num_heads=4,
+        feed_forward_width=128,
+        vocab_size=1000,
+        max_context_tokens=64,
+        attention=sdpa,
+        value_embedding_layers=[1],
+    )
+
+
+STEP = SimulatedStep(
+    build=build,
+    loss=CrossEntropy(),
+    compute_dtype=torch.bfloat16,
+    recompute=activation_checkpoint.none,
+    recomputes=False,
+    is_compiled=False,
+)
+
+
+def test_the_parts_add_up_to_all_parameters():
+    model = build()
+    parts = components(model)
+    assert sum(parts.values()) == sum(parameter.numel() for parameter in model.parameters())
+    assert parts["self_attention"] == 3 * 4 * 64 * 64 + 2  # and the two scalars that mix value embeddings in
+    assert parts["feed_forward"] == 3 * 3 * 64 * 128
+    assert parts["norms"] == 7 * 64
+    assert parts["embedding"] == parts["head"] == parts["value_embeddings"] == 64_000
+
+
+def test_blocks_and_what_is_outside_them_are_all():
+    parameters = trained_parameters(build())
+    assert parameters.num_hidden_matrix == 3 * (4 * 64 * 64 + 3 * 64 * 128)
+    assert parameters.num_outside_blocks == 3 * 64_000 + 64
+    assert parameters.num_largest_block == 4 * 64 * 64 + 3 * 64 * 128 + 2 * 64 + 2
+
+
+@pytest.mark.parametrize("sequences", [1, 5, 16])
+def test_any_micro_batch_follows_from_two(sequences):
+    facts = measure(STEP, context_tokens=32)
+    simulated = simulate_step(STEP, micro_batch_sequences=sequences, context_tokens=32)
+    assert facts.activations.of(sequences) == simulated.activations
+    assert facts.workspace.of(sequences) == pytest.approx(simulated.workspace, rel=0.02)

@@ -1,0 +1,117 @@
+"""Predictions from fake tensors against the peak that torch's own profiler sees in a real step on this CPU."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.attention.sdpa import sdpa
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.parallel import activation_checkpoint, compilation
+from lmtrain.simulate.step_memory import MANY_BLOCKS, SimulatedStep, simulate_step
+
+SHAPE = {"micro_batch_sequences": 2, "context_tokens": 128}
+LLAMA = {"width": 64, "num_heads": 4, "num_kv_heads": 2, "feed_forward_width": 256, "vocab_size": 1000}
+
+
+def llama(num_layers):
+    return Llama(**LLAMA, num_layers=num_layers, max_context_tokens=128, attention=sdpa)
+
+
+def gpt2(num_layers):
+    return GPT2(width=64, num_layers=num_layers, num_heads=4, vocab_size=1000, max_context_tokens=128, attention=sdpa)
+
+
+def simulated(build, *, loss=None, dtype=torch.float32, recompute="none", is_compiled=False):
+    return SimulatedStep(
+        build=build,
+        loss=loss or CrossEntropy(),
+        compute_dtype=dtype,
+        recompute=getattr(activation_checkpoint, recompute),
+        recomputes=recompute != "none",
+        is_compiled=is_compiled,
+    )
+
+
+def measured_peak(step):
+    """Sum the allocations and frees of a second micro-batch as torch's profiler records them."""
+    model = step.recompute(step.build())
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    if step.is_compiled:
+        compilation.blocks(model)
+    tokens = torch.zeros(tuple(SHAPE.values()), dtype=torch.int64)
+
+    def micro_step():
+        with torch.autocast("cpu", dtype=step.compute_dtype, enabled=step.compute_dtype != torch.float32):
+            total = model(tokens, tokens, step.loss)
+        total.objective.backward()
+
+    micro_step()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        micro_step()
+    assert profiled.profiler is not None
+    assert profiled.profiler.kineto_results is not None
+    events = profiled.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    now = peak = 0
+    for _, change in changes:
+        now += change
+        peak = max(peak, now)
+    return peak
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), ChunkedCrossEntropy()], ids=["plain", "chunked"])
+@pytest.mark.parametrize("recompute", ["none", "every_block", "selective"])
+@pytest.mark.parametrize("build", [llama, gpt2])
+def test_the_prediction_is_the_measured_peak(build, recompute, loss):
+    step = simulated(lambda: build(3), loss=loss, recompute=recompute)
+    predicted = simulate_step(step, **SHAPE)
+    assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
+
+
+@pytest.mark.parametrize("recompute", ["none", "every_block"])
+def test_bf16_under_autocast_is_predicted_with_its_cast_weights(recompute):
+    step = simulated(lambda: llama(3), dtype=torch.bfloat16, recompute=recompute)
+    predicted = simulate_step(step, **SHAPE)
+    assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.05)
+
+
+def test_a_deep_model_is_predicted_from_a_few_of_its_blocks():
+    step = simulated(lambda: llama(MANY_BLOCKS + 5))
+    predicted = simulate_step(step, **SHAPE)
+    assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
+
+
+@pytest.mark.slow
+def test_compiled_blocks_keep_less_and_as_much_as_predicted():
+    eager = simulate_step(simulated(lambda: llama(2), dtype=torch.bfloat16), **SHAPE)
+    step = simulated(lambda: llama(2), dtype=torch.bfloat16, is_compiled=True)
+    predicted = simulate_step(step, **SHAPE)
+    assert predicted.activations < 0.9 * eager.activations
+    assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.05)
+
+
+def test_memory_is_linear_in_sequences_but_for_what_does_not_depend_on_them():
+    step = simulated(lambda: llama(2), dtype=torch.bfloat16)
+    one, two, four = (simulate_step(step, micro_batch_sequences=n, context_tokens=64).activations for n in (1, 2, 4))
+    assert four - two == 2 * (two - one)
+
+
+def test_nothing_is_allocated_for_a_model_far_beyond_this_machine():
+    step = simulated(
+        lambda: Llama(**LLAMA | {"width": 16384, "num_heads": 128}, num_layers=126, max_context_tokens=128)
+    )
+    predicted = simulate_step(step, micro_batch_sequences=64, context_tokens=128)
+    assert predicted.activations > 100e9
+
+
+def test_weights_cast_by_the_strategy_keep_the_residual_stream_narrow():
+    under_autocast = simulated(lambda: llama(4), dtype=torch.bfloat16, recompute="every_block")
+    cast = replace(under_autocast, casts_parameters=True)
+    wide, narrow = (simulate_step(step, **SHAPE).activations for step in (under_autocast, cast))
+    stream = SHAPE["micro_batch_sequences"] * SHAPE["context_tokens"] * LLAMA["width"]
+    assert wide - narrow >= 4 * 2 * stream, "two bytes less for what enters each of four blocks"

@@ -1,0 +1,100 @@
+"""A rank's micro-batches: B sequences each, from any step on."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.data.packing import BestFit, Contiguous
+from lmtrain.data.rows import read_rows
+from lmtrain.training import training_batches
+from lmtrain.training.token_batch import TokenBatch
+from lmtrain.training.training_batches import RankRows, TrainingBatches, die_with_parent, worker_loader
+from tests.data.documents import make_dataset
+
+
+def plan(num_ranks=1, micro_batch_sequences=2, accumulation_micro_steps=3):
+    return BatchPlan(
+        context_tokens=8,
+        micro_batch_sequences=micro_batch_sequences,
+        accumulation_micro_steps=accumulation_micro_steps,
+        num_ranks=num_ranks,
+    )
+
+
+@given(
+    num_ranks=st.integers(1, 5),
+    micro_batch_sequences=st.integers(1, 4),
+    accumulation_micro_steps=st.integers(1, 5),
+    start_step=st.integers(0, 10**9),
+    chunk_batches=st.integers(1, 20),
+)
+def test_the_ranks_micro_batches_are_the_positions_of_each_step(
+    num_ranks, micro_batch_sequences, accumulation_micro_steps, start_step, chunk_batches
+):
+    batch = plan(num_ranks, micro_batch_sequences, accumulation_micro_steps)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(training_batches, "CHUNK_BATCHES", chunk_batches)
+        ranks = [RankRows(lambda p: p, batch=batch, rank=rank, start_step=start_step) for rank in range(num_ranks)]
+        steps = [np.array(list(islice(rank, 7 * accumulation_micro_steps))) for rank in ranks]
+    joined = np.stack([rows.reshape(7, -1) for rows in steps], axis=1).reshape(-1)
+    first = start_step * batch.sequences_per_step
+    assert joined.tolist() == list(range(first, first + 7 * batch.sequences_per_step))
+
+
+@pytest.mark.parametrize("packing", [Contiguous(), Contiguous(document_mask=True), BestFit(document_mask=True)])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_processes_of_a_loader_change_nothing(tmp_path, packing, num_workers):
+    rows = packing.rows(make_dataset(tmp_path, [3, 9, 30, 1, 12] * 9, shard_tokens=100), context_tokens=8)
+
+    def start():
+        return RankRows(lambda p: p % rows.num_rows, batch=plan(), rank=0, start_step=2)
+
+    loader = worker_loader(rows, start(), num_workers=num_workers) if num_workers else TrainingBatches(rows, start())
+    for batch, wanted in zip(loader, islice(start(), 7), strict=False):
+        expected = read_rows(rows, wanted)
+        parts = TokenBatch(batch) if isinstance(batch, torch.Tensor) else batch
+        assert isinstance(batch, torch.Tensor) == (packing == Contiguous())
+        for part, array in zip(parts, expected, strict=True):
+            assert (part is None) == (array is None)
+            assert part is None or (part.numpy() == array).all()
+
+
+def _start_a_child_that_dies_with_us(pipe):
+    child = multiprocessing.get_context("fork").Process(target=_report_and_wait, args=(pipe,))
+    child.start()
+    child.join()
+
+
+def _report_and_wait(pipe):
+    die_with_parent(0)
+    pipe.send(os.getpid())
+    signal.pause()
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
+def test_a_loader_process_is_gone_when_its_trainer_was_killed():
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    trainer = multiprocessing.get_context("fork").Process(target=_start_a_child_that_dies_with_us, args=(sender,))
+    trainer.start()
+    child = receiver.recv()
+    sender.close()
+    os.kill(trainer.pid or 0, signal.SIGKILL)
+    trainer.join()
+    try:
+        assert receiver.poll(10), "the pipe stays open as long as the child lives"
+        with pytest.raises(EOFError):
+            receiver.recv()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
