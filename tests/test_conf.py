@@ -14,6 +14,7 @@ GIVEN = {
     "source/files": ["source.paths=[README.md]"],
     "source/hf_dataset": ["source.name=x"],
     "data/shards": ["data.folder.path=x"],
+    "data/external": ["data.folder.format=nanogpt", "data.folder.train=[x]"],
     "engine/slurm": ["engine.partition=x"],
     "tokenizer/folder": ["tokenizer.path=x", "tokenizer.vocab_size=300"],
     "tokenizer/huggingface": ["tokenizer.name=x", "tokenizer.vocab_size=300"],

@@ -4,7 +4,7 @@ import re
 from typing import Any, final
 
 from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.mojibake import undo_mojibake
+from data_pipelines.stages.mojibake import may_be_mojibake, undo_mojibake
 from data_pipelines.stages.stage import Item, LooksAtEach, content_of, with_strings
 from lmtrain.errors import ConfigurationError
 
@@ -12,6 +12,9 @@ _LINE_ENDS = re.compile("\r\n?|[\x85\u2028\u2029]")
 # Tab, newline, vertical tab and form feed are white space that people wrote; ESC and the rest are not text.
 _NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
 _NO_TEXT_ASCII = bytes([*range(0x09), *range(0x0E, 0x20), 0x7F])
+_SUSPECT_ASCII = b"\r" + _NO_TEXT_ASCII
+_SUSPECT_BEYOND = "\u2028\u2029\ufeff"
+_C1_IN_UTF_8 = re.compile(b"\xc2[\x80-\x9f]")  # control characters, and the line end U+0085 among them
 
 
 @final
@@ -29,6 +32,8 @@ class UnicodeRepair(LooksAtEach):
 
     def repair(self, text: str) -> str:
         """Return the text repaired; a second time changes nothing."""
+        if _is_sound(text):
+            return text
         while (repaired := self._repair_once(text)) != text:
             text = repaired
         return text
@@ -96,6 +101,21 @@ def uniform(text: str) -> str:
         return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
     text = _LINE_ENDS.sub("\n", text)
     return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+
+
+def _is_sound(text: str) -> bool:
+    """Tell of most text, in a fraction of the time of a repair, that there is nothing to repair."""
+    try:
+        content = text.encode()
+    except UnicodeEncodeError:
+        return False
+    if len(content.translate(None, _SUSPECT_ASCII)) != len(content):
+        return False
+    if len(content) == len(text):
+        return True
+    if may_be_mojibake(content) or (b"\xc2" in content and _C1_IN_UTF_8.search(content)):
+        return False
+    return not any(character in text for character in _SUSPECT_BEYOND)
 
 
 def _without_controls(text: str) -> str:

@@ -73,11 +73,9 @@ def num_bytes(text: str) -> int:
 
 def _block(number: int, block: list[tuple[str, Document]], dropped: Mapping[str, int]) -> Block:
     splits, documents = zip(*block, strict=True)
-    if all(document.messages is None for document in documents):
-        content = "".join([document.text for document in documents]).encode()
-    else:
-        content = b"".join([_content_of(document) for document in documents])
-    return Block(number, splits, documents, dict(dropped), _header(splits, documents), content)
+    contents = [_content_of(document) for document in documents]
+    header = _header(splits, documents, list(map(len, contents)))
+    return Block(number, splits, documents, dict(dropped), header, b"".join(contents))
 
 
 def _content_of(document: Document) -> bytes:
@@ -86,17 +84,12 @@ def _content_of(document: Document) -> bytes:
     return json.dumps([dict(message) for message in document.messages], ensure_ascii=False).encode()
 
 
-def _header(splits: tuple[str, ...], documents: tuple[Document, ...]) -> bytes:
-    is_chat = [document.messages is not None for document in documents]
-    sizes = [
-        len(_content_of(document)) if chat else num_bytes(document.text)
-        for document, chat in zip(documents, is_chat, strict=True)
-    ]
+def _header(splits: tuple[str, ...], documents: tuple[Document, ...], sizes: list[int]) -> bytes:
     content = {
         "splits": [SPLITS.index(split) for split in splits],
         "ids": [document.id for document in documents],
         "num_bytes": sizes,
-        "chats": [number for number, chat in enumerate(is_chat) if chat],
+        "chats": [number for number, document in enumerate(documents) if document.messages is not None],
     }
     return json.dumps(content).encode()
 

@@ -20,7 +20,7 @@ from lmtrain.tokenizers.loading import load_tokenizer
 
 SAMPLED_DOCUMENTS = 8  # of each shard
 SAMPLED_TOKENS = 20_000  # of one document
-IDS_AT_ONCE = 1 << 22
+IDS_AT_ONCE = 1 << 16  # what is worked out from them then stays in the core's cache
 
 Advance = Callable[[int], object]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.ledger import LEVERS, Attempt, Reading, balance
+from lmtrain.accounting.ledger import LEVERS, Attempt, Reading, balance, trained_share
 
 
 def reading(step, **seconds):
@@ -47,6 +47,13 @@ def test_an_attempt_that_never_trained_was_set_up():
     died = attempt(seconds=7.0)
     assert balance([died]).seconds == {"setup": 7.0}
     assert balance([FIRST, died]).seconds["lost"] == pytest.approx(47.0), "it would have begun at step 0"
+
+
+def test_padding_is_no_token():
+    readings = [Reading(step=step, time=0.0, seconds={}, tokens=tokens) for step, tokens in ((10, 0), (20, 80))]
+    padded = attempt(*readings, seconds=1.0)
+    assert trained_share([padded], tokens_per_step=10) == pytest.approx(0.8)
+    assert trained_share([FIRST], tokens_per_step=10) == 1.0, "not counted"
 
 
 @given(st.lists(st.lists(st.floats(0.1, 50), min_size=1, max_size=6), min_size=1, max_size=5), st.data())

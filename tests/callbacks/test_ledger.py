@@ -4,6 +4,7 @@ import time
 import pytest
 
 from lmtrain.callbacks.ledger import Ledger
+from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.training.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel
@@ -20,7 +21,7 @@ def train(run, *callbacks, **settings):
 
 
 def seconds_of(row):
-    return {kind: value for kind, value in row.items() if kind not in ("name", "start", "step")}
+    return {kind: value for kind, value in row.items() if kind not in ("name", "start", "step", "tokens")}
 
 
 def test_every_reading_adds_up_to_the_clock(make_run):
@@ -55,6 +56,27 @@ def test_the_first_reading_of_shares_is_in_the_log(make_run):
     train(run)
     shares = [run.points(f"time/{kind}_share")[4] for kind in seconds_of(train_row(run))]
     assert sum(shares) == pytest.approx(1.0)
+    assert run.points("speed/goodput") == run.points("time/compute_share")
+
+
+def test_a_reading_counts_the_tokens_that_carried_loss(make_run):
+    rows = train(make_run(steps=4))
+    assert [row["tokens"] for row in rows] == [0, 64, 128, 128]
+
+
+def test_evaluation_and_checkpoints_lower_goodput_and_leave_mfu_as_it_is(make_run):
+    run = make_run(steps=6, peak_flops=1e15)
+
+    def pause(_):
+        for what in ("checkpoint", "validation"):
+            with run.context.events.pause(what):
+                time.sleep(0.5)
+
+    train(run, AtStep(3, pause), Throughput(every_steps=2, context=run.context))
+    mfu, goodput = run.points("speed/mfu_palm"), run.points("speed/goodput")
+    flops = 2 * 32 * run.context.plan.flops_per_token.palm
+    assert mfu[4] > flops / 1e15 / 0.5, "with the pauses it would be at most half of this"
+    assert goodput[6] < 0.5
 
 
 def train_row(run):

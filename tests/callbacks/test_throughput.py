@@ -3,10 +3,13 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
-from tests.callbacks.tiny_run import AtStep, TinyModel
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.token_batch import TokenBatch
+from tests.callbacks.tiny_run import CONTEXT_TOKENS, AtStep, TinyModel
 
 TOKENS_PER_STEP = 32
 
@@ -46,6 +49,21 @@ def test_time_outside_pauses_counts(make_run):
     run = make_run(steps=4)
     train(run, AtStep(3, lambda _: time.sleep(0.2)))
     assert run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 0.2
+
+
+def test_tokens_without_loss_do_not_count(make_run):
+    class HalfPadding(CausalLMModule):
+        def training_step(self, batch, batch_idx):
+            mask = torch.zeros(len(batch), CONTEXT_TOKENS, dtype=torch.bool)
+            mask[:, ::2] = True
+            return super().training_step(TokenBatch(batch, loss_mask=mask), batch_idx)
+
+    run = make_run(steps=5)
+    module = run.module(TinyModel())
+    module.__class__ = HalfPadding
+    train(run, AtStep(3, lambda _: time.sleep(0.2)), module=module)
+    assert module.step_metrics.trained_tokens == 5 * TOKENS_PER_STEP // 2
+    assert 0 < run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 2 / 0.2
 
 
 def test_mfu_is_flops_over_peak_by_both_conventions(make_run):

@@ -4,24 +4,32 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import lightning.pytorch as pl
 from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor
 
 from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.communication import Communication
 from lmtrain.callbacks.graceful_stop import GracefulStop
+from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
-from tests.callbacks.tiny_run import AtStep, TinyRun, make_context
+from lmtrain.training.time_profiler import TimeProfiler
+from tests.callbacks.tiny_run import AtStep, TinyModel, TinyRun, make_context
 
 
 def main(folder: Path, dataset_folder: Path, fault: str) -> None:
-    """Train six steps: `sigterm` reaches the second rank alone, `full_disk` fails two saves of the first."""
+    """Train six steps: `sigterm` reaches the second rank alone, `full_disk` fails two saves of the first.
+
+    `late`: the second one computes 0.2 s longer in each step.
+    """
     rank = int(os.environ["RANK"])
     context = make_context(folder, dataset_folder, steps=6, num_ranks=2, rank=rank)
     graceful_stop = GracefulStop(every_steps=2, context=context)
@@ -31,6 +39,7 @@ def main(folder: Path, dataset_folder: Path, fault: str) -> None:
     if fault == "full_disk":
         fail_on_first_rank()
     run = TinyRun(context=context)
+    module = run.module(Late() if fault == "late" and rank == 1 else None)
     strategy = DDPStrategy(cluster_environment=TorchElasticEnvironment(), process_group_backend="gloo")
     trainer = run.fit(
         StepLog(every_steps=2, context=context),
@@ -39,11 +48,24 @@ def main(folder: Path, dataset_folder: Path, fault: str) -> None:
         Validation(context=context),
         Checkpoint(every_steps=2 if fault == "full_disk" else None, context=context),
         graceful_stop,
+        Communication(every_steps=2, context=context),
+        Ledger(every_steps=2, context=context),
+        module=module,
+        profiler=TimeProfiler(context.events.stopwatch),
         strategy=strategy,
         devices=2,
     )
+    context.events.close()
     result = {"step": trainer.global_step, "stop_signal": graceful_stop.stop_signal, "saved": run.saved_steps()}
     (folder / f"rank{rank}.json").write_text(json.dumps(result))
+
+
+class Late(TinyModel):
+    """Takes its time."""
+
+    def features(self, tokens: Tensor, documents: Tensor | None = None) -> tuple[Tensor, None]:
+        time.sleep(0.2)
+        return super().features(tokens, documents)
 
 
 def fail_on_first_rank() -> None:

@@ -39,6 +39,8 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
     assert (plan.horizon.steps, plan.horizon.tokens, plan.horizon.limited_by) == (3, 192, "steps")
     assert plan.horizon.flops == 192 * flops_per_token(model.shape(), 16).palm
     assert (plan.peak_flops, plan.peak_source) == (1e12, "cluster.peak_flops")
+    assert plan.speed is not None
+    assert plan.speed.step_seconds == pytest.approx(64 * plan.flops_per_token.palm / (2 * 1e12 * 0.4))
     assert plan.train_tokens == run.datamodule.dataset.split("train").num_tokens
     assert (run.context.rank, run.context.is_main_process) == (1, False)
 

@@ -25,10 +25,32 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
 
 
+def test_energy_is_rated_power_over_the_clock(tmp_path):
+    ledger = read_ledger(write(tmp_path / "a"))
+    assert ledger.kwh == pytest.approx(73 / 3600 * 2 * 0.5)
+    assert ledger.projected_kwh == pytest.approx(2 * 73 / 3600 * 2 * 0.5)
+
+
+def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
+    found = read_ledger(write(tmp_path / "a")).to_json()["plan_and_fact"]
+    assert found["seconds"] == {"planned": 20.0, "fact": pytest.approx(73.0)}
+    assert found["mfu_palm"] == {"planned": 0.4, "fact": pytest.approx(0.2), "planned_by": "assumed"}
+    assert found["reasons"] == {"utilization": 20.0, "setup": 9.0, "data_wait": 1.0, "lost": pytest.approx(23.0)}
+    assert sum(found["reasons"].values()) == pytest.approx(found["difference_seconds"])
+
+
+def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
+    counted = [one | {"tokens": 900 * (one["step"] - start)} for start, one in ((0, ROWS[1]), (0, ROWS[4]))]
+    ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
+    assert (ledger.tokens, ledger.trained_share) == (18_000, pytest.approx(0.9))
+    assert ledger.tokens_per_second["computing"] == pytest.approx(18_000 / 40)
+
+
 def test_what_is_not_known_is_null_and_never_a_guess(tmp_path):
-    plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}}
+    plan = PLAN | {"peak": {"flops": None, "source": "unknown"}, "cost": {}, "energy": {}, "time": None}
     ledger = read_ledger(write(tmp_path / "a", plan=plan))
     assert (ledger.mfu("palm", "clock"), ledger.usd, ledger.projected_usd) == (None, None, None)
+    assert (ledger.kwh, ledger.beside_plan) == (None, None)
 
 
 def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):

@@ -12,5 +12,20 @@ def test_the_page_has_every_kind_its_share_and_the_sum(tmp_path):
     assert "0.001 TFLOP/s x 2 devices (a test)" in text
 
 
+def test_the_difference_from_the_plan_is_explained_to_the_last_percent(tmp_path):
+    lines = text_of(read_ledger(write(tmp_path / "a"))).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("plan beside fact"))
+    rows = [line.split() for line in lines[start + 1 :]]
+    assert "plan beside fact: 20s planned (at 40% MFU, assumed), 1min13s taken" in " ".join(lines)
+    shares = {" ".join(row[:-2]): row[-1] for row in rows if row and row[-1].endswith("%")}
+    assert shares == {
+        "lost": "43.4%",
+        "computing at 20.0% MFU, not 40.0%": "37.7%",
+        "setup": "17.0%",
+        "data wait": "1.9%",
+        "difference": "100.0%",
+    }
+
+
 def test_the_page_has_no_control_characters(tmp_path):
     assert "\x1b" not in text_of(read_ledger(write(tmp_path / "a")))

@@ -70,6 +70,12 @@ def test_training_on_the_cpu_of_a_machine_with_a_gpu_is_measured_too(monkeypatch
     assert found.source.startswith("measured here: bfloat16")
 
 
+@pytest.mark.parametrize(("accelerator", "watts"), [("auto", 700), ("cpu", None)])
+def test_power_is_rated_for_what_trains_where_it_is_known(monkeypatch, accelerator, watts):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    assert peak.device_watts(LOCAL, accelerator=accelerator) == watts
+
+
 def test_a_measurement_counts_a_multiplication_and_an_addition_per_product(monkeypatch):
     clock = iter([0.0, 0.0, 1.0, 3.0, 3.0, 4.0, 4.5, 4.5, 9.0])
     monkeypatch.setattr(peak.time, "perf_counter", lambda: next(clock))

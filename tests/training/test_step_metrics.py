@@ -42,6 +42,19 @@ def test_the_newest_step_stays_known_after_a_drain():
     assert metrics.last_step.tolist() == [3.0, 1.0]
 
 
+def test_tokens_that_carried_loss_are_counted_over_all_steps():
+    metrics = StepMetrics()
+    assert metrics.trained_tokens == 0
+    finish(metrics, 1, (10.0, 4), (2.0, 1))
+    finish(metrics, 2, (3.0, 2))
+    assert (metrics.first_step_tokens, metrics.trained_tokens) == (5, 7)
+    metrics.drain()
+    assert (metrics.first_step_tokens, metrics.trained_tokens) == (5, 7)
+    finish(metrics, 3, (3.0, 1))
+    metrics.drain()
+    assert (metrics.first_step_tokens, metrics.trained_tokens) == (5, 8)
+
+
 def test_totals_belong_to_the_open_step_alone():
     metrics = StepMetrics()
     metrics.add_micro_step(total(5.0, 2))

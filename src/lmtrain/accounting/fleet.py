@@ -111,8 +111,8 @@ def _priced(run: FleetRun) -> FleetRun:
 def _consistent(run: FleetRun) -> FleetRun:
     if run.mfu is not None and run.mfu > 1:
         raise ConfigurationError(
-            f"fleet.mfu={run.mfu:.3g} would be needed, and above 1 is more than the devices' peak: give more devices, more "
-            "hours, or fewer tokens."
+            f"fleet.mfu={run.mfu:.3g} would be needed, and above 1 is more than the devices' peak: give more devices, "
+            "more hours, or fewer tokens."
         )
     needed, available = _needed_flops(run), _available_flops(run)
     if available < needed * (1 - 1e-6):

@@ -25,11 +25,15 @@ LEVERS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """The stopwatch at a step: seconds by kind since the attempt began, and the moment, in unix seconds."""
+    """The stopwatch at a step: seconds by kind since the attempt began, and the moment, in unix seconds.
+
+    `tokens` carried loss since then; None where nobody counted.
+    """
 
     step: int
     time: float
     seconds: Mapping[str, float]
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,13 @@ def balance(attempts: Sequence[Attempt]) -> TimeBalance:
     return TimeBalance(
         seconds={kind: seconds for kind, seconds in total.items() if seconds}, num_attempts=len(attempts)
     )
+
+
+def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float:
+    """Return the share of the tokens computed that carried loss, 1 where it was not counted; padding carries none."""
+    counted = [attempt for attempt in attempts if attempt.readings and attempt.readings[-1].tokens is not None]
+    computed = sum(attempt.last_step - attempt.readings[0].step for attempt in counted) * tokens_per_step
+    return sum(attempt.readings[-1].tokens or 0 for attempt in counted) / computed if computed else 1.0
 
 
 def _first_step(attempt: Attempt | None) -> int | None:

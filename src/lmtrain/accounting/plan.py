@@ -113,7 +113,12 @@ class Plan:
             report["communication"] = {"bytes_per_step": sent.total_bytes, "seconds_per_step": sent.seconds}
         if self.kwh is not None:
             usd = None if self.usd_per_kwh is None else self.kwh * self.usd_per_kwh
-            report["energy"] = {"kwh": self.kwh, "usd": usd}
+            report["energy"] = {
+                "kwh": self.kwh,
+                "usd": usd,
+                "device_watts": self.device_watts,
+                "usd_per_kwh": self.usd_per_kwh,
+            }
         if self.checkpoints is not None:
             report["checkpoints"] = asdict(self.checkpoints)
         return report

@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.training.context import RunContext
+from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
 from lmtrain.training.steps import is_step_end
 
@@ -13,7 +14,8 @@ from lmtrain.training.steps import is_step_end
 class Ledger(pl.Callback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    The first rank also logs each kind's share and the goodput of this attempt. It belongs after the callbacks that do
+    With them go the tokens that carried loss, of this process. The first rank also logs each kind's share and the
+    goodput, which is computing's, of this attempt. It belongs after the callbacks that do
     something, so that what they did is in.
     """
 
@@ -23,6 +25,7 @@ class Ledger(pl.Callback):
         self._stopwatch = context.events.stopwatch
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.ledger.every_steps")
         self._first_step: int | None = None
+        self._tokens = 0
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -37,6 +40,8 @@ class Ledger(pl.Callback):
             # The first step compiled and trained: what the second one took was training.
             self._stopwatch.move(self._stopwatch.seconds()["compute"], source="compile", target="compute")
         if self._interval.is_due(trainer, batch_idx):
+            assert isinstance(pl_module, CausalLMModule)
+            self._tokens = pl_module.step_metrics.trained_tokens
             seconds = self._write(trainer.global_step)
             self._log(trainer.global_step, seconds)
 
@@ -50,7 +55,7 @@ class Ledger(pl.Callback):
 
     def _write(self, step: int) -> dict[str, float]:
         seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
-        self._context.events.mark("ledger", step=step, **seconds)
+        self._context.events.mark("ledger", step=step, tokens=self._tokens, **seconds)
         return seconds
 
     def _log(self, step: int, seconds: dict[str, float]) -> None:
@@ -58,4 +63,5 @@ class Ledger(pl.Callback):
             return
         total = sum(seconds.values())
         metrics = {f"time/{kind}_share": spent / total for kind, spent in seconds.items()}
+        metrics["speed/goodput"] = metrics["time/compute_share"]
         self._context.log.append(step, step * self._context.plan.batch.tokens_per_step, metrics)

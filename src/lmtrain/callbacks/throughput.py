@@ -16,6 +16,7 @@ from typing_extensions import override
 from lmtrain.accounting.utilization import model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
+from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
 from lmtrain.training.steps import is_step_end
 
@@ -24,17 +25,19 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Mark:
-    """A moment: optimizer steps done, and seconds of training, pauses left out."""
+    """A moment: steps done, tokens trained on (None: those of the first step), seconds of training without pauses."""
 
     step: int
+    tokens: int | None
     seconds: float
 
 
 class Throughput(pl.Callback):
     """Append tokens/s, MFU and dollars every `every_steps` steps, and at the end.
 
-    Speed leaves out what `context.events` has as pauses, and the first step of a process, which compiles. Dollars are
-    for all the time the devices are held, by this attempt of the run and those before it.
+    Speed leaves out what `context.events` has as pauses, and the first step of a process, which compiles. Tokens are
+    those that carry loss: padding is none, and neither is what a chat's mask leaves out. Dollars are for all the time
+    the devices are held, by this attempt of the run and those before it.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -68,26 +71,30 @@ class Throughput(pl.Callback):
             return
         if self._mark is None:
             self._first_step.close()
-            self._mark = self._now(trainer)
+            self._mark = _Mark(trainer.global_step, None, self._training_seconds())
         if self._interval.is_due(trainer, batch_idx):
-            self._append(trainer)
+            self._append(trainer, pl_module)
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._append(trainer)
+        self._append(trainer, pl_module)
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         self._first_step.close()
 
-    def _append(self, trainer: pl.Trainer) -> None:
+    def _append(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         """Append the interval since the last point; nothing where no step was timed in it."""
-        before, now = self._mark, self._now(trainer)
-        if before is None or now.step == before.step or self._context.log is None:
+        assert isinstance(module, CausalLMModule)
+        before = self._mark
+        if before is None or trainer.global_step == before.step or self._context.log is None:
             return
+        counted = module.step_metrics
+        now = _Mark(trainer.global_step, counted.trained_tokens, self._training_seconds())
+        tokens = counted.trained_tokens - (counted.first_step_tokens if before.tokens is None else before.tokens)
         self._mark = now
         tokens_per_step = self._context.plan.batch.tokens_per_step
-        tokens_per_second = (now.step - before.step) * tokens_per_step / (now.seconds - before.seconds)
+        tokens_per_second = tokens / (now.seconds - before.seconds)
         metrics = {
             "speed/tokens_per_second": tokens_per_second,
             **self._utilization(tokens_per_second, trainer.world_size),
@@ -120,8 +127,8 @@ class Throughput(pl.Callback):
             return {}
         return {"cost/usd": usd(self._context.spent_seconds(), num_devices=num_devices, usd_per_gpu_hour=price)}
 
-    def _now(self, trainer: pl.Trainer) -> _Mark:
-        return _Mark(trainer.global_step, time.perf_counter() - self._context.events.paused_seconds)
+    def _training_seconds(self) -> float:
+        return time.perf_counter() - self._context.events.paused_seconds
 
     def _warn(self, message: str) -> None:
         if self._context.is_main_process and not self._warned:

@@ -9,10 +9,10 @@ from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Budget, Rate, horizon
-from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.expected_speed import expected_speed
 from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.plan import Plan
-from lmtrain.accounting.utilization import training_seconds
+from lmtrain.accounting.plan import Plan, Speed
 from lmtrain.composition.auto_batch import batch_of
 from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
@@ -32,7 +32,7 @@ from lmtrain.tracking.run_log import RunLog
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule, ModelTransforms
-from lmtrain.training.peak import device_peak
+from lmtrain.training.peak import device_peak, device_watts
 from lmtrain.training.time_profiler import TimeProfiler
 
 
@@ -191,6 +191,7 @@ def make_plan(
     budget: Budget = instantiate(config["budget"], key="budget")
     cluster: Cluster = instantiate(config["cluster"], key="cluster")
     peak = device_peak(cluster, compute_dtype=precision.compute_dtype, accelerator=config["trainer"]["accelerator"])
+    speed = expected_speed(cluster, peak, batch, flops_per_token=flops.palm)
     return Plan(
         shape=shape,
         batch=batch,
@@ -199,24 +200,26 @@ def make_plan(
             tokens_per_step=batch.tokens_per_step,
             num_parameters=shape.num_parameters,
             flops_per_token=flops.palm,
-            rate=expected_rate(cluster, peak, batch=batch, flops_per_token=flops.palm),
+            rate=stated_rate(cluster, speed, num_ranks=batch.num_ranks),
         ),
         flops_per_token=flops,
         train_tokens=dataset.split("train").num_tokens,
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown device: set cluster.peak_flops",
         usd_per_gpu_hour=cluster.usd_per_gpu_hour,
+        usd_per_kwh=cluster.usd_per_kwh,
+        device_watts=device_watts(cluster, accelerator=config["trainer"]["accelerator"]),
+        speed=speed,
     )
 
 
-def expected_rate(cluster: Cluster, peak: Peak | None, *, batch: BatchPlan, flops_per_token: int) -> Rate:
-    """Return what is known of speed and price before the first step: at the utilization that the cluster states."""
-    seconds = None
-    if peak and cluster.mfu:
-        flops = batch.tokens_per_step * flops_per_token
-        seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=cluster.mfu)
+def stated_rate(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
+    """Return what a budget of time may count on before the first step: a speed that the cluster states, its price."""
     price = cluster.usd_per_gpu_hour
-    return Rate(seconds_per_step=seconds, usd_per_hour=None if price is None else price * batch.num_ranks)
+    return Rate(
+        seconds_per_step=speed.step_seconds if speed and cluster.mfu else None,
+        usd_per_hour=None if price is None else price * num_ranks,
+    )
 
 
 def identity(config: dict[str, Any], dataset: Dataset) -> dict[str, str | int | float | None]:

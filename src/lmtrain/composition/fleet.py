@@ -1,9 +1,9 @@
-"""`lmtrain plan fleet.TERM=VALUE ...`: one equation of model, tokens, devices, time, money; what is missing is found."""
+"""`lmtrain plan fleet.TERM=VALUE ...`: model, tokens, devices, time and money; what is missing is found."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.fleet import ASSUMED_MFU, FleetRun, unknown_terms
@@ -96,9 +96,10 @@ def make_fleet_plan(terms: Mapping[str, Any], *, cluster: Cluster | None, model:
     typed = _typed_run(terms, cluster, model, peak_flops=peak.flops, num_devices=num_devices)
     is_assumed = typed.mfu is None and "mfu" not in terms and len(unknown_terms(typed)) > 1
     asked = without_limits(replace(typed, mfu=ASSUMED_MFU) if is_assumed else typed)
+    solved = solve_in_whole_devices(asked)
     return FleetPlan(
-        run=solve_in_whole_devices(asked),
-        found=tuple(name for name in AMOUNTS if name != "days" and getattr(asked, name) is None),
+        run=solved,
+        found=tuple(name for name, value in solved.to_json().items() if value and getattr(asked, name) is None),
         allowed_hours=typed.hours,
         allowed_usd=typed.usd,
         peak_source=peak.source.replace("cluster.peak_flops", "fleet.peak_flops")
@@ -188,7 +189,7 @@ def _number(key: str, value: str) -> float:
 def _dtype(word: str) -> MatmulDtype:
     if word not in DTYPES:
         raise ConfigurationError(f"fleet.dtype={word} is not one of {', '.join(DTYPES)}.{suggest(word, DTYPES)}")
-    return cast("MatmulDtype", word)
+    return word
 
 
 def _nearest(name: str) -> str:

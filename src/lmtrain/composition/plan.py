@@ -8,11 +8,11 @@ from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, Rate, horizon
 from lmtrain.accounting.checkpoint_plan import checkpoint_plan
 from lmtrain.accounting.communication import Communication, communication, link_rate
+from lmtrain.accounting.expected_speed import expected_speed
 from lmtrain.accounting.fit import Setting, largest_micro_batch, memory_of
-from lmtrain.accounting.fleet import ASSUMED_MFU
 from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.model_facts import ModelFacts
-from lmtrain.accounting.plan import Plan, Speed
+from lmtrain.accounting.plan import Plan
 from lmtrain.composition.arguments import parse_arguments
 from lmtrain.composition.check import check_node
 from lmtrain.composition.fleet import is_fleet, plan_fleet
@@ -63,7 +63,7 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     fit = fit_setting(setting, facts)
     batch = planned_batch(config, setting, fit, allowed=allowed)
     flops = flops_per_token(facts.shape, batch.context_tokens)
-    speed = expected_speed(setting, batch, flops.palm)
+    speed = expected_speed(setting.cluster, setting.peak(), batch, flops_per_token=flops.palm)
     price, device = setting.cluster.usd_per_gpu_hour, setting.cluster.known_device
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
     peak = setting.peak()
@@ -150,13 +150,3 @@ def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
             "recompute=every_block."
         )
     return found
-
-
-def expected_speed(setting: PlannedSetting, batch: BatchPlan, flops_per_token: int) -> Speed | None:
-    """Return how long a step takes at the utilization that the cluster states, or a usual one; None without a peak."""
-    peak = setting.peak()
-    if peak is None:
-        return None
-    mfu, source = (setting.cluster.mfu, "cluster.mfu") if setting.cluster.mfu else (ASSUMED_MFU, "assumed")
-    seconds = batch.tokens_per_step * flops_per_token / (peak.flops * batch.num_ranks * mfu)
-    return Speed(step_seconds=seconds, mfu_palm=mfu, source=source)

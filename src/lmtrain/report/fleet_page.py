@@ -101,13 +101,8 @@ def _consequences(plan: FleetPlan) -> Rows:
     ]
     if plan.fewest_devices is not None and plan.most_parameters is not None:
         most = format_quantity(plan.most_parameters)
-        rows.append(
-            (
-                "",
-                f"at least {plan.fewest_devices:,} device{'s' * (plan.fewest_devices > 1)}; these hold up to {most} parameters",
-                "",
-            )
-        )
+        fewest = f"{plan.fewest_devices:,} device{'s' * (plan.fewest_devices > 1)}"
+        rows.append(("", f"at least {fewest}; these hold up to {most} parameters", ""))
     if plan.kwh is not None:
         rows.append(("energy", f"at most {plan.kwh:,.0f} kWh by the devices' rated power", ""))
     return rows

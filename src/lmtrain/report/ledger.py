@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.accounting.ledger import COMPUTE, Attempt, Reading, TimeBalance, balance
+from lmtrain.accounting.ledger import COMPUTE, Attempt, Reading, TimeBalance, balance, trained_share
+from lmtrain.accounting.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.utilization import usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
@@ -17,7 +18,7 @@ from lmtrain.tracking.stopwatch import KINDS
 
 @dataclass(frozen=True, kw_only=True)
 class RunLedger:
-    """A run's accounts; None where its folder does not tell. Tokens are those that count, done once."""
+    """A run's accounts; None where its folder does not tell. Tokens are those that carried loss, done once."""
 
     name: str
     status: str
@@ -30,6 +31,9 @@ class RunLedger:
     peak_flops: float | None
     peak_source: str
     usd_per_gpu_hour: float | None
+    trained_share: float = 1.0
+    device_watts: float | None = None
+    beside_plan: PlanAndFact | None = None
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
@@ -56,9 +60,23 @@ class RunLedger:
     @property
     def projected_usd(self) -> float | None:
         """Return what the whole run will cost if it goes on as it did."""
-        if self.usd is None or self.step == 0:
+        return None if self.usd is None or self.step == 0 else self.usd * self._whole_per_done
+
+    @property
+    def kwh(self) -> float | None:
+        """Return the energy of the devices at their rated power over the whole clock: an upper bound."""
+        if self.device_watts is None:
             return None
-        return self.usd * max(1.0, self.num_steps / self.step)
+        return self.time.wall_seconds / 3600 * self.num_devices * self.device_watts / 1000
+
+    @property
+    def projected_kwh(self) -> float | None:
+        """Return the energy of the whole run if it goes on as it did."""
+        return None if self.kwh is None or self.step == 0 else self.kwh * self._whole_per_done
+
+    @property
+    def _whole_per_done(self) -> float:
+        return max(1.0, self.num_steps / self.step)
 
     def to_json(self) -> dict[str, Any]:
         """Return the accounts as plain numbers."""
@@ -68,6 +86,7 @@ class RunLedger:
             "status": self.status,
             "step": self.step,
             "tokens": self.tokens,
+            "trained_share": self.trained_share,
             "attempts": self.time.num_attempts,
             "wall_seconds": self.time.wall_seconds,
             "seconds": dict(self.time.seconds),
@@ -78,7 +97,17 @@ class RunLedger:
             },
             "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.num_devices},
             "cost": {"usd": self.usd, "projected_usd": self.projected_usd},
+            "energy": {"kwh": self.kwh, "projected_kwh": self.projected_kwh},
+            "plan_and_fact": None if self.beside_plan is None else self._plan_and_fact(self.beside_plan),
             "biggest_lever": self.time.biggest_lever,
+        }
+
+    def _plan_and_fact(self, found: PlanAndFact) -> dict[str, Any]:
+        return {
+            "seconds": {"planned": found.planned_seconds, "fact": found.seconds},
+            "mfu_palm": {"planned": found.planned_mfu, "fact": found.mfu, "planned_by": found.mfu_source},
+            "difference_seconds": found.difference_seconds,
+            "reasons": dict(found.reasons),
         }
 
 
@@ -97,20 +126,40 @@ def read_ledger(folder: Path) -> RunLedger:
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
     if not any(attempt.readings for attempt in attempts):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
+    return _ledger(folder.name, status.status, plan, attempts)
+
+
+def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:
     step = max(attempt.last_step for attempt in attempts[-1:])
-    batch = plan.get("batch", {})
+    batch, spent = plan.get("batch", {}), balance(attempts)
+    tokens_per_step = batch.get("tokens_per_step", 0)
+    share = trained_share(attempts, tokens_per_step=tokens_per_step)
     return RunLedger(
-        name=folder.name,
-        status=status.status,
+        name=name,
+        status=status,
         step=step,
-        tokens=step * batch.get("tokens_per_step", 0),
+        tokens=round(step * tokens_per_step * share),
         num_steps=plan.get("horizon", {}).get("steps", step),
         num_devices=batch.get("num_ranks", 1),
-        time=balance(attempts),
+        time=spent,
         flops_per_token=plan.get("flops_per_token", {}),
         peak_flops=plan.get("peak", {}).get("flops"),
         peak_source=plan.get("peak", {}).get("source", "unknown"),
         usd_per_gpu_hour=plan.get("cost", {}).get("usd_per_gpu_hour"),
+        trained_share=share,
+        device_watts=plan.get("energy", {}).get("device_watts"),
+        beside_plan=_beside_plan(plan.get("time"), spent, step=step),
+    )
+
+
+def _beside_plan(planned: dict[str, Any] | None, spent: TimeBalance, *, step: int) -> PlanAndFact | None:
+    if planned is None:
+        return None
+    return explain(
+        spent,
+        planned_seconds=step * planned["step_seconds"],
+        planned_mfu=planned["mfu_palm"],
+        mfu_source=planned["source"],
     )
 
 
@@ -140,7 +189,8 @@ def _attempt(rows: list[dict[str, Any]], *, ended_at: float | None = None) -> At
 
 
 def _reading(row: dict[str, Any]) -> Reading:
-    return Reading(step=row["step"], time=row["start"], seconds={kind: row.get(kind, 0.0) for kind in KINDS})
+    seconds = {kind: row.get(kind, 0.0) for kind in KINDS}
+    return Reading(step=row["step"], time=row["start"], seconds=seconds, tokens=row.get("tokens"))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

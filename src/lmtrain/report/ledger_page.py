@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.ledger import COMPUTE
+from lmtrain.accounting.plan_and_fact import UTILIZATION, PlanAndFact
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.ledger import RunLedger
 
@@ -40,6 +41,8 @@ def page(ledger: RunLedger) -> RenderableType:
 
 def _body(ledger: RunLedger) -> list[RenderableType]:
     parts: list[RenderableType] = [_time_table(ledger), Text(""), _facts_table(ledger)]
+    if ledger.beside_plan is not None:
+        parts += [Text(""), *_plan_beside_fact(ledger.beside_plan)]
     if ledger.time.biggest_lever:
         parts += [Text(""), Text.assemble(("biggest lever: ", "bold"), ledger.time.biggest_lever)]
     return parts
@@ -84,6 +87,41 @@ def _facts_table(ledger: RunLedger) -> Table:
     devices = f"{ledger.num_devices} device{'s' * (ledger.num_devices != 1)}"
     if ledger.peak_flops is not None:
         table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")
+    if ledger.trained_share < 1:
+        table.add_row("padding", f"{1 - ledger.trained_share:.1%} of what was computed carried no loss: no tokens")
     if ledger.usd is not None and ledger.projected_usd is not None:
         table.add_row("cost", f"${ledger.usd:,.2f} so far, ${ledger.projected_usd:,.2f} for the whole run")
+    if ledger.kwh is not None and ledger.projected_kwh is not None:
+        whole = f"{ledger.projected_kwh:,.3g} for the whole run, at the devices' rated power"
+        table.add_row("energy", f"{ledger.kwh:,.3g} kWh so far, {whole}")
     return table
+
+
+def _plan_beside_fact(found: PlanAndFact) -> list[RenderableType]:
+    """Say what the steps done were to take, what they took, and every reason for the difference."""
+    planned, took = (format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds))
+    by = f"at {found.planned_mfu:.0%} MFU, {found.mfu_source}"
+    heading = Text.assemble(("plan beside fact: ", "bold"), f"{planned} planned ({by}), {took} taken")
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right"):
+        table.add_column(justify=justify)
+    for name, seconds, share in reasons(found):
+        table.add_row(name, seconds, share)
+    return [heading, table]
+
+
+def reasons(found: PlanAndFact) -> list[tuple[str, str, str]]:
+    """Name each reason for the difference with its seconds and its share of the whole; the sum comes last."""
+    whole = found.difference_seconds
+    rows = [*found.reasons.items(), ("difference", whole)]
+    return [(_reason(name, found), _signed(seconds), f"{seconds / whole:.1%}" if whole else "") for name, seconds in rows]
+
+
+def _reason(name: str, found: PlanAndFact) -> str:
+    if name == UTILIZATION:
+        return f"computing at {found.mfu:.1%} MFU, not {found.planned_mfu:.1%}"
+    return name.replace("_", " ")
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0 else '+'}{format_quantity(abs(seconds), 'seconds')}"

@@ -12,4 +12,4 @@ BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(CHARACTER_
 
 def bytes_of(token: str) -> bytes:
     """Return the bytes that a vocabulary entry stands for. KeyError when it is not byte-level."""
-    return bytes([BYTE_OF_CHARACTER[character] for character in token])
+    return bytes(map(BYTE_OF_CHARACTER.__getitem__, token))

@@ -5,7 +5,6 @@ many times faster. It is held against `tokenizers` on texts that are hard to cut
 run; where one id differs, or it is not installed or cannot read the file, `tokenizers` does the work.
 """
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -48,7 +47,7 @@ class FastEncoder:
         fast ids hold one of `special_tokens`.
         """
         self._reference = reference
-        self._odd = re.compile(f"[{OTHERWISE_CUT}{odd_characters}]")
+        self._odd = OTHERWISE_CUT + odd_characters
         self._is_special = np.zeros(max(special_tokens.values(), default=0) + 2, dtype=np.bool_)
         self._is_special[list(special_tokens.values())] = True
         self._unchecked_bytes = SAMPLE_BYTES
@@ -69,8 +68,11 @@ class FastEncoder:
             self._check_first(texts)
         if self._fast is None:
             return flatten(self._reference(texts))
-        odd = [index for index, text in enumerate(texts) if not text.isascii() and self._odd.search(text)]
+        odd = [index for index, text in enumerate(texts) if not text.isascii() and self._is_odd(text)]
         return self._encode_around(odd, texts) if odd else self._encode_fast(texts)
+
+    def _is_odd(self, text: str) -> bool:
+        return any(character in text for character in self._odd)  # a search for one is faster than any expression
 
     def _encode_fast(self, texts: Sequence[str]) -> FlatIds:
         if self._fast is None or not texts:
@@ -89,7 +91,7 @@ class FastEncoder:
         for text in texts:
             if self._unchecked_bytes <= 0:
                 break
-            sample.append(self._odd.sub("", text[:MOST_CHARACTERS]))
+            sample.append(text[:MOST_CHARACTERS].translate(dict.fromkeys(map(ord, self._odd))))
             self._unchecked_bytes -= len(sample[-1].encode())
         self._check(sample)
 

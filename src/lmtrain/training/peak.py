@@ -5,7 +5,7 @@ import time
 import torch
 
 from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.hardware import MatmulDtype
+from lmtrain.accounting.hardware import MatmulDtype, find_device
 
 SIDE = 1536
 MEASURED_SECONDS = 1.5  # long enough to meet a moment when nothing else runs
@@ -21,6 +21,13 @@ def device_peak(cluster: Cluster, *, compute_dtype: torch.dtype, accelerator: st
     threads = torch.get_num_threads()
     name = str(compute_dtype).removeprefix("torch.")
     return Peak(flops, f"measured here: {name} product of two {SIDE} x {SIDE} matrices on {threads} threads")
+
+
+def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
+    """Return the rated power of one device, or None where the device is unknown, as every CPU is."""
+    uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
+    device = find_device(cluster.device or (torch.cuda.get_device_name() if uses_gpu else ""))
+    return None if device is None else device.power_watts
 
 
 def matmul_dtype(compute_dtype: torch.dtype, *, uses_gpu: bool) -> MatmulDtype:

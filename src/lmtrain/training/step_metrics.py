@@ -26,8 +26,10 @@ class StepMetrics:
 
     def __init__(self) -> None:
         self._micro_totals: list[Tensor] = []  # each [2]: nats, valid tokens
-        self._finished: list[tuple[int, float, Tensor]] = []  # step, lr, [2]: loss, gradient norm
+        self._finished: list[tuple[int, float, Tensor]] = []  # step, lr, [3]: loss, gradient norm, tokens
         self._last_step: Tensor | None = None
+        self._drained_tokens = 0
+        self._first_step_tokens: int | None = None
 
     def add_micro_step(self, total: LossTotal) -> None:
         """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
@@ -37,6 +39,18 @@ class StepMetrics:
     def last_step(self) -> Tensor | None:
         """Return [loss, gradient norm] of the newest finished step, still on its device, as float64 [2]."""
         return self._last_step
+
+    @property
+    def trained_tokens(self) -> int:
+        """Return the tokens that carried loss in all finished steps, over all ranks; no read just after a drain."""
+        return self._drained_tokens + sum(int(value[2].item()) for _, _, value in self._finished)
+
+    @property
+    def first_step_tokens(self) -> int:
+        """Return those of the first step, which nobody times; no read after a drain."""
+        if self._first_step_tokens is None:
+            return int(self._finished[0][2][2].item()) if self._finished else 0
+        return self._first_step_tokens
 
     def reduce_totals(self) -> Tensor:
         """Return [nats, valid tokens] of the open step, summed over its micro-batches and all ranks, as float64 [2]."""
@@ -49,7 +63,7 @@ class StepMetrics:
     def finish_step(self, step: int, *, totals: Tensor, gradient_norm: Tensor, lr: float) -> None:
         """Close a step, counted from 1, with its totals [2] and gradient norm []."""
         self._last_step = torch.stack([totals[0] / totals[1], gradient_norm.detach().double()])
-        self._finished.append((step, lr, self._last_step))
+        self._finished.append((step, lr, torch.cat([self._last_step, totals[1:]])))
 
     def drain(self) -> list[StepRecord]:
         """Fetch every finished step since the last call: the one host sync of a log interval."""
@@ -57,7 +71,11 @@ class StepMetrics:
             return []
         finished, self._finished = self._finished, []
         values = torch.stack([value for _, _, value in finished]).tolist()
+        tokens = [int(num_tokens) for _, _, num_tokens in values]
+        self._drained_tokens += sum(tokens)
+        if self._first_step_tokens is None:
+            self._first_step_tokens = tokens[0]
         return [
             StepRecord(step=step, lr=lr, loss=loss, gradient_norm=norm)
-            for (step, lr, _), (loss, norm) in zip(finished, values, strict=True)
+            for (step, lr, _), (loss, norm, _) in zip(finished, values, strict=True)
         ]

@@ -1,0 +1,147 @@
+"""Measure how much of a step waits for other ranks, by a trace of one step now and then.
+
+Communication that computing hides costs nothing: what counts is the time in which this rank does communicate and
+computes nothing. It holds both the links and the wait for ranks that are late.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import lightning.pytorch as pl
+import torch
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
+from torch.profiler import ProfilerActivity, profile
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.context import RunContext
+from lmtrain.training.steps import is_step_end
+
+Interval = tuple[float, float]
+STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
+COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction")
+
+
+class Communication(pl.Callback):
+    """Trace the third step of a process and every `every_steps` after it; book that share of computing as waiting.
+
+    The share holds until the next trace. Null never traces; a single rank has nobody to wait for. It belongs before
+    the ledger.
+    """
+
+    def __init__(self, *, every_steps: int | None, context: RunContext) -> None:
+        super().__init__()
+        if every_steps is not None and every_steps < 1:
+            raise ConfigurationError(
+                f"callbacks.communication.every_steps={every_steps} is below 1; nearest valid: 1 (null: never)."
+            )
+        self._every_steps = every_steps
+        self._stopwatch = context.events.stopwatch
+        self._num_steps = 0
+        self._trace: profile | None = None
+        self._share = 0.0
+        self._computed = 0.0  # seconds whose share is booked
+
+    @override
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        if self._every_steps is None or trainer.world_size == 1 or batch_idx % trainer.accumulate_grad_batches:
+            return
+        since_first = self._num_steps - STEPS_BEFORE_THE_FIRST
+        if since_first >= 0 and since_first % self._every_steps == 0:
+            self._trace = _start_trace(pl_module.device)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not is_step_end(trainer, batch_idx):
+            return
+        self._num_steps += 1
+        if self._trace is not None:
+            self._share = exposed_share(self._end_trace())
+        if self._share:
+            self._book()
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if self._trace is not None:
+            self._end_trace()
+
+    def _end_trace(self) -> Sequence[FunctionEvent]:
+        trace, self._trace = self._trace, None
+        assert trace is not None
+        if ProfilerActivity.CUDA in trace.activities:
+            torch.cuda.synchronize()
+        trace.stop()
+        return trace.events() or []
+
+    def _book(self) -> None:
+        computed = self._stopwatch.seconds()["compute"]
+        waited = self._share * (computed - self._computed)
+        self._stopwatch.move(waited, source="compute", target="communication")
+        self._computed = computed - waited
+
+
+def _start_trace(device: torch.device) -> profile:
+    activities = [ProfilerActivity.CPU]
+    if device.type == "cuda":
+        torch.cuda.synchronize()  # what was still to do belongs to the step before
+        activities.append(ProfilerActivity.CUDA)
+    trace = profile(activities=activities)
+    trace.start()
+    return trace
+
+
+def exposed_share(events: Iterable[FunctionEvent]) -> float:
+    """Return the share of a trace in which a device communicates and computes nothing.
+
+    On a GPU, kernels of NCCL against all others; on a CPU, gloo's work against operators.
+    """
+    events = list(events)
+    on_device = [event for event in events if event.device_type == DeviceType.CUDA]
+    waits, computes = _on_gpu(on_device) if on_device else _on_cpu(events)
+    spans = [_span(event) for event in events]
+    if not spans:
+        return 0.0
+    seconds = max(end for _, end in spans) - min(start for start, _ in spans)
+    return exposed(waits, computes) / seconds if seconds else 0.0
+
+
+def _on_gpu(events: list[FunctionEvent]) -> tuple[list[Interval], list[Interval]]:
+    kernels = [event for event in events if not event.is_user_annotation]
+    waits = [_span(event) for event in kernels if "nccl" in event.name.lower()]
+    return waits, [_span(event) for event in kernels if "nccl" not in event.name.lower()]
+
+
+def _on_cpu(events: list[FunctionEvent]) -> tuple[list[Interval], list[Interval]]:
+    waits = [_span(event) for event in events if event.name.startswith("gloo:")]
+    return waits, [_span(event) for event in events if event.name.startswith(COMPUTE_ON_CPU)]
+
+
+def _span(event: FunctionEvent) -> Interval:
+    return float(event.time_range.start), float(event.time_range.end)
+
+
+def exposed(waits: Iterable[Interval], computes: Iterable[Interval]) -> float:
+    """Return how long the union of `waits` is where none of `computes` overlaps it."""
+    computing = merged(computes)
+    return length(merged([*waits, *computing])) - length(computing)
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """Join intervals that overlap, in order."""
+    joined: list[Interval] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Add up intervals that do not overlap."""
+    return sum(end - start for start, end in intervals)

@@ -1,0 +1,25 @@
+import pytest
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.expected_speed import expected_speed
+
+BATCH = BatchPlan(context_tokens=100, micro_batch_sequences=5, accumulation_micro_steps=1, num_ranks=2)
+PEAK = Peak(1e9, "a test")
+
+
+def test_a_step_takes_its_flops_over_the_share_of_the_peak_that_the_cluster_states():
+    speed = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6)
+    assert speed is not None
+    assert speed.step_seconds == pytest.approx(1000 * 1e6 / (2 * 1e9 * 0.5))
+    assert (speed.mfu_palm, speed.source) == (0.5, "cluster.mfu")
+
+
+def test_a_share_that_nobody_states_is_called_assumed():
+    speed = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6)
+    assert speed is not None
+    assert (speed.mfu_palm, speed.source) == (0.4, "assumed")
+
+
+def test_without_a_peak_no_speed_is_guessed():
+    assert expected_speed(Cluster(name="a", mfu=0.5), None, BATCH, flops_per_token=1e6) is None

@@ -1,0 +1,97 @@
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import DeviceType
+
+from lmtrain.callbacks.communication import Communication, exposed, exposed_share, length, merged
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.errors import ConfigurationError
+from tests.callbacks.test_two_ranks import train
+
+
+def event(name, start, end, *, device=DeviceType.CPU, is_annotation=False):
+    span = SimpleNamespace(start=start, end=end)
+    return SimpleNamespace(name=name, time_range=span, device_type=device, is_user_annotation=is_annotation)
+
+
+def test_what_computing_hides_does_not_count():
+    assert exposed([(0, 10)], [(0, 4), (6, 7)]) == 5
+    assert exposed([(0, 10), (5, 12)], []) == 12
+    assert exposed([(2, 3)], [(0, 10)]) == 0
+
+
+whole = st.integers(0, 40)
+spans = st.lists(st.tuples(whole, whole).map(lambda ends: (min(ends), max(ends))), max_size=8)
+
+
+@given(spans, spans)
+def test_it_is_what_a_count_of_moments_says(waits, computes):
+    def moments(intervals):
+        return {moment for start, end in intervals for moment in range(start, end)}
+
+    assert exposed(waits, computes) == len(moments(waits) - moments(computes))
+    assert length(merged(waits)) == len(moments(waits))
+
+
+def test_on_a_cpu_gloo_is_set_against_operators():
+    events = [event("aten::mm", 0, 60), event("gloo:all_reduce", 50, 90, is_annotation=True), event("DDP", 0, 100)]
+    assert exposed_share(events) == pytest.approx(0.3)
+
+
+def test_on_a_gpu_nccl_is_set_against_kernels_and_not_against_annotations():
+    gpu = {"device": DeviceType.CUDA}
+    events = [
+        event("aten::mm", 0, 100),
+        event("gemm", 0, 60, **gpu),
+        event("ncclDevKernel_AllReduce", 50, 90, **gpu),
+        event("Optimizer.step", 0, 100, is_annotation=True, **gpu),
+    ]
+    assert exposed_share(events) == pytest.approx(0.3)
+
+
+def test_a_trace_of_nothing_waits_for_nothing():
+    assert exposed_share([]) == 0
+
+
+def test_an_interval_below_1_is_refused(make_run):
+    with pytest.raises(ConfigurationError, match=r"callbacks\.communication\.every_steps=0 is below 1"):
+        Communication(every_steps=0, context=make_run().context)
+
+
+def test_a_single_rank_is_never_traced(make_run, monkeypatch):
+    monkeypatch.setattr("lmtrain.callbacks.communication._start_trace", lambda _: pytest.fail("traced"))
+    run = make_run(steps=4)
+    run.fit(Communication(every_steps=1, context=run.context), TokenBudget(context=run.context))
+    assert run.context.events.stopwatch.seconds()["communication"] == 0
+
+
+def test_a_share_of_what_was_computed_is_booked_once(make_run):
+    run = make_run()
+    callback, stopwatch = Communication(every_steps=1, context=run.context), run.context.events.stopwatch
+    callback._share = 0.25
+    for _ in range(2):
+        stopwatch.switch("compute")
+        time.sleep(0.05)
+        stopwatch.switch("logging")
+        callback._book()
+        callback._book()
+    spent = stopwatch.seconds()
+    assert spent["communication"] / (spent["communication"] + spent["compute"]) == pytest.approx(0.25)
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_waiting_for_a_rank_that_is_late_is_communication(tmp_path: Path, dataset_folder: Path):
+    """The second rank computes 0.2 s longer in every step: the first one waits for it."""
+    train(tmp_path, dataset_folder, "late")
+    for rank, is_waiting in (("0", True), ("1", False)):
+        rows = map(json.loads, (tmp_path / f"events/rank{rank}.jsonl").read_text().splitlines())
+        last = [row for row in rows if row["name"] == "ledger"][-1]
+        share = last["communication"] / (last["communication"] + last["compute"])
+        assert (share > 0.6) == is_waiting, last
+        assert (share < 0.4) != is_waiting, last
