@@ -3,17 +3,29 @@
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.fleet import ASSUMED_MFU
+from lmtrain.accounting.measured import Calibration
 from lmtrain.accounting.plan import Speed
 from lmtrain.accounting.utilization import training_seconds
 
 
-def expected_speed(cluster: Cluster, peak: Peak | None, batch: BatchPlan, *, flops_per_token: float) -> Speed | None:
+def expected_speed(
+    cluster: Cluster,
+    peak: Peak | None,
+    batch: BatchPlan,
+    *,
+    flops_per_token: float,
+    calibration: Calibration | None = None,
+) -> Speed | None:
     """Return the time of a step at the utilization that the cluster states, or a usual one; None without a peak.
 
-    `flops_per_token` is PaLM's.
+    `flops_per_token` is PaLM's. A `calibration` of this very config comes before what is usual.
     """
     if peak is None:
         return None
+    if calibration is not None and cluster.mfu is None:
+        mfu = batch.tokens_per_step * flops_per_token / (peak.flops * batch.num_ranks * calibration.step_seconds)
+        source = f"measured over {calibration.num_steps} steps by lmtrain doctor"
+        return Speed(step_seconds=calibration.step_seconds, mfu_palm=mfu, source=source)
     mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU, "assumed")
     flops = batch.tokens_per_step * flops_per_token
     seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)

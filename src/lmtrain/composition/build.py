@@ -14,6 +14,7 @@ from lmtrain.accounting.expected_speed import expected_speed
 from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.plan import Plan, Speed
 from lmtrain.composition.auto_batch import batch_of
+from lmtrain.composition.calibration import calibration_of, measurements_of
 from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
@@ -190,8 +191,14 @@ def make_plan(
     flops = flops_per_token(shape, batch.context_tokens)
     budget: Budget = instantiate(config["budget"], key="budget")
     cluster: Cluster = instantiate(config["cluster"], key="cluster")
-    peak = device_peak(cluster, compute_dtype=precision.compute_dtype, accelerator=config["trainer"]["accelerator"])
-    speed = expected_speed(cluster, peak, batch, flops_per_token=flops.palm)
+    peak = device_peak(
+        cluster,
+        compute_dtype=precision.compute_dtype,
+        accelerator=config["trainer"]["accelerator"],
+        measured=measurements_of(config),
+    )
+    calibration = calibration_of(config, batch, allowed=[])
+    speed = expected_speed(cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
     return Plan(
         shape=shape,
         batch=batch,

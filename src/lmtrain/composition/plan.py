@@ -14,6 +14,7 @@ from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.model_facts import ModelFacts
 from lmtrain.accounting.plan import Plan
 from lmtrain.composition.arguments import parse_arguments
+from lmtrain.composition.calibration import calibration_of, peak_here
 from lmtrain.composition.check import check_node
 from lmtrain.composition.fleet import is_fleet, plan_fleet
 from lmtrain.composition.instantiate import instantiate
@@ -63,10 +64,11 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     fit = fit_setting(setting, facts)
     batch = planned_batch(config, setting, fit, allowed=allowed)
     flops = flops_per_token(facts.shape, batch.context_tokens)
-    speed = expected_speed(setting.cluster, setting.peak(), batch, flops_per_token=flops.palm)
+    peak = setting.peak() or peak_here(config, setting)
+    calibration = calibration_of(config, batch, allowed=allowed)
+    speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
     price, device = setting.cluster.usd_per_gpu_hour, setting.cluster.known_device
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
-    peak = setting.peak()
     return Plan(
         shape=facts.shape,
         components=facts.components,

@@ -1,5 +1,6 @@
 """What matrix hardware this machine's processor says it has; read without torch, so that a plan answers at once."""
 
+import platform
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,16 @@ def cpu_flags() -> set[str]:
     except OSError:
         return set()
     return next((set(line.split(":")[1].split()) for line in lines if line.startswith("flags")), set())
+
+
+def cpu_name() -> str:
+    """Return the processor's product name, or its architecture where the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 def bf16_flags() -> set[str]:

@@ -114,7 +114,9 @@ def reasons(found: PlanAndFact) -> list[tuple[str, str, str]]:
     """Name each reason for the difference with its seconds and its share of the whole; the sum comes last."""
     whole = found.difference_seconds
     rows = [*found.reasons.items(), ("difference", whole)]
-    return [(_reason(name, found), _signed(seconds), f"{seconds / whole:.1%}" if whole else "") for name, seconds in rows]
+    return [
+        (_reason(name, found), _signed(seconds), f"{seconds / whole:.1%}" if whole else "") for name, seconds in rows
+    ]
 
 
 def _reason(name: str, found: PlanAndFact) -> str:

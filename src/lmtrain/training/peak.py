@@ -6,19 +6,32 @@ import torch
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.hardware import MatmulDtype, find_device
+from lmtrain.accounting.measured import Measurements
+from lmtrain.precision.cpu_features import cpu_name
 
 SIDE = 1536
 MEASURED_SECONDS = 1.5  # long enough to meet a moment when nothing else runs
 
 
-def device_peak(cluster: Cluster, *, compute_dtype: torch.dtype, accelerator: str) -> Peak | None:
-    """Return the peak of one device (one process, on CPU), or None where the device is unknown."""
+def device_peak(
+    cluster: Cluster, *, compute_dtype: torch.dtype, accelerator: str, measured: Measurements | None = None
+) -> Peak | None:
+    """Return the peak of one device (one process on this many threads, on CPU), or None where it is unknown.
+
+    `measured` is what `lmtrain doctor` found: it stands in for a table that lacks a GPU, and for measuring a CPU anew.
+    """
+    measured = measured or Measurements()
     uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
     if uses_gpu or cluster.peak_flops is not None or cluster.device is not None:
         detected = torch.cuda.get_device_name() if uses_gpu else None
-        return cluster.peak(matmul_dtype(compute_dtype, uses_gpu=uses_gpu), detected_device=detected)
-    flops = measure_matmul(compute_dtype)
+        dtype = matmul_dtype(compute_dtype, uses_gpu=uses_gpu)
+        found = measured.find("gpu", name=detected) if detected and cluster.device in (None, detected) else None
+        return cluster.peak(dtype, detected_device=detected) or (found and found.peak(dtype))
     threads = torch.get_num_threads()
+    device = measured.find("cpu", name=cpu_name(), threads=threads)
+    if device and (known := device.peak(matmul_dtype(compute_dtype, uses_gpu=False))):
+        return known
+    flops = measure_matmul(compute_dtype)
     name = str(compute_dtype).removeprefix("torch.")
     return Peak(flops, f"measured here: {name} product of two {SIDE} x {SIDE} matrices on {threads} threads")
 

@@ -1,0 +1,80 @@
+"""Measure a device: FLOP/s of square matrix products by dtype, and bytes per second of a copy."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from lmtrain.accounting.hardware import MatmulDtype
+from lmtrain.accounting.measured import MeasuredDevice
+from lmtrain.precision.cpu_features import cpu_name
+from lmtrain.training.peak import measure_matmul
+
+GPU_SIDE: Final = 8192
+CPU_COPY_BYTES: Final = 128 * 2**20
+GPU_COPY_BYTES: Final = 2**30
+COPIES: Final = 5
+DTYPES: Final[dict[MatmulDtype, torch.dtype]] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def measure_cpu(*, threads: int | None = None, copy_bytes: int = CPU_COPY_BYTES) -> MeasuredDevice:
+    """Measure this CPU with so many threads, None for torch's own choice, which is then known as the default."""
+    default = torch.get_num_threads()
+    is_default = threads is None and "OMP_NUM_THREADS" not in os.environ
+    torch.set_num_threads(threads or default)
+    try:
+        return MeasuredDevice(
+            kind="cpu",
+            name=cpu_name(),
+            threads=torch.get_num_threads(),
+            default_threads=default if is_default else None,
+            matmul_flops={word: measure_matmul(dtype) for word, dtype in DTYPES.items()},
+            copy_bytes_per_second=_copy_rate(torch.empty(copy_bytes, dtype=torch.uint8), lambda: None),
+        )
+    finally:
+        torch.set_num_threads(default)
+
+
+def measure_gpu(*, side: int = GPU_SIDE, copy_bytes: int = GPU_COPY_BYTES) -> MeasuredDevice:
+    """Measure the first GPU; fp32 products run as TF32, as they do in training."""
+    dtypes: dict[MatmulDtype, torch.dtype] = {
+        "tf32": torch.float32,
+        "bf16": torch.bfloat16,
+        "fp16": torch.float16,
+    }
+    torch.set_float32_matmul_precision("high")
+    return MeasuredDevice(
+        kind="gpu",
+        name=torch.cuda.get_device_name(),
+        matmul_flops={word: _gpu_matmul(dtype, side) for word, dtype in dtypes.items()},
+        copy_bytes_per_second=_copy_rate(
+            torch.empty(copy_bytes, dtype=torch.uint8, device="cuda"), torch.cuda.synchronize
+        ),
+    )
+
+
+def _gpu_matmul(dtype: torch.dtype, side: int, *, rounds: int = 10) -> float:
+    left, right = torch.randn(2, side, side, device="cuda").to(dtype)
+    best = float("inf")
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        torch.mm(left, right)
+        torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return 2 * side**3 / best
+
+
+def _copy_rate(source: torch.Tensor, wait: Callable[[], None]) -> float:
+    """Return bytes per second read and written by the fastest of a few copies."""
+    target = torch.zeros_like(source)
+    best = float("inf")
+    for _ in range(COPIES):
+        wait()
+        start = time.perf_counter()
+        target.copy_(source)
+        wait()
+        best = min(best, time.perf_counter() - start)
+    return 2 * source.numel() / best
