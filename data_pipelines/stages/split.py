@@ -1,7 +1,8 @@
 """Which documents train and which are held out: decided by a hash of the document's name, for ever.
 
-A corpus that fits in memory is looked at as a whole first: where a few documents are most of it, they are cut into
-parts, so that there is something to hold out and something to train on.
+A small corpus is looked at as a whole first: where a few documents are most of it, they are cut into parts, so that
+there is something to hold out and something to train on. As soon as its beginning shows that this is not needed, with
+many documents and some in every split, the looking ahead ends: memory does not grow with the corpus.
 """
 
 import hashlib
@@ -15,6 +16,8 @@ from lmtrain.errors import ConfigurationError, DataError
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SMALL_CORPUS_CHARACTERS = 64_000_000
+ENOUGH_CHARACTERS = 16_000_000  # of a corpus of so many documents that reaches every split: look no further
+ENOUGH_DOCUMENTS = 1_000
 LARGEST_SHARE = 10  # in a small corpus no document may be more than a tenth of it;
 PART_SHARE = 100  # one that is gets cut into hundredths of the whole
 MIN_PART_CHARACTERS = 200
@@ -60,22 +63,28 @@ def split_documents(
 ) -> Iterator[tuple[str, Document]]:
     """Yield each document with its split, in order.
 
-    In a corpus of up to 64 million characters very long documents are cut into parts, equal parts go to one split, and
-    a split that the hash leaves empty gets the nearest document; `tell` hears of either. In a larger one nothing but a
-    document of more than a million characters is cut, and its parts stay in one split.
+    In a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are cut into
+    parts, equal parts go to one split, and a split that the hash leaves empty gets the nearest document; `tell` hears of
+    either. In a larger one nothing but a document of more than a million characters is cut, and its parts stay in one
+    split.
 
     Raises:
         DataError: Too little text to hold any out.
     """
     documents = iter(documents)
     first: list[Document] = []
-    num_characters = 0
+    num_characters, is_large = 0, False
+    missing = set(held_out.splits)
     for document in documents:
         first.append(document)
         num_characters += len(content_of(document))
-        if num_characters > SMALL_CORPUS_CHARACTERS:
+        if missing:
+            missing.discard(held_out.split_of(document.id))
+        is_varied = num_characters > ENOUGH_CHARACTERS and len(first) >= ENOUGH_DOCUMENTS and not missing
+        is_large = is_varied or num_characters > SMALL_CORPUS_CHARACTERS
+        if is_large:
             break
-    if num_characters > SMALL_CORPUS_CHARACTERS:
+    if is_large:
         for document in chain(_taken(first), documents):
             split = held_out.split_of(document.id)
             yield from ((split, piece) for piece in _cut_if_longer(document, MAX_DOCUMENT_CHARACTERS))

@@ -192,3 +192,26 @@ def test_conversations_are_whole_and_count_by_what_is_said(monkeypatch):
     assert next(documents)[1].messages == said
     assert len(consumed) < 8
     assert len(list(documents)) == 39
+
+
+def consumed_before_the_first(documents):
+    """Return how many documents are drawn before the first one comes out."""
+    drawn = []
+    stream = (drawn.append(document) or document for document in documents)
+    next(split_documents(stream, held_out=FIVE_PERCENT, tell=pytest.fail))
+    return len(drawn)
+
+
+def test_looking_ahead_ends_once_documents_are_many_and_reach_every_split(monkeypatch):
+    monkeypatch.setattr("data_pipelines.stages.split.ENOUGH_CHARACTERS", 100)
+    monkeypatch.setattr("data_pipelines.stages.split.ENOUGH_DOCUMENTS", 200)
+    assert consumed_before_the_first(many(1000)) == 200
+    only_train = [document for document in many(1000) if FIVE_PERCENT.split_of(document.id) == "train"]
+    assert consumed_before_the_first(only_train[:500]) == 500, "nothing to hold out yet: look on"
+
+
+def test_ending_it_early_changes_no_split(monkeypatch):
+    whole = split(many(1000))
+    monkeypatch.setattr("data_pipelines.stages.split.ENOUGH_CHARACTERS", 100)
+    monkeypatch.setattr("data_pipelines.stages.split.ENOUGH_DOCUMENTS", 200)
+    assert split(many(1000)) == whole
