@@ -11,6 +11,10 @@ from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTR
 VERBS = {
     "train": ("lmtrain.composition.verbs:train", "train a model, or sweep with -m; `train --help` lists every choice"),
     "plan": ("lmtrain.composition.plan:plan", "what a training config will need, take and cost; no GPU needed"),
+    "doctor": (
+        "lmtrain.composition.doctor:doctor",
+        "check this machine before a long run of a config, measure it, and time some real steps with --calibrate",
+    ),
     "prepare": ("lmtrain.composition.verbs:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
     "verify": ("data_pipelines.verify:verify", "read prepared data again and hold every byte against its manifest"),
     "tokenizer": (

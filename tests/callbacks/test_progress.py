@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.progress import Progress
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
@@ -51,6 +52,13 @@ def test_a_terminal_gets_a_panel_and_its_cursor_back_after_a_crash(make_run, cap
     assert "of 3" in printed
     assert "failed" in printed
     assert printed.rindex("\x1b[?25h") > printed.rindex("\x1b[?25l")  # show cursor after hide cursor
+
+
+def test_the_panel_shows_where_the_time_goes(make_run, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    run = make_run(steps=3)
+    train(run, Ledger(every_steps=1, context=run.context))
+    assert "goodput" in capsys.readouterr().out
 
 
 def test_a_panel_that_stays_says_how_the_run_ended(make_run, capsys, monkeypatch):

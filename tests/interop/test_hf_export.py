@@ -34,6 +34,7 @@ OURS = {
     "llama": ("llama", {}),
     "llama, grouped heads, tied": ("llama", {"num_kv_heads": 2, "tie_embeddings": True}),
     "llama, heads of their own width": ("llama", {"head_width": 16}),
+    "llama, a width that heads do not divide": ("mistral", {"width": 38, "head_width": 16}),
     "llama 3 rope": ("llama", {"rope_scaling": RopeScaling(factor=8.0, original_context_tokens=16)}),
     "llama linear rope": ("llama", {"rope_scaling": LinearRopeScaling(factor=2.0), "rope_base": 10_000.0}),
     "mistral": ("mistral", {"window_tokens": 7}),

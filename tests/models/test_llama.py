@@ -192,6 +192,13 @@ def test_a_context_beyond_the_rotations_is_refused():
             {"value_embedding_layers": (1,), "value_gate_width": 65},
             r"model\.value_gate_width=65 is not 1 to model\.width=64 dimensions; nearest valid: 64",
         ),
+        ({"rope_base": 0.0}, r"model\.rope_base=0\.0 is not above 0 and finite; nearest valid: 10000\.0"),
+        ({"norm_eps": -1.0}, r"model\.norm_eps=-1\.0 is below 0; nearest valid: 0"),
+        ({"norm_eps": float("nan")}, r"model\.norm_eps=nan is not a finite number; nearest valid: 0"),
+        (
+            {"qk_norm": True, "qk_norm_scale": float("nan")},
+            r"model\.qk_norm_scale=nan is not above 0 and finite; nearest valid: 1\.0",
+        ),
         ({"logit_soft_cap": 0.0}, r"model\.logit_soft_cap=0\.0 is not above 0"),
         ({"num_bigram_buckets": -1}, r"model\.num_bigram_buckets=-1 is below 0"),
         ({"activation": "gelu"}, r"model\.activation=gelu is not swiglu or relu_squared"),

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding, rope_frequencies, rotate
 
 
@@ -83,3 +84,20 @@ def test_tables_are_filled_again_after_to_empty():
 
 def test_tables_are_no_part_of_a_checkpoint():
     assert RotaryEmbedding(8, 4, base=10_000.0).state_dict() == {}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: RopeScaling(factor=0.0), r"factor=0\.0 is not above 0 and finite; nearest valid: 1\.0"),
+        (lambda: LinearRopeScaling(factor=float("inf")), r"factor=inf is not above 0 and finite; nearest valid: 1\.0"),
+        (lambda: RopeScaling(original_context_tokens=0), r"original_context_tokens=0 is not above 0"),
+        (
+            lambda: RopeScaling(low_frequency_factor=2.0, high_frequency_factor=2.0),
+            r"high_frequency_factor=2\.0 is not above model\.rope_scaling\.low_frequency_factor=2\.0; .* 8\.0",
+        ),
+    ],
+)
+def test_scalings_without_a_rotation_are_refused_by_key(build, message):
+    with pytest.raises(ConfigurationError, match=rf"^model\.rope_scaling\.{message}"):
+        build()

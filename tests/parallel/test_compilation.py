@@ -90,7 +90,7 @@ def test_another_system_is_named_rather_than_called_without_a_compiler(machine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("transform", "num_graphs"), [(blocks, 1), (whole_model, 1)])
+@pytest.mark.parametrize(("transform", "num_graphs"), [(blocks, 2), (whole_model, 1)])
 def test_the_loss_and_gradients_of_a_compiled_model_are_those_of_the_eager_one(monkeypatch, transform, num_graphs):
     """Traced by the compiler and then run as it is, so that only what the tracing changes could differ."""
     counter, compile_with = CompileCounter(), torch.compile

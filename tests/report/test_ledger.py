@@ -40,7 +40,7 @@ def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
 
 
 def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
-    counted = [one | {"tokens": 900 * (one["step"] - start)} for start, one in ((0, ROWS[1]), (0, ROWS[4]))]
+    counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
     ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))
     assert (ledger.tokens, ledger.trained_share) == (18_000, pytest.approx(0.9))
     assert ledger.tokens_per_second["computing"] == pytest.approx(18_000 / 40)

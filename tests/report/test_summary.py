@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.accounting.ledger import TimeBalance
 from lmtrain.report.run_facts import HeldOut, RunFacts, read_run
 from lmtrain.report.summary import print_summary, printable, summarize
 from lmtrain.training.checkpoints import CheckpointFacts
@@ -56,6 +57,14 @@ def summary(monkeypatch):
 
 def test_a_summary_says_what_it_took(summary):
     assert "1.5M tokens in 748 steps, 1min58s of training, 12.9K tokens/s, MFU 38.1% (PaLM), $0.01" in summary(FACTS)
+
+
+def test_where_the_time_went_is_one_line_with_a_way_to_all_of_it(summary):
+    seconds = {"setup": 12.0, "compute": 70.0, "data_wait": 11.0, "logging": 3.0, "evaluation": 4.0}
+    text = summary(replace(FACTS, time=TimeBalance(seconds=seconds, num_attempts=1)))
+    shares = "compute 70%, setup 12%, data wait 11%, evaluation 4%"
+    assert f"1min40s on the clock: {shares}; all of it: lmtrain ledger runs/cat\n" in text
+    assert "on the clock" not in summary(FACTS), "nobody kept accounts"
 
 
 def test_the_model_stands_beside_the_compressors_from_worst_to_best(summary):

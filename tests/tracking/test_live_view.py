@@ -40,6 +40,15 @@ def test_a_panel_holds_all_numbers_of_the_moment(columns):
         assert text in shown
 
 
+def test_a_panel_says_how_much_of_the_time_computed_and_what_took_the_rest():
+    shares = {"setup": 0.2, "compute": 0.65, "data_wait": 0.11, "logging": 0.04}
+    shown = render(replace(MIDDLE, time_shares=shares))
+    assert "65.0%" in shown
+    assert "setup 20%, data wait 11%" in shown
+    assert "logging" not in shown
+    assert "goodput" not in render(MIDDLE)
+
+
 def test_an_unknown_peak_is_called_so_and_never_0_percent():
     unknown = replace(MIDDLE, mfu=None, peak_is_known=False)
     for shown in (line(unknown), render(unknown)):

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 
 LOST: Final = "lost"
@@ -92,13 +91,20 @@ class TimeBalance:
 def balance(attempts: Sequence[Attempt]) -> TimeBalance:
     """Add up the attempts of a run, oldest first; steps that a later attempt did again are lost time."""
     total: defaultdict[str, float] = defaultdict(float)
-    for attempt, following in pairwise([*attempts, None]):
-        assert attempt is not None
-        for kind, seconds in _accounts(attempt, redone_from=_first_step(following)).items():
+    for spent in accounts(attempts):
+        for kind, seconds in spent.items():
             total[kind] += seconds
     return TimeBalance(
         seconds={kind: seconds for kind, seconds in total.items() if seconds}, num_attempts=len(attempts)
     )
+
+
+def accounts(attempts: Sequence[Attempt]) -> list[dict[str, float]]:
+    """Return each attempt's seconds by kind, oldest first."""
+    return [
+        _accounts(attempt, redone_from=_first_step(following))
+        for attempt, following in zip(attempts, [*attempts[1:], None], strict=True)
+    ]
 
 
 def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float:

@@ -8,6 +8,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import SECONDS_PER_HOUR, Horizon
 from lmtrain.accounting.checkpoint_plan import CheckpointPlan
 from lmtrain.accounting.communication import Communication
+from lmtrain.accounting.depth_scaling import DepthScaling
 from lmtrain.accounting.flops import FlopsPerToken
 from lmtrain.accounting.memory import DeviceMemory
 from lmtrain.accounting.model_shape import ModelShape
@@ -46,6 +47,7 @@ class Plan:
     speed: Speed | None = None
     communication: Communication | None = None
     checkpoints: CheckpointPlan | None = None
+    depth_scaling: DepthScaling | None = None
 
     @property
     def epochs(self) -> float | None:
@@ -121,6 +123,8 @@ class Plan:
             }
         if self.checkpoints is not None:
             report["checkpoints"] = asdict(self.checkpoints)
+        if self.depth_scaling is not None:
+            report["depth_scaling"] = asdict(self.depth_scaling)
         return report
 
     def _batch(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ from typing_extensions import override
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.live_view import Snapshot, line, panel
+from lmtrain.tracking.stopwatch import KINDS
 from lmtrain.training.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.steps import is_step_end
@@ -26,6 +27,7 @@ LABELS: Final = {
     "checkpoint": "saving a checkpoint…",
     "text_samples": "writing a sample…",
 }
+TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
 
 
 class Progress(pl.Callback):
@@ -152,6 +154,9 @@ class Progress(pl.Callback):
             usd=values.get("cost/usd"),
             validation=tuple(value for _, value in sorted(self._validation.items())),
             checkpoint_step=self._checkpoint_step,
+            time_shares={
+                kind: point.metrics[share] for kind, share in TIME_SHARES.items() if (point := latest(share)) is not None
+            },
         )
 
 

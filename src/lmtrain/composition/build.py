@@ -196,8 +196,9 @@ def make_plan(
         compute_dtype=precision.compute_dtype,
         accelerator=config["trainer"]["accelerator"],
         measured=measurements_of(config),
+        cpu_threads=config["trainer"]["cpu_threads"],
     )
-    calibration = calibration_of(config, batch, allowed=[])
+    calibration = calibration_of(config, batch)
     speed = expected_speed(cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
     return Plan(
         shape=shape,

@@ -24,22 +24,32 @@ def measurements_of(config: Mapping[str, Any]) -> Measurements:
     return read_measurements(Path(config["run"]["cache"]))
 
 
-def calibration_of(config: Mapping[str, Any], batch: BatchPlan, *, allowed: list[str]) -> Calibration | None:
-    """Return how long a step of this very config took here; None for another cluster than this machine."""
+def calibration_of(config: Mapping[str, Any], batch: BatchPlan) -> Calibration | None:
+    """Return how long a step of this very config took here; None for another cluster than this machine.
+
+    The config is a checked one, in which amounts are numbers.
+    """
     if config["cluster"].get("device") is not None:
         return None
     measured = measurements_of(config)
-    return measured.calibrations.get(calibration_key(config, batch, measured, allowed=allowed))
+    return measured.calibrations.get(calibration_key(config, batch, measured))
 
 
-def calibration_key(
-    config: Mapping[str, Any], batch: BatchPlan, measured: Measurements, *, allowed: list[str]
-) -> str:
+def with_checked_choices(config: Mapping[str, Any], *, allowed: list[str]) -> dict[str, Any]:
+    """Return a composed config with what decides its speed checked, as a run's is.
+
+    Raises:
+        ConfigurationError: The first thing in it that is wrong.
+    """
+    return {**config, **{name: check_node(config[name], key=name, allowed=allowed) for name in DECIDING}}
+
+
+def calibration_key(config: Mapping[str, Any], batch: BatchPlan, measured: Measurements) -> str:
     """Return a hash of everything that decides the speed: the config's choices, the batch, the device."""
     kind = kind_here(config, measured)
     device = measured.find("gpu") if kind == "gpu" else None
     parts = {
-        "config": {name: check_node(config[name], key=name, allowed=allowed) for name in DECIDING},
+        "config": {name: config[name] for name in DECIDING},
         "batch": [
             batch.context_tokens,
             batch.micro_batch_sequences,

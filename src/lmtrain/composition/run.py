@@ -170,12 +170,13 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
 
 
 def quiet_libraries() -> None:
-    """Keep Lightning's notices and advertisements off the console; warnings about the run itself stay."""
+    """Keep notices and advertisements of libraries off the console; warnings about the run itself stay."""
     for name in ("lightning.pytorch", "lightning.fabric", "torch.utils.cpp_extension"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*isinstance.*LeafSpec.*"):
         warnings.filterwarnings("ignore", message)
     warnings.filterwarnings("ignore", module="lightning")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # a traced step is told of in the ledger, not on the console
 
 
 def keep_caches_in(folder: Path) -> None:

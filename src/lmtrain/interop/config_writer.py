@@ -78,7 +78,7 @@ def _model_type(settings: Mapping[str, Any]) -> str:
     else:
         if over == "width":
             raise _without_class("model.qk_norm_over=width without model.experts", "model.qk_norm_over=head")
-        found = "qwen3" if over else "llama" if settings["window_tokens"] is None else "mistral"
+        found = "qwen3" if over else "mistral" if settings["window_tokens"] or not _divides(settings) else "llama"
     if settings["window_pattern"] and found != "qwen3":
         raise _without_class(f"model.window_pattern={settings['window_pattern']}", "model.window_pattern=null")
     if settings["window_tokens"] and found in ("olmoe", "qwen3_moe"):
@@ -87,6 +87,11 @@ def _model_type(settings: Mapping[str, Any]) -> str:
     if found == "olmoe" and head_width not in (None, settings["width"] // settings["num_heads"]):
         raise _without_class(f"model.head_width={head_width}", "model.head_width=null")
     return found
+
+
+def _divides(settings: Mapping[str, Any]) -> bool:
+    """Tell whether heads divide the width: transformers' Llama asks for it, its Mistral, else the same, does not."""
+    return settings["width"] % settings["num_heads"] == 0
 
 
 def _without_class(told: str, nearest: str) -> ConfigurationError:

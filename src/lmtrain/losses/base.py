@@ -3,6 +3,7 @@
 The z-loss keeps log Z near 0: PaLM, arXiv 2204.02311 section 5. B batch, T tokens, D width, V vocabulary.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -56,7 +57,7 @@ class TokenLoss(ABC):
     ignore_index: int = -100
 
     def __post_init__(self) -> None:
-        if not self.z_loss_weight >= 0:
+        if not 0 <= self.z_loss_weight < math.inf:
             raise ConfigurationError(f"loss.z_loss_weight={self.z_loss_weight} is not 0 or above; nearest valid: 0.")
 
     @abstractmethod

@@ -72,6 +72,16 @@ class LanguageModel(nn.Module, ABC):
         """Score the next token: [B, T, D] -> [B, T, V]."""
         return self.output_head()(hidden)
 
+    @staticmethod
+    def score(
+        head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss
+    ) -> LossSums:
+        """Score targets [B, T] by hidden states [B, T, D].
+
+        Of no model, so that it compiles beside blocks whatever a strategy does to the model's own parameters.
+        """
+        return loss(head, hidden, targets)
+
     def forward(
         self,
         tokens: Int[Tensor, "B T"],
@@ -87,7 +97,7 @@ class LanguageModel(nn.Module, ABC):
         hidden, penalty = self.features(tokens, documents)
         if targets is None or loss is None:
             return self.logits(hidden)
-        sums = loss(self.output_head(), hidden, targets)
+        sums = self.score(self.output_head(), hidden, targets, loss)
         return sums if penalty is None else with_penalty(sums, penalty)
 
 

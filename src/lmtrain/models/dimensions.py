@@ -1,5 +1,7 @@
 """Refuse dimensions that cannot be, with the nearest that can."""
 
+import math
+
 from lmtrain.errors import ConfigurationError
 
 
@@ -10,11 +12,21 @@ def check_positive(**dimensions: int) -> None:
             raise ConfigurationError(f"model.{name}={value} is below 1; nearest valid: 1.")
 
 
-def check_not_negative(**settings: int | float | None) -> None:
-    """Raise ConfigurationError for the first of model.<name>=value that is below 0; None is no value."""
+def check_not_negative(**settings: float | None) -> None:
+    """Raise ConfigurationError for the first of model.<name>=value below 0 or not finite; None is no value."""
     for name, value in settings.items():
-        if value is not None and not value >= 0:
-            raise ConfigurationError(f"model.{name}={value} is below 0; nearest valid: 0.")
+        if value is not None and not 0 <= value < math.inf:
+            rule = "is below 0" if value < 0 else "is not a finite number"
+            raise ConfigurationError(f"model.{name}={value} {rule}; nearest valid: 0.")
+
+
+def check_above_zero(*, nearest: str, **settings: float | None) -> None:
+    """Raise ConfigurationError for the first of model.<name>=value that is no finite number above 0; None is none."""
+    for name, value in settings.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ConfigurationError(
+                f"model.{name.replace('__', '.')}={value} is not above 0 and finite; nearest valid: {nearest}."
+            )
 
 
 def check_multiple(name: str, value: int, of_name: str, of: int) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.dimensions import check_gate
+from lmtrain.models.dimensions import check_above_zero, check_gate
 from lmtrain.models.embeddings import GatedSmear, Smear
 from lmtrain.models.residual_stream import SkipStart
 
@@ -24,8 +24,7 @@ def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, in
 
 def check_head(logit_soft_cap: float | None, init_std: float | None, *, tie_embeddings: bool) -> None:
     """Raise ConfigurationError for a cap that is no bound, or a spread of a head that is the token embedding."""
-    if logit_soft_cap is not None and logit_soft_cap <= 0:
-        raise ConfigurationError(f"model.logit_soft_cap={logit_soft_cap} is not above 0; null is no cap.")
+    check_above_zero(nearest="15.0, or null for no cap", logit_soft_cap=logit_soft_cap)
     if tie_embeddings and init_std is not None:
         raise ConfigurationError(
             f"model.head_init_std={init_std} needs a head of its own: set model.tie_embeddings=false."

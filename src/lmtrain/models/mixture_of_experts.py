@@ -4,6 +4,7 @@ Sorting tokens by expert instead of cutting off full ones: MegaBlocks, arXiv 221
 B batch, T tokens, D width, F width of one expert, N = B x T, E experts, k experts per token.
 """
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -34,6 +35,8 @@ class Experts:
 
     def __post_init__(self) -> None:
         chosen, known = self.num_experts_per_token, self.num_experts
+        if known < 1:
+            raise ConfigurationError(f"model.experts.num_experts={known} is below 1; nearest valid: 1.")
         if not 1 <= chosen <= known:
             raise ConfigurationError(
                 f"model.experts.num_experts_per_token={chosen} is not from 1 to model.experts.num_experts={known}; "
@@ -41,7 +44,7 @@ class Experts:
             )
         weights = {"load_balance_weight": self.load_balance_weight, "router_z_weight": self.router_z_weight}
         for name, weight in weights.items():
-            if not weight >= 0:
+            if not 0 <= weight < math.inf:
                 raise ConfigurationError(f"model.experts.{name}={weight} is not 0 or above; nearest valid: 0.")
 
 

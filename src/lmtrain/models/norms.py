@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmtrain.models.dimensions import check_not_negative
 from lmtrain.models.weight_init import fill_constant
 
 
@@ -21,6 +22,7 @@ class RMSNorm(nn.Module):
 
     def __init__(self, width: int, *, eps: float, learned: bool = True) -> None:
         super().__init__()
+        check_not_negative(norm_eps=eps)
         self.weight = nn.Parameter(torch.ones(width)) if learned else None
         self.eps = eps
 

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.dimensions import check_above_zero
 from lmtrain.models.documents import token_positions
 
 
@@ -28,6 +30,17 @@ class RopeScaling:
     high_frequency_factor: float = 4.0
     original_context_tokens: int = 8192
 
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for numbers that give no rotation."""
+        low, high = self.low_frequency_factor, self.high_frequency_factor
+        check_above_zero(nearest="1.0", rope_scaling__factor=self.factor, rope_scaling__low_frequency_factor=low)
+        check_above_zero(nearest="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
+        if not low < high < math.inf:
+            raise ConfigurationError(
+                f"model.rope_scaling.high_frequency_factor={high} is not above "
+                f"model.rope_scaling.low_frequency_factor={low}; nearest valid: {4 * low}."
+            )
+
     def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Return slower rotations: radians per token [K / 2] -> [K / 2]."""
         turns = self.original_context_tokens * frequencies / (2 * math.pi)
@@ -42,6 +55,10 @@ class LinearRopeScaling:
     """Slow every rotation down by `factor`: position interpolation, arXiv 2306.15595."""
 
     factor: float
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a factor that gives no rotation."""
+        check_above_zero(nearest="1.0", rope_scaling__factor=self.factor)
 
     def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
         """Return slower rotations: radians per token [K / 2] -> [K / 2]."""
@@ -77,6 +94,7 @@ class RotaryEmbedding(nn.Module):
         scaling: RopeScaling | LinearRopeScaling | None = None,
     ) -> None:
         super().__init__()
+        check_above_zero(nearest="10000.0", rope_base=base)
         self.dimensions = (max_context_tokens, head_width)
         self.base, self.scaling = base, scaling
         cos, sin = self._tables(device=None)

@@ -14,7 +14,7 @@ from lmtrain.accounting.model_shape import AttentionShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.masks import Prepared
-from lmtrain.models.dimensions import check_gate, check_multiple, check_positive
+from lmtrain.models.dimensions import check_above_zero, check_gate, check_multiple, check_positive
 from lmtrain.models.embeddings import Smear
 from lmtrain.models.norms import RMSNorm, rms_norm
 from lmtrain.models.residual_stream import Mix
@@ -146,6 +146,7 @@ class SelfAttention(nn.Module):
 
 
 def _check_norm(qk_norm_scale: float | None, qk_norm_over: NormOver, *, qk_norm: bool) -> None:
+    check_above_zero(nearest="1.0", qk_norm_scale=qk_norm_scale)
     if qk_norm_scale is not None and not qk_norm:
         raise ConfigurationError(
             f"model.qk_norm_scale={qk_norm_scale} has no effect without model.qk_norm=true; nearest valid: null."

@@ -23,7 +23,7 @@ def none(model: LanguageModel) -> LanguageModel:
 
 
 def blocks(model: LanguageModel) -> LanguageModel:
-    """Compile each block by itself; layers that are alike share one compiled block.
+    """Compile each block by itself, and head with loss; layers that are alike share one compiled block.
 
     torch stops a run, by default, at the ninth version of a function. Layers of one model may differ (windows, value
     embeddings), and each kind has a version with gradients and one without: as many are allowed as can be wanted.
@@ -33,6 +33,7 @@ def blocks(model: LanguageModel) -> LanguageModel:
     config.recompile_limit = max(config.recompile_limit, 2 * len(model.blocks))
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False)
+    model.score = torch.compile(model.score, dynamic=False)  # not fullgraph: a loss may be another package's
     return model
 
 

@@ -46,9 +46,13 @@ class RunLedger:
     def mfu(self, formula: str, over: str) -> float | None:
         """Return the utilization by a formula (palm, causal), over the time that computed or over the clock."""
         speed = self.tokens_per_second[over]
-        if speed is None or self.peak_flops is None or formula not in self.flops_per_token:
+        return None if speed is None else self.mfu_at(speed, formula)
+
+    def mfu_at(self, tokens_per_second: float, formula: str) -> float | None:
+        """Return the utilization that a speed is by a formula; None where the peak is not known."""
+        if self.peak_flops is None or formula not in self.flops_per_token:
             return None
-        return self.flops_per_token[formula] * speed / (self.peak_flops * self.num_devices)
+        return self.flops_per_token[formula] * tokens_per_second / (self.peak_flops * self.num_devices)
 
     @property
     def usd(self) -> float | None:

@@ -43,6 +43,7 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
         ("FLOPs", _flops(plan)),
         ("Memory of one device at the peak of a step", _memory(plan)),
         ("Time and money", _time(plan)),
+        ("What the depth dial says, from what was best at depth 12", _dial(plan)),
         ("The same FLOPs otherwise", _otherwise(plan)),
     ]
     parts: list[RenderableType] = [Rule(Text(title, style="bold"), style="dim cyan")]
@@ -139,6 +140,20 @@ def _sent(plan: Plan) -> str:
     seconds = plan.communication.seconds
     took = "at a rate that is not known" if seconds is None else f"{seconds:.3g} s of link time"
     return f"{_gb(plan.communication.total_bytes)} from each device, {took}"
+
+
+def _dial(plan: Plan) -> Rows:
+    rules = plan.depth_scaling
+    if rules is None:
+        return []
+    return [
+        ("batch", f"batch.tokens_per_step={rules.tokens_per_step}"),
+        (
+            "learning rates",
+            f"x {rules.lr_factor:.4g} for that batch; tables, head and vectors x {rules.width_lr_factor:.4g}",
+        ),
+        ("weight decay", f"x {rules.weight_decay_factor:.4g}"),
+    ]
 
 
 def _otherwise(plan: Plan) -> Rows:

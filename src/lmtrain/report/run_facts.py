@@ -2,10 +2,12 @@
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from lmtrain.accounting.ledger import TimeBalance, balance
+from lmtrain.report.ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
@@ -55,6 +57,7 @@ class RunFacts:
     budget: float
     lr: float | None
     overrides: tuple[str, ...]
+    time: TimeBalance = field(default_factory=TimeBalance)
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -85,6 +88,7 @@ def read_run(folder: Path) -> RunFacts:
         budget=budget,
         lr=job.get("config", {}).get("optimizer", {}).get("lr"),
         overrides=tuple(job.get("overrides", ())),
+        time=balance(read_attempts(folder)),
     )
 
 

@@ -4,6 +4,7 @@ Lines are never wrapped here, so that paths and commands can be copied whole.
 """
 
 import io
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from lmtrain.training.checkpoints import CheckpointFacts
 
 COLUMNS = 92
 SAMPLE_LINES = 14
+NUM_KINDS_OF_TIME = 4
 
 
 def print_summary(folder: Path) -> None:
@@ -41,6 +43,8 @@ def summarize(folder: Path) -> str:
 def page(facts: RunFacts) -> RenderableType:
     """Lay out the facts of a run; what is not known is left out."""
     parts: list[RenderableType] = [Text(""), Rule(Text(facts.name, style="bold"), style="dim cyan"), _took(facts)]
+    if facts.time.wall_seconds:
+        parts.append(_time(facts))
     if facts.held_out:
         parts += [_heading(_how_measured(facts.held_out)), *_scores(facts.held_out)]
     if facts.sample:
@@ -60,6 +64,14 @@ def _took(facts: RunFacts) -> Text:
     if facts.usd is not None:
         said.append(f"${facts.usd:,.2f}")
     return Text(", ".join(said))
+
+
+def _time(facts: RunFacts) -> Text:
+    """Say where the clock's time went, the largest kinds first, and where to read all of it."""
+    kinds = sorted(facts.time.seconds, key=lambda kind: -facts.time.seconds[kind])[:NUM_KINDS_OF_TIME]
+    shares = ", ".join(f"{kind.replace('_', ' ')} {facts.time.share(kind):.0%}" for kind in kinds)
+    clock = format_quantity(facts.time.wall_seconds, "seconds")
+    return Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(facts.folder))}")
 
 
 def _how_measured(held_out: HeldOut) -> str:

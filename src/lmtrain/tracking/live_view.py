@@ -1,6 +1,7 @@
 """Draw what is known of a run at a moment: as one plain line, or as a panel of about ten rows."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -17,7 +18,10 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What is known of a run at a moment, None for not yet; `validation` is bits per byte, oldest first."""
+    """What is known of a run at a moment, None for not yet; `validation` is bits per byte, oldest first.
+
+    `time_shares` say where this attempt's time went, by kind.
+    """
 
     name: str
     activity: str
@@ -32,6 +36,7 @@ class Snapshot:
     usd: float | None = None
     validation: tuple[float, ...] = ()
     checkpoint_step: int | None = None
+    time_shares: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def seconds_left(self) -> float | None:
@@ -99,9 +104,17 @@ def _numbers(now: Snapshot) -> Table:
     table.add_row("loss", _or_dash(now.loss, "{:.3f} nats"), "validation", trend or "-")
     table.add_row("learning rate", _or_dash(now.lr, "{:.2e}"), "speed", speed or "-")
     table.add_row("checkpoint", saved or "-", "MFU", _mfu(now))
+    if now.time_shares:
+        table.add_row("goodput", f"{now.time_shares.get('compute', 0.0):.1%}", "other time", _other_time(now))
     if now.usd is not None:
         table.add_row("cost", f"${now.usd:,.2f}", "", "")
     return table
+
+
+def _other_time(now: Snapshot) -> str:
+    """Name the two largest kinds of time that are not computing."""
+    others = sorted((share, kind) for kind, share in now.time_shares.items() if kind != "compute" and share > 0)
+    return ", ".join(f"{kind.replace('_', ' ')} {share:.0%}" for share, kind in others[:-3:-1]) or "-"
 
 
 def sparkline(values: tuple[float, ...]) -> str:

@@ -14,11 +14,16 @@ MEASURED_SECONDS = 1.5  # long enough to meet a moment when nothing else runs
 
 
 def device_peak(
-    cluster: Cluster, *, compute_dtype: torch.dtype, accelerator: str, measured: Measurements | None = None
+    cluster: Cluster,
+    *,
+    compute_dtype: torch.dtype,
+    accelerator: str,
+    measured: Measurements | None = None,
+    cpu_threads: int | None = None,
 ) -> Peak | None:
-    """Return the peak of one device (one process on this many threads, on CPU), or None where it is unknown.
+    """Return the peak of one device (one process, on CPU), or None where the device is unknown.
 
-    `measured` is what `lmtrain doctor` found: it stands in for a table that lacks a GPU, and for measuring a CPU anew.
+    `cpu_threads` None is torch's own choice. `measured` is what `lmtrain doctor` found: it stands in for a table that lacks a GPU, and for measuring a CPU anew.
     """
     measured = measured or Measurements()
     uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
@@ -27,6 +32,8 @@ def device_peak(
         dtype = matmul_dtype(compute_dtype, uses_gpu=uses_gpu)
         found = measured.find("gpu", name=detected) if detected and cluster.device in (None, detected) else None
         return cluster.peak(dtype, detected_device=detected) or (found and found.peak(dtype))
+    if cpu_threads is not None:
+        torch.set_num_threads(cpu_threads)  # as the Trainer will
     threads = torch.get_num_threads()
     device = measured.find("cpu", name=cpu_name(), threads=threads)
     if device and (known := device.peak(matmul_dtype(compute_dtype, uses_gpu=False))):

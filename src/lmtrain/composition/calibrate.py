@@ -1,0 +1,90 @@
+"""Take some real steps of a config in a throwaway run, and keep how long one took for its later plans."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.ledger import Reading
+from lmtrain.accounting.measured import Calibration
+from lmtrain.composition.calibration import calibration_key, measurements_of, with_checked_choices
+from lmtrain.composition.known_models import model_facts
+from lmtrain.composition.plan import fit_setting, planned_batch
+from lmtrain.composition.planned_setting import planned_setting
+from lmtrain.doctor.finding import Finding
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.report.ledger import read_attempts
+from lmtrain.tracking.measurements import write_measurements
+
+# What a step costs; set-up, compilation, evaluation, checkpoints and logging are apart in a plan.
+STEP_KINDS: Final = ("compute", "data_wait", "communication", "host_overhead")
+READ_EVERY_STEPS: Final = 5
+WARM_STEPS: Final = 10
+REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger", "calibrate")
+SECONDS: Final = 1800
+
+
+def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int, allowed: list[str]) -> Finding:
+    """Train `num_steps` after the warm ones, keep the time of a step, and tell it.
+
+    Raises:
+        EnvironmentProblem: The steps failed; the message has the end of what they said.
+    """
+    with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
+        words = _words(overrides, Path(folder), cache=Path(config["run"]["cache"]), num_steps=num_steps)
+        # As a run that is typed: in a process of its own, with this one's threads left to it.
+        command = [sys.executable, "-m", "lmtrain.cli", "train", *words]
+        ended = subprocess.run(
+            command, env=dict(os.environ), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        if ended.returncode != 0:
+            tail = " ".join(ended.stderr.split()[-60:])
+            raise EnvironmentProblem(f"calibrate: the steps failed with exit code {ended.returncode}: {tail}")
+        (attempt,) = read_attempts(Path(folder) / "calibration")
+    found = calibration_from(attempt.readings)
+    setting = planned_setting(config, allowed=allowed)
+    fit = fit_setting(setting, model_facts(config, setting, allowed=allowed))
+    batch = planned_batch(config, setting, fit, allowed=allowed)
+    measured = measurements_of(config)
+    key = calibration_key(with_checked_choices(config, allowed=allowed), batch, measured)
+    write_measurements(Path(config["run"]["cache"]), measured.with_calibration(key, found))
+    text = f"a step takes {found.step_seconds:.4g} s, over {found.num_steps} steps; kept for `lmtrain plan`"
+    return Finding(name="calibration", state="ok", found=text)
+
+
+def calibration_from(readings: tuple[Reading, ...]) -> Calibration:
+    """Return the time of a step between the first reading after the warm steps and the last one.
+
+    Raises:
+        EnvironmentProblem: There are no two such readings.
+    """
+    warm = [reading for reading in readings if reading.step >= WARM_STEPS]
+    if not warm or warm[-1].step == warm[0].step:
+        raise EnvironmentProblem("calibrate: the run kept no accounts; leave callbacks.ledger switched on.")
+    first, last = warm[0], warm[-1]
+    seconds = sum(last.seconds.get(kind, 0.0) - first.seconds.get(kind, 0.0) for kind in STEP_KINDS)
+    num_steps = last.step - first.step
+    return Calibration(step_seconds=seconds / num_steps, num_steps=num_steps)
+
+
+def _words(overrides: list[str], folder: Path, *, cache: Path, num_steps: int) -> list[str]:
+    """Return the run's own words with budget, folder and bookkeeping replaced."""
+    kept = [word for word in overrides if not _is_replaced(word.lstrip("+~").partition("=")[0])]
+    return [
+        *kept,
+        "budget=steps",
+        f"budget.steps={WARM_STEPS + num_steps}",
+        f"run.root={folder}",
+        "run.name=calibration",
+        f"run.cache={cache}",
+        f"run.log_every_steps={READ_EVERY_STEPS}",
+        "resume=never",
+        "logger=none",
+        *(f"callbacks.{name}=null" for name in ("validation", "text_samples", "checkpoint")),
+    ]
+
+
+def _is_replaced(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in REPLACED)

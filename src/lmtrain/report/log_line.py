@@ -1,0 +1,70 @@
+"""The speed and utilization that a line of a run's log implies, from nothing but its step and its time."""
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.ledger import RunLedger
+from lmtrain.tracking.run_log import Point, read_points
+
+OF_A_STEP: Final = "train/loss"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImpliedSpeed:
+    """What a run did between two steps of its log; utilization is None where the peak is not known."""
+
+    step: int
+    since_step: int
+    loss: float
+    seconds: float
+    tokens_per_second: float
+    mfu_palm: float | None
+    mfu_causal: float | None
+
+    @property
+    def text(self) -> str:
+        """Return it as one line."""
+        speed = f"{format_quantity(round(self.tokens_per_second))} tokens/s since step {self.since_step:,}"
+        parts = [f"step {self.step:,}", f"loss {self.loss:.3f}", speed]
+        if self.mfu_palm is not None and self.mfu_causal is not None:
+            parts.append(f"MFU {self.mfu_palm:.1%} (palm), {self.mfu_causal:.1%} (causal)")
+        return " | ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain numbers."""
+        return asdict(self)
+
+
+def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed:
+    """Compare the log's line of a step with the one before it; what the run paused for in between counts.
+
+    Raises:
+        ConfigurationError: There is no such line, or none before it.
+    """
+    points = [point for point in _points(folder) if OF_A_STEP in point.metrics]
+    pairs = {point.step: (before, point) for before, point in pairwise(points) if point.time > before.time}
+    if step not in pairs:
+        nearest = min(pairs, key=lambda known: abs(known - step), default=None)
+        fix = "it has none yet" if nearest is None else f"nearest valid: {nearest}"
+        raise ConfigurationError(f"--at={step}: the log of {folder.name} has no such step after another; {fix}.")
+    before, point = pairs[step]
+    seconds = point.time - before.time
+    speed = (point.tokens - before.tokens) * ledger.trained_share / seconds
+    return ImpliedSpeed(
+        step=step,
+        since_step=before.step,
+        loss=point.metrics[OF_A_STEP],
+        seconds=seconds,
+        tokens_per_second=speed,
+        mfu_palm=ledger.mfu_at(speed, "palm"),
+        mfu_causal=ledger.mfu_at(speed, "causal"),
+    )
+
+
+def _points(folder: Path) -> list[Point]:
+    path = folder / "metrics.jsonl"
+    return list(read_points(path)) if path.exists() else []

@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.log_line import implied_speed
+from lmtrain.tracking.run_log import RunLog
+from tests.report.ledger_folder import write
+
+
+def write_log(folder: Path) -> None:
+    """Log three steps: two seconds before the second, four before the third, and a measurement in between."""
+    log = RunLog(folder)
+    for step, moment in ((8, 1010.0), (10, 1012.0), (12, 1016.0)):
+        log.append(step, step * 1000, {"train/loss": 2.0}, time=moment)
+        log.append(step, step * 1000, {"validation/loss": 2.0}, time=moment + 1)
+    log.close()
+
+
+def test_speed_is_what_was_done_between_two_lines_and_mfu_follows(tmp_path):
+    folder = write(tmp_path / "a")
+    write_log(folder)
+    line = implied_speed(folder, read_ledger(folder), step=10)
+    assert (line.since_step, line.tokens_per_second) == (8, 1000.0)
+    assert line.mfu_palm == pytest.approx(6e6 * 1000 / 2e9)
+    assert implied_speed(folder, read_ledger(folder), step=12).tokens_per_second == 500.0
+
+
+@pytest.mark.parametrize(("step", "nearest"), [(8, 10), (11, 10), (99, 12), (0, 10)])
+def test_a_step_without_a_line_and_one_before_it_is_refused_with_the_nearest(tmp_path, step, nearest):
+    folder = write(tmp_path / "a")
+    write_log(folder)
+    with pytest.raises(ConfigurationError, match=f"nearest valid: {nearest}"):
+        implied_speed(folder, read_ledger(folder), step=step)
