@@ -26,7 +26,7 @@ os.environ.update(CORE_SETTINGS)  # read by the encoders when they are imported
 
 import fastokens  # noqa: E402
 import numpy as np  # noqa: E402
-import tiktoken  # noqa: E402
+import tiktoken  # noqa: E402  # pyright: ignore[reportMissingImports]  # a peer, installed by hand
 import tokenizers  # noqa: E402
 
 from data_pipelines.prepare import prepare  # noqa: E402

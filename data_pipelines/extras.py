@@ -22,6 +22,6 @@ def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, insta
 
 def silence_datatrove() -> None:
     """Keep datatrove's log out of this process's output; what its tasks say is in their jobs' folders."""
-    from loguru import logger
+    from loguru import logger  # pyright: ignore[reportMissingImports]  # an extra
 
     logger.disable("datatrove")

@@ -50,7 +50,7 @@ def prepare(
     the vocabulary. `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
 
     Raises:
-        ConfigurationError: Fractions that leave nothing, or a vocabulary too large for the type.
+        ConfigurationError: Fractions that leave nothing, a vocabulary too large for the type, or a negative number.
         DataError: No text, too little text, or a folder that was damaged after it was built.
         EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call goes on from it.
     """
@@ -68,9 +68,9 @@ def prepare(
     build = Build(
         question,
         engine=engine or LocalEngine(),
-        num_processes=num_processes,
+        num_processes=None if num_processes is None else _not_negative("num_processes", num_processes),
         allow_short=allow_short,
-        sample_documents=sample_documents,
+        sample_documents=_not_negative("sample_documents", sample_documents),
     )
     folder = Path(root) / f"{source.name}-{question.fingerprint[:12]}"
     is_new = build_folder(folder, build, tell=tell, is_resumable=True)
@@ -83,6 +83,12 @@ def prepare(
 def _positive(name: str, value: int) -> int:
     if value < 1:
         raise ConfigurationError(f"data.folder.{name}={value} must be positive; nearest valid: 1.")
+    return value
+
+
+def _not_negative(name: str, value: int) -> int:
+    if value < 0:
+        raise ConfigurationError(f"data.folder.{name}={value} is negative; nearest valid: 0.")
     return value
 
 

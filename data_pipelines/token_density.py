@@ -63,7 +63,7 @@ def find_competitor(name: str) -> Competitor:
 
 def _of_tiktoken(name: str) -> Competitor:
     try:
-        import tiktoken
+        import tiktoken  # pyright: ignore[reportMissingImports]  # not installed by us
     except ImportError as problem:
         raise EnvironmentProblem(f"compare={name} needs tiktoken; install it: pip install tiktoken.") from problem
     wanted = name.removeprefix(TIKTOKEN)

@@ -17,9 +17,11 @@ NUM_FILE_LINES = 300
 NUM_BODY_LINES = 40  # without the signature, which is as long as a constructor has settings, and the docstring
 
 # Packages that cost so much to import that a function may do it late, so that --help and plan stay fast.
-HEAVY = {"datasets", "lightning", "mlflow", "pydantic", "rich", "tokenizers", "torch", "transformers"}
-HEAVY |= {"datatrove", "dill", "loguru"}  # of the extra `data`, which need not be there
-HEAVY |= {"fastokens", "tiktoken", "huggingface_hub"}  # may be missing; only names on the hub need the last
+HEAVY = {
+    *("datasets", "lightning", "mlflow", "pydantic", "rich", "tokenizers", "torch", "transformers"),
+    *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
+    *("fastokens", "tiktoken", "huggingface_hub"),  # may be missing; only names on the hub need the last
+}
 # Where our own modules, hydra and omegaconf may come late too: what must answer before anything heavy is there.
 LIGHT = ("src/lmtrain/cli.py", "src/lmtrain/composition/", "src/lmtrain/launch/", "src/lmtrain/tracking/")
 LATE_IN_LIGHT = HEAVY | {"lmtrain", "data_pipelines", "hydra", "omegaconf"}

@@ -25,7 +25,7 @@ def run_job(job: Job, folder: Path, *, num_processes: int) -> None:
         EnvironmentProblem: A task failed; `folder` tells why.
     """
     import dill
-    from datatrove.executor import LocalPipelineExecutor
+    from datatrove.executor import LocalPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
     silence_datatrove()
     executor = LocalPipelineExecutor(

@@ -100,7 +100,7 @@ class RayEngine:
         return driver
 
     def _executor(self, job: Job, folder: Path) -> Any:
-        from datatrove.executor.ray import RayPipelineExecutor
+        from datatrove.executor.ray import RayPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
         place = str(folder / "jobs" / job.name)
         return RayPipelineExecutor(pipeline=pipeline_of(job), tasks=job.num_tasks, logging_dir=place, **self._settings)

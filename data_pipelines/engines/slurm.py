@@ -89,7 +89,7 @@ class SlurmEngine:
         yield from plan.items()
 
     def _executor(self, job: Job, folder: Path, *, depends: Any = None) -> Any:
-        from datatrove.executor import SlurmPipelineExecutor
+        from datatrove.executor import SlurmPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
         return SlurmPipelineExecutor(
             pipeline=pipeline_of(job),

@@ -8,6 +8,8 @@ from typing import Any, cast
 from data_pipelines.sources.base import Document, Skipped
 from lmtrain.errors import ConfigurationError, DataError, suggest
 
+MESSAGES = "messages"  # what nearly every data set of conversations calls them
+
 
 @dataclass(frozen=True)
 class Column:
@@ -29,8 +31,10 @@ class Column:
         """
         if self.name not in columns:
             has = ", ".join(columns) or "none"
-            msg = f"{self.key}={self.name} is not a column of {table}: it has {has}.{suggest(self.name, columns)}"
-            raise DataError(msg)
+            fix = suggest(self.name, columns)
+            if MESSAGES in columns and not self.is_messages:
+                fix = f" Conversations are read with source.messages_column={MESSAGES}."
+            raise DataError(f"{self.key}={self.name} is not a column of {table}: it has {has}.{fix}")
 
     def document(self, row: Mapping[str, Any], row_id: str) -> Document | Skipped:
         """Return the row's document, or why it is none."""

@@ -62,7 +62,8 @@ class PlainBytes:
         try:
             content: bytes = self._stream.read(num_bytes)
         except DAMAGES as problem:
-            raise damaged(self._address, f"after {self.num_read:,} bytes of content", problem) from problem
+            where = f"after {self.num_read:,} bytes of content, by byte {self.num_raw_bytes():,} of the file"
+            raise damaged(self._address, where, problem) from problem
         if self.num_read == 0:
             self.num_read = len(content)
             return content.removeprefix(codecs.BOM_UTF8)

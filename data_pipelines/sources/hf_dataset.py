@@ -41,8 +41,9 @@ class HuggingFaceDataset(Source):
         into the folder `cache`, and shuffled as a whole.
 
         Raises:
-            ConfigurationError: Settings that exclude one another.
+            ConfigurationError: Settings that exclude one another, or a number below 1.
         """
+        _require_positive(max_documents=max_documents, shuffle_buffer_documents=shuffle_buffer_documents)
         if shuffle_buffer_documents is not None and (shuffle_seed is None or not streaming):
             msg = f"source.shuffle_buffer_documents={shuffle_buffer_documents} has no effect without "
             missing = "source.streaming=true" if shuffle_seed is not None else "source.shuffle_seed=..."
@@ -132,3 +133,9 @@ class HuggingFaceDataset(Source):
                     f"{why}. Correct the file, or read it with source=files, which skips bad rows."
                 ) from problem
             raise EnvironmentProblem(f"{why}. The same command goes on from there.") from problem
+
+
+def _require_positive(**settings: int | None) -> None:
+    for name, value in settings.items():
+        if value is not None and value < 1:
+            raise ConfigurationError(f"source.{name}={value} must be positive; leave it out for what null takes.")

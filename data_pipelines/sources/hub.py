@@ -73,10 +73,8 @@ def num_rows(builder: Any, split: str) -> int | None:
 def _commit_of(wanted: Wanted) -> str | None:
     """Return the commit that the hub has now, so that everything is read from one state of the dataset."""
     if not HUB_NAME.fullmatch(wanted.name):
-        parent = Path(wanted.name).parent
-        siblings = [sibling.name for sibling in parent.iterdir()] if parent.is_dir() else []
         rule = "is neither a folder here nor OWNER/NAME of a dataset on the hub"
-        raise DataError(f"source.name={wanted.name} {rule}.{suggest(Path(wanted.name).name, siblings)}")
+        raise DataError(f"source.name={wanted.name} {rule}.{_near_folder(wanted)}")
     if huggingface_hub.constants.HF_HUB_OFFLINE:  # what was downloaded before may do
         return wanted.revision
     try:
@@ -96,7 +94,13 @@ def _commit_of(wanted: Wanted) -> str | None:
 def _unreachable(wanted: Wanted, problem: Exception) -> EnvironmentProblem:
     msg = f"source.name={wanted.name} is no folder here, and the hub cannot be reached: {_one_line(problem)}"
     fix = "name a local folder, go online, or set HF_HUB_OFFLINE=1 to read what source.streaming=false downloaded"
-    return EnvironmentProblem(f"{msg}; {fix}.")
+    return EnvironmentProblem(f"{msg}; {fix}.{_near_folder(wanted)}")
+
+
+def _near_folder(wanted: Wanted) -> str:
+    parent = Path(wanted.name).parent
+    siblings = [sibling.name for sibling in parent.iterdir()] if parent.is_dir() else []
+    return suggest(Path(wanted.name).name, siblings)
 
 
 def _require_config(wanted: Wanted, configs: list[str], default: str | None) -> None:

@@ -55,7 +55,7 @@ def find_local(named: str) -> Iterator[FoundFile]:
     """Yield the files that a path or a glob of this machine stands for: a folder's are those without hidden ones.
 
     Raises:
-        DataError: There is none.
+        DataError: There is none, or a pipe.
     """
     path = Path(named).expanduser()
     if path.is_dir():
@@ -65,6 +65,9 @@ def find_local(named: str) -> Iterator[FoundFile]:
                 name = (root.name / file.relative_to(path)).as_posix()
                 yield local_file(file, name=name, is_searched_for=True)
     elif path.exists():
+        if not path.is_file():
+            rule = "is a pipe or a device, and a source is read more than once"
+            raise DataError(f"source.paths: {named} {rule}; write it to a file, and name that.")
         yield local_file(path, name=path.name, is_named=True)
     elif glob.has_magic(named) and (matches := glob.glob(str(path), recursive=True)):  # noqa: PTH207 (** and ~ at once)
         for file in (Path(match) for match in matches):

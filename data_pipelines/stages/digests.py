@@ -20,7 +20,9 @@ def digest_of(document: Document) -> bytes:
         content = document.text.encode()
     else:
         content = json.dumps([*document.messages], sort_keys=True, ensure_ascii=True).encode()
-    return hashlib.sha256(content).digest()[:DIGEST_BYTES]  # twice as fast as blake2b where a core has instructions for it
+    return hashlib.sha256(content).digest()[
+        :DIGEST_BYTES
+    ]  # twice as fast as blake2b where a core has instructions for it
 
 
 @final

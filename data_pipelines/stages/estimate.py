@@ -139,12 +139,13 @@ def tell_outlook(sample: Sample, told: Outlook, *, token_budget: int, free_bytes
     )
     if told.disk_bytes > free_bytes:
         share = token_budget * free_bytes / told.disk_bytes
-        msg = f"the disk has no room for data.folder.token_budget={token_budget:,}: {room}"
+        msg = f"the disk has no room for budget.tokens (data.folder.token_budget)={token_budget:,}: {room}"
         raise EnvironmentProblem(f"{msg}; free some, set data.folder.root, or ask for {format_quantity(share)} tokens.")
 
 
 def _far_too_short(sample: Sample, token_budget: int) -> DataError:
-    msg = f"data.folder.token_budget={token_budget:,}, but the source has about {sample.num_tokens:,} tokens in all"
+    asked = f"budget.tokens (data.folder.token_budget)={token_budget:,}"
+    msg = f"{asked}, but the source has about {sample.num_tokens:,} tokens in all"
     return DataError(f"{msg}; take them with data.folder.allow_short=true, or ask for fewer.")
 
 

@@ -97,7 +97,7 @@ class MinHashDeduplication:
 
     def config(self) -> Any:
         """Return datatrove's settings for this."""
-        from datatrove.pipeline.dedup.minhash import MinhashConfig
+        from datatrove.pipeline.dedup.minhash import MinhashConfig  # pyright: ignore[reportMissingImports]  # an extra
 
         return MinhashConfig(
             n_grams=self._words_per_phrase,
@@ -120,8 +120,8 @@ class _Signatures:
 
     def __call__(self, piece: int) -> None:
         """Write the hashes of a piece's documents, band by band, in order; what was dropped has none."""
-        from datatrove.data import Document as Page
-        from datatrove.pipeline.dedup.minhash import MinhashDedupSignature
+        from datatrove.data import Document as Page  # pyright: ignore[reportMissingImports]  # an extra
+        from datatrove.pipeline.dedup.minhash import MinhashDedupSignature  # pyright: ignore[reportMissingImports]  # an extra
 
         texts = (content_of(item) if isinstance(item, Document) else "" for item in self.pieces.items(piece))
         step = MinhashDedupSignature(
@@ -138,7 +138,7 @@ class _Pairs:
 
     def __call__(self, task: int) -> None:
         """Write the pairs that share a band."""
-        from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets
+        from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets  # pyright: ignore[reportMissingImports]  # an extra
 
         MinhashDedupBuckets(
             input_folder=str(self.folder / "signatures"),
@@ -155,7 +155,7 @@ class _Clusters:
 
     def __call__(self, task: int) -> None:
         """Write which documents of each piece go."""
-        from datatrove.pipeline.dedup.minhash import MinhashDedupCluster
+        from datatrove.pipeline.dedup.minhash import MinhashDedupCluster  # pyright: ignore[reportMissingImports]  # an extra
 
         MinhashDedupCluster(
             input_folder=str(self.folder / "pairs"),

@@ -64,9 +64,9 @@ def split_documents(
     """Yield each document with its split, in order.
 
     In a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are cut into
-    parts, equal parts go to one split, and a split that the hash leaves empty gets the nearest document; `tell` hears of
-    either. In a larger one nothing but a document of more than a million characters is cut, and its parts stay in one
-    split.
+    parts, equal parts go to one split, and a split that the hash leaves empty gets the nearest document; `tell` hears
+    of either. In a larger one nothing but a document of more than a million characters is cut, and its parts stay in
+    one split.
 
     Raises:
         DataError: Too little text to hold any out.

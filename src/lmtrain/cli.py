@@ -28,6 +28,7 @@ VERBS = {
     ),
     "import": ("lmtrain.composition.import_hf:import_model", "take a model of transformers, to train on from: hf"),
     "ledger": ("lmtrain.report.verbs:ledger", "show where every second of a run went, also while it runs"),
+    "report": ("lmtrain.report.verbs:report", "write all that a run's folder says as one HTML file, with curves"),
     "ui": ("lmtrain.tracking.verbs:ui", "open MLflow on the runs of this project"),
     "sync": ("lmtrain.tracking.verbs:sync", "send a run's metrics to MLflow, each point once"),
 }

@@ -3,6 +3,7 @@ import pytest
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.expected_speed import expected_speed
+from lmtrain.accounting.measured import Calibration
 
 BATCH = BatchPlan(context_tokens=100, micro_batch_sequences=5, accumulation_micro_steps=1, num_ranks=2)
 PEAK = Peak(1e9, "a test")
@@ -23,3 +24,15 @@ def test_a_share_that_nobody_states_is_called_assumed():
 
 def test_without_a_peak_no_speed_is_guessed():
     assert expected_speed(Cluster(name="a", mfu=0.5), None, BATCH, flops_per_token=1e6) is None
+
+
+def test_a_calibration_comes_before_what_is_usual_and_after_what_is_stated():
+    known = Calibration(step_seconds=0.5, num_steps=30)
+    measured = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, calibration=known)
+    assert measured is not None
+    assert measured.step_seconds == 0.5
+    assert measured.source == "measured over 30 steps by lmtrain doctor"
+    assert measured.mfu_palm == pytest.approx(BATCH.tokens_per_step * 1e6 / (PEAK.flops * BATCH.num_ranks * 0.5))
+    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, calibration=known)
+    assert stated is not None
+    assert stated.source == "cluster.mfu"

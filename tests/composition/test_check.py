@@ -1,8 +1,9 @@
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import pytest
 
-from lmtrain.composition.check import check_node, check_value
+from lmtrain.composition.check import check_call, check_node, check_value
 from lmtrain.errors import ConfigurationError
 
 BATCH = {
@@ -63,3 +64,44 @@ def test_nodes_inside_nodes_are_checked_under_their_full_key() -> None:
 )
 def test_values_fit_their_annotation(value: object, annotation: object, expected: object) -> None:
     assert check_value(value, annotation, key="callbacks.checkpoint.every_seconds") == expected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Stands in for a group of settings."""
+
+    num_parts: int
+    kind: Literal["small", "large"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherPart:
+    """Stands in for another."""
+
+    num_parts: int
+
+
+def of_one_part(*, part: Part | None = None) -> None:
+    """Take a group of settings."""
+
+
+def of_either_part(*, part: Part | OtherPart | None = None) -> None:
+    """Take one of two."""
+
+
+def test_settings_begun_on_the_command_line_are_of_the_only_class_there_is() -> None:
+    checked = check_call(of_one_part, {"part": {"num_parts": "2"}}, key="model", allowed=[f"{__name__}."])
+    assert checked == {"part": {"_target_": f"{__name__}.Part", "num_parts": 2}}
+
+
+def test_settings_begun_on_the_command_line_that_may_be_of_two_classes_have_to_name_one() -> None:
+    message = rf"model\.part=.* may be {__name__}\.OtherPart or {__name__}\.Part; set \+model\.part\._target_"
+    with pytest.raises(ConfigurationError, match=message):
+        check_call(of_either_part, {"part": {"num_parts": 2}}, key="model", allowed=[])
+
+
+def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^model\.kind=smal is none of small, large\. Did you mean 'small'\?$"
+    ):
+        check_value("smal", Literal["small", "large"] | None, key="model.kind")

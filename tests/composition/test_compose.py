@@ -48,3 +48,10 @@ def test_a_sweep_composes_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lambda config, choices: seeds.append(config["seed"]), arguments, config_name="train", program="train.py"
     )
     assert seeds == [1, 2]
+
+
+def test_a_setting_that_the_option_does_not_name_is_told_to_be_added() -> None:
+    message = refusal("model.num_kv_heads=1")
+    assert message.endswith(
+        "the chosen option does not name model.num_kv_heads, which it may have; write +model.num_kv_heads=1."
+    )

@@ -23,18 +23,10 @@ def test_pieces_are_copied_to_their_places_across_shards(tmp_path_factory, lengt
     places = np.cumsum(wanted) - wanted
     ids = np.full((1, int(wanted.sum()) + 1), 65535, np.uint16)
     reader = PieceReader(split)
-    reader.read_ids(reader.locate(starts, wanted, places), 0, ids)
+    reader.read_ids(reader.blocks(reader.locate(starts, wanted, places)), 0, ids)
     expected = [split.window(int(start), int(length)) for start, length in zip(starts, wanted, strict=True)]
     assert ids[0, :-1].tolist() == np.concatenate(expected).tolist()
     assert ids[0, -1] == 65535, "nothing is written elsewhere"
-
-
-def test_windows_of_one_shard_are_those_of_the_split(tmp_path):
-    split = make_dataset(tmp_path, [5, 9, 1, 15]).split("train")
-    positions = np.array([26, 0, 13, 13])
-    windows = PieceReader(split).read_windows(positions, 4)
-    assert windows.dtype == np.uint16
-    assert windows.tolist() == split.windows(positions, 4).tolist()
 
 
 def test_a_reader_travels_to_another_process_without_its_maps(tmp_path):
@@ -42,9 +34,10 @@ def test_a_reader_travels_to_another_process_without_its_maps(tmp_path):
     pieces = reader.locate(np.array([90, 300]), np.array([200, 9]), np.array([0, 200]))
     assert len(pieces.shards) == 4, "cut where shards meet"
     found = np.zeros((2, 209), np.uint16)
-    reader.read_ids(pieces, 0, found[0])
+    reader.read_ids(reader.blocks(pieces), 0, found[0])
     assert len(pickle.dumps(reader)) < 20_000
-    pickle.loads(pickle.dumps(reader)).read_ids(pieces, 0, found[1])
+    other = pickle.loads(pickle.dumps(reader))
+    other.read_ids(other.blocks(pieces), 0, found[1])
     assert (found[0] == found[1]).all()
 
 

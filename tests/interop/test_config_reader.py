@@ -64,3 +64,14 @@ def test_gpt2_has_one_table():
     assert read_config(config).settings["feed_forward_width"] is None
     with pytest.raises(DataError, match="one table for both"):
         read_config(config | {"tie_word_embeddings": False})
+
+
+def test_fewer_kinds_of_layers_than_layers_are_refused():
+    with pytest.raises(DataError, match=r"2 layer_types for num_hidden_layers=3"):
+        settings(sliding_window=8, use_sliding_window=True, layer_types=["sliding_attention", "full_attention"])
+
+
+@pytest.mark.parametrize("value", ["64", 64.0, True])
+def test_a_count_that_is_no_whole_number_is_refused_by_key(value):
+    with pytest.raises(DataError, match=r"hidden_size=.* is no whole number"):
+        settings(hidden_size=value)

@@ -108,7 +108,12 @@ def refused(folder, message, *, with_tokenizer=True):
         ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"rope_theta": 5.0}, r"contradicts itself: rope_theta is \[5.0, 10000.0\]"),
         ({"hidden_size": None}, "config.json has no hidden_size"),
-        ({"hidden_size": "32"}, r"config\.json is damaged, a value is of the wrong kind"),
+        ({"hidden_size": "32"}, r"config\.json has hidden_size='32', which is no whole number"),
+        ({"rms_norm_eps": -1}, r"config\.json cannot be: model\.norm_eps=-1 is below 0"),
+        (
+            {"rope_parameters": {"rope_type": "linear", "factor": 0.0, "rope_theta": 1e4}},
+            r"config\.json cannot be: model\.rope_scaling\.factor=0\.0 is not above 0",
+        ),
         ({"rope_parameters": [1]}, r"config\.json is damaged, a value is of the wrong kind"),
         ({"num_hidden_layers": -1}, r"config\.json cannot be: model\.num_layers=-1 is below 1"),
         (

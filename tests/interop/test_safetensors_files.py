@@ -56,7 +56,9 @@ def test_a_damaged_file_is_refused(damage, message, tmp_path):
         WeightFiles(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", '{"weight_map": 3}', "{}"])
+@pytest.mark.parametrize(
+    "text", ["{", '{"weight_map": 3}', "{}", '{"weight_map": {"a": 3}}', '{"weight_map": {"a": "../b.safetensors"}}']
+)
 def test_a_damaged_index_is_refused(text, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(text)
     with pytest.raises(DataError, match=r"index\.json is damaged"):

@@ -12,7 +12,7 @@ from lmtrain.losses.linear import LinearCrossEntropy
 
 
 @pytest.mark.parametrize("loss", [CrossEntropy, ChunkedCrossEntropy, LinearCrossEntropy])
-@pytest.mark.parametrize("weight", [-1.0, float("nan")])
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_a_z_loss_below_zero_is_refused(loss, weight):
     with pytest.raises(ConfigurationError, match=rf"loss\.z_loss_weight={weight} is not 0 or above"):
         loss(z_loss_weight=weight)

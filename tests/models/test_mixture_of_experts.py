@@ -167,6 +167,7 @@ def test_it_compiles_into_one_graph_with_equal_gradients():
             r"model\.experts\.num_experts_per_token=7 is not from 1 to model\.experts\.num_experts=6; nearest valid: 6",
         ),
         ({"num_experts_per_token": 0}, r"model\.experts\.num_experts_per_token=0 is not from 1 .*; nearest valid: 1"),
+        ({"load_balance_weight": float("inf")}, r"model\.experts\.load_balance_weight=inf is not 0 or above"),
         ({"load_balance_weight": -1.0}, r"model\.experts\.load_balance_weight=-1\.0 is not 0 or above"),
         ({"router_z_weight": float("nan")}, r"model\.experts\.router_z_weight=nan is not 0 or above"),
     ],
@@ -174,3 +175,8 @@ def test_it_compiles_into_one_graph_with_equal_gradients():
 def test_impossible_settings_are_refused_by_key(settings, message):
     with pytest.raises(ConfigurationError, match=message):
         build(**settings)
+
+
+def test_a_layer_without_experts_is_refused():
+    with pytest.raises(ConfigurationError, match=r"model\.experts\.num_experts=0 is below 1; nearest valid: 1"):
+        Experts(num_experts=0, num_experts_per_token=2)

@@ -89,6 +89,11 @@ def test_another_system_is_named_rather_than_called_without_a_compiler(machine):
     assert "darwin" in str(missing_compiler())
 
 
+def test_beside_blocks_head_and_loss_are_compiled():
+    model, plain = llama(), llama()
+    assert blocks(model).score is not plain.score
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("transform", "num_graphs"), [(blocks, 2), (whole_model, 1)])
 def test_the_loss_and_gradients_of_a_compiled_model_are_those_of_the_eager_one(monkeypatch, transform, num_graphs):

@@ -55,8 +55,8 @@ def test_cleaning_and_exact_deduplication_through_datatrove_give_the_same_bytes(
 
 
 def test_our_tokens_are_those_of_datatroves_own_tokenizer(tmp_path):
-    from datatrove.data import Document as Page
-    from datatrove.pipeline.tokens import DocumentTokenizer
+    from datatrove.data import Document as Page  # pyright: ignore[reportMissingImports]  # an extra
+    from datatrove.pipeline.tokens import DocumentTokenizer  # pyright: ignore[reportMissingImports]  # an extra
 
     folder = make(tmp_path / "ours", LocalEngine(num_processes=0))
     dataset = open_dataset(folder)

@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 from lmtrain.precision import cpu_features
-from lmtrain.precision.cpu_features import cpu_flags
+from lmtrain.precision.cpu_features import cpu_flags, cpu_name
 
 
 def test_it_is_read_without_torch():
@@ -22,3 +22,7 @@ def test_a_machine_without_proc_has_no_known_flags(monkeypatch):
 
     monkeypatch.setattr(cpu_features.Path, "read_text", absent)
     assert cpu_flags() == set()
+
+
+def test_the_processor_has_a_name():
+    assert cpu_name()

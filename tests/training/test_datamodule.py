@@ -15,7 +15,7 @@ from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.windows import num_training_windows, training_windows
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.training.datamodule import TokenDataModule, mixture
 
 CONTEXT_TOKENS = 16
@@ -51,6 +51,11 @@ def expected_steps(data_folder, first_step, num_steps):
     order = WindowOrder(num_windows=num_windows, seed=SEED, fingerprint=dataset.manifest.fingerprint)
     positions = np.arange(first_step * SEQUENCES_PER_STEP, (first_step + num_steps) * SEQUENCES_PER_STEP)
     return torch.from_numpy(training_windows(split, order(positions), CONTEXT_TOKENS)).view(num_steps, -1, 17)
+
+
+def test_a_negative_number_of_loader_processes_is_refused(data_folder):
+    with pytest.raises(ConfigurationError, match=r"data\.num_workers=-1 is negative; nearest valid: 0\."):
+        serve(data_folder, num_workers=-1)
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 4])

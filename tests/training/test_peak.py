@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.measured import MeasuredDevice, Measurements
 from lmtrain.training import peak
 from lmtrain.training.peak import device_peak, matmul_dtype, measure_matmul
 
@@ -88,3 +89,30 @@ def test_fp32_products_are_tf32_on_a_gpu_only():
     assert matmul_dtype(torch.float32, uses_gpu=True) == "tf32"
     assert matmul_dtype(torch.float32, uses_gpu=False) == "fp32"
     assert matmul_dtype(torch.bfloat16, uses_gpu=False) == "bf16"
+
+
+def test_what_the_doctor_measured_is_not_measured_anew(monkeypatch):
+    def refuse(dtype):
+        raise AssertionError
+
+    monkeypatch.setattr(peak, "measure_matmul", refuse)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    threads = torch.get_num_threads()
+    cpu = MeasuredDevice(kind="cpu", name=peak.cpu_name(), threads=threads, matmul_flops={"fp32": 1e11})
+    measured = Measurements(devices=(cpu,))
+    found = device_peak(LOCAL, compute_dtype=torch.float32, accelerator="auto", measured=measured)
+    assert found is not None
+    assert found.flops == 1e11
+    with pytest.raises(AssertionError):  # of another dtype nothing was measured
+        device_peak(LOCAL, compute_dtype=torch.bfloat16, accelerator="auto", measured=measured)
+
+
+def test_a_gpu_that_no_table_has_goes_by_its_measured_peak(monkeypatch):
+    measured = Measurements(devices=(MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"bf16": 1e14}),))
+    for name, flops in (("Mine", 1e14), ("NVIDIA H100 80GB HBM3", 989.4e12)):
+        with_gpu(monkeypatch, name)
+        found = device_peak(LOCAL, compute_dtype=torch.bfloat16, accelerator="auto", measured=measured)
+        assert found is not None
+        assert found.flops == flops
+    with_gpu(monkeypatch, "Other")
+    assert device_peak(LOCAL, compute_dtype=torch.bfloat16, accelerator="auto", measured=measured) is None

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 LOST: Final = "lost"
@@ -103,7 +104,8 @@ def accounts(attempts: Sequence[Attempt]) -> list[dict[str, float]]:
     """Return each attempt's seconds by kind, oldest first."""
     return [
         _accounts(attempt, redone_from=_first_step(following))
-        for attempt, following in zip(attempts, [*attempts[1:], None], strict=True)
+        for attempt, following in pairwise([*attempts, None])
+        if attempt is not None
     ]
 
 

@@ -37,6 +37,7 @@ class Communication(pl.Callback):
                 f"callbacks.communication.every_steps={every_steps} is below 1; nearest valid: 1 (null: never)."
             )
         self._every_steps = every_steps
+        self._events = context.events
         self._stopwatch = context.events.stopwatch
         self._num_steps = 0
         self._trace: profile | None = None
@@ -51,7 +52,8 @@ class Communication(pl.Callback):
             return
         since_first = self._num_steps - STEPS_BEFORE_THE_FIRST
         if since_first >= 0 and since_first % self._every_steps == 0:
-            self._trace = _start_trace(pl_module.device)
+            with self._events.pause("trace"):
+                self._trace = _start_trace(pl_module.device)
 
     @override
     def on_train_batch_end(
@@ -61,7 +63,8 @@ class Communication(pl.Callback):
             return
         self._num_steps += 1
         if self._trace is not None:
-            self._share = exposed_share(self._end_trace())
+            with self._events.pause("trace"):
+                self._share = exposed_share(self._end_trace())
         if self._share:
             self._book()
 

@@ -155,7 +155,9 @@ class Progress(pl.Callback):
             validation=tuple(value for _, value in sorted(self._validation.items())),
             checkpoint_step=self._checkpoint_step,
             time_shares={
-                kind: point.metrics[share] for kind, share in TIME_SHARES.items() if (point := latest(share)) is not None
+                kind: point.metrics[share]
+                for kind, share in TIME_SHARES.items()
+                if (point := latest(share)) is not None
             },
         )
 

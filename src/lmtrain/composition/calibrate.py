@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.ledger import Reading
 from lmtrain.accounting.measured import Calibration
-from lmtrain.composition.calibration import calibration_key, measurements_of, with_checked_choices
+from lmtrain.composition.calibration import calibration_key, measurements_of
 from lmtrain.composition.known_models import model_facts
 from lmtrain.composition.plan import fit_setting, planned_batch
 from lmtrain.composition.planned_setting import planned_setting
@@ -48,7 +48,7 @@ def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int, a
     fit = fit_setting(setting, model_facts(config, setting, allowed=allowed))
     batch = planned_batch(config, setting, fit, allowed=allowed)
     measured = measurements_of(config)
-    key = calibration_key(with_checked_choices(config, allowed=allowed), batch, measured)
+    key = calibration_key(config, batch, measured)
     write_measurements(Path(config["run"]["cache"]), measured.with_calibration(key, found))
     text = f"a step takes {found.step_seconds:.4g} s, over {found.num_steps} steps; kept for `lmtrain plan`"
     return Finding(name="calibration", state="ok", found=text)

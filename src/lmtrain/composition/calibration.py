@@ -10,13 +10,24 @@ from typing import Any, Final
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.measured import Calibration, Kind, Measurements
-from lmtrain.composition.check import check_node
+from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.planned_setting import PlannedSetting
+from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.tracking.measurements import read_measurements
 
 # All that decides how long a step takes, beside the device and how the step is divided.
-DECIDING: Final = ("model", "attention", "loss", "packing", "optimizer", "precision", "strategy", "recompute", "compile")
+DECIDING: Final = (
+    "model",
+    "attention",
+    "loss",
+    "packing",
+    "optimizer",
+    "precision",
+    "strategy",
+    "recompute",
+    "compile",
+)
 
 
 def measurements_of(config: Mapping[str, Any]) -> Measurements:
@@ -25,23 +36,11 @@ def measurements_of(config: Mapping[str, Any]) -> Measurements:
 
 
 def calibration_of(config: Mapping[str, Any], batch: BatchPlan) -> Calibration | None:
-    """Return how long a step of this very config took here; None for another cluster than this machine.
-
-    The config is a checked one, in which amounts are numbers.
-    """
+    """Return how long a step of this very config took here; None for another cluster than this machine."""
     if config["cluster"].get("device") is not None:
         return None
     measured = measurements_of(config)
     return measured.calibrations.get(calibration_key(config, batch, measured))
-
-
-def with_checked_choices(config: Mapping[str, Any], *, allowed: list[str]) -> dict[str, Any]:
-    """Return a composed config with what decides its speed checked, as a run's is.
-
-    Raises:
-        ConfigurationError: The first thing in it that is wrong.
-    """
-    return {**config, **{name: check_node(config[name], key=name, allowed=allowed) for name in DECIDING}}
 
 
 def calibration_key(config: Mapping[str, Any], batch: BatchPlan, measured: Measurements) -> str:
@@ -49,7 +48,7 @@ def calibration_key(config: Mapping[str, Any], batch: BatchPlan, measured: Measu
     kind = kind_here(config, measured)
     device = measured.find("gpu") if kind == "gpu" else None
     parts = {
-        "config": {name: config[name] for name in DECIDING},
+        "config": {name: _as_checked(config[name], key=name) for name in DECIDING},
         "batch": [
             batch.context_tokens,
             batch.micro_batch_sequences,
@@ -91,3 +90,17 @@ def threads_here(config: Mapping[str, Any], measured: Measurements) -> int | Non
         return int(words)
     default = measured.default_threads(cpu_name())
     return None if default is None else max(1, default // int(config["trainer"]["devices"]))
+
+
+def _as_checked(value: Any, *, key: str) -> Any:
+    """Return a composed value and the same one after its check, in which amounts are numbers, alike; without torch."""
+    if isinstance(value, dict):
+        return {name: _as_checked(each, key=name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_as_checked(each, key=key) for each in value]
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return value
+    try:
+        return float(parse_quantity(value, key))
+    except ConfigurationError:  # an ordinary word
+        return str(value)

@@ -7,6 +7,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -49,11 +50,28 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
             continue
         if name not in parameters:
             raise ConfigurationError(_unknown(full_key, name, value, parameters))
+        if isinstance(value, dict):
+            value = _with_target(value, hints.get(name, Any), key=full_key)
         if isinstance(value, (dict, list)):
             value = check_node(value, key=full_key, allowed=allowed)
         checked[name] = check_value(value, hints.get(name, Any), key=full_key)
     _require_all(parameters, checked, key=key)
     return checked
+
+
+def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str, Any]:
+    """Name the class of a node that a person began on the command line, where only one can be meant.
+
+    Raises:
+        ConfigurationError: Several can.
+    """
+    kinds = [kind for kind in _alternatives(annotation) if isinstance(kind, type) and is_dataclass(kind)]
+    if TARGET in node or not kinds:
+        return node
+    names = sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+    if len(names) > 1:
+        raise ConfigurationError(f"{key}={node} may be {' or '.join(names)}; set +{key}.{TARGET} to one of them.")
+    return {TARGET: names[0], **node}
 
 
 def check_value(value: Any, annotation: Any, *, key: str) -> Any:
@@ -108,6 +126,15 @@ def _is_plain(annotation: Any) -> bool:
     return bool(kinds & (plain - {type(None)})) or any(typing.get_origin(kind) in (list, tuple, dict) for kind in kinds)
 
 
+def _choices(annotation: Any) -> list[str]:
+    """Return the words of a Literal, which is all that an annotation may allow beside None; else nothing."""
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = [part for part in (typing.get_args(annotation) if is_union else (annotation,)) if part is not type(None)]
+    if any(typing.get_origin(part) is not typing.Literal for part in parts):
+        return []
+    return [str(word) for part in parts for word in typing.get_args(part)]
+
+
 def _require_all(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any], *, key: str) -> None:
     if given.get(PARTIAL):
         return
@@ -127,5 +154,7 @@ def _unknown(full_key: str, name: str, value: Any, parameters: Mapping[str, insp
 
 
 def _wrong_type(key: str, value: Any, annotation: Any) -> str:
+    if choices := _choices(annotation):
+        return f"{key}={value} is none of {', '.join(choices)}.{suggest(str(value), choices)}"
     wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
     return f"{key}={value!r} is not of type {wanted}."

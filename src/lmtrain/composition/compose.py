@@ -1,9 +1,10 @@
 """Run a function on a composed config, or on each of a sweep, through Hydra; word its refusals as ours."""
 
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import hydra
@@ -17,6 +18,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 
 from lmtrain.composition.arguments import Arguments
 from lmtrain.composition.paths import conf_folder
+from lmtrain.composition.targets import find_target
 from lmtrain.errors import ConfigurationError, suggest
 
 Task = Callable[[dict[str, Any], "Choices"], None]
@@ -106,9 +108,12 @@ def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
     chosen = [text for text in arguments.overrides if text.partition("=")[0] in groups - {key}]
     try:
-        known = _leaf_keys(compose_config(chosen, config_name=config_name))
+        config = compose_config(chosen, config_name=config_name)
     except HydraException:
-        known = []
+        config = {}
+    if _is_setting(config, key):
+        return f"{typed}: the chosen option does not name {key}, which it may have; write +{typed}."
+    known = _leaf_keys(config)
     if key in groups:  # there are such options, for another command
         children = [name.rpartition(".")[2] for name in known if name.startswith(f"{key}.")]
         has = f"; {key} has the keys {', '.join(children)}" if children else ""
@@ -118,6 +123,21 @@ def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     near = suggest(key, siblings) or suggest(key, [*known, *groups])
     listed = f"; {parent} has {', '.join(name.rpartition('.')[2] for name in siblings)}" if parent and siblings else ""
     return f"{typed}: there is no key {key}{listed}.{near}"
+
+
+def _is_setting(config: Mapping[str, Any], key: str) -> bool:
+    """Tell whether what a node builds takes this key, which has to be added then."""
+    *path, name = key.split(".")
+    node: Any = config
+    for part in path:
+        node = node.get(part) if isinstance(node, dict) else None
+    if not path or not isinstance(node, dict) or "_target_" not in node:
+        return False
+    try:
+        target = find_target(str(node["_target_"]), key=".".join(path))
+    except ConfigurationError:
+        return False
+    return name in inspect.signature(target).parameters
 
 
 def _leaf_keys(config: dict[str, Any], prefix: str = "") -> list[str]:

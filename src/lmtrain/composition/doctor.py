@@ -53,9 +53,7 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         findings = examine(config, allowed=arguments.allowed_targets)
         if asked.calibration_steps is not None:
             findings.append(
-                calibrate(
-                    config, asked.overrides, num_steps=asked.calibration_steps, allowed=arguments.allowed_targets
-                )
+                calibrate(config, asked.overrides, num_steps=asked.calibration_steps, allowed=arguments.allowed_targets)
             )
         is_ready = all(finding.state != "bad" for finding in findings)
         _tell(findings, device, as_json=asked.as_json, is_ready=is_ready)

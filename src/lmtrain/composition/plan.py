@@ -14,7 +14,7 @@ from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.model_facts import ModelFacts
 from lmtrain.accounting.plan import Plan
 from lmtrain.composition.arguments import parse_arguments
-from lmtrain.composition.calibration import calibration_of, peak_here, with_checked_choices
+from lmtrain.composition.calibration import calibration_of, peak_here
 from lmtrain.composition.check import check_node
 from lmtrain.composition.dial_rules import dial_rules
 from lmtrain.composition.fleet import is_fleet, plan_fleet
@@ -67,7 +67,7 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     batch = planned_batch(config, setting, fit, allowed=allowed)
     flops = flops_per_token(facts.shape, batch.context_tokens)
     peak = setting.peak() or peak_here(config, setting)
-    calibration = calibration_of(with_checked_choices(config, allowed=allowed), batch)
+    calibration = calibration_of(config, batch)
     speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
     price, device = setting.cluster.usd_per_gpu_hour, setting.cluster.known_device
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")

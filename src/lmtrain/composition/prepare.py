@@ -37,6 +37,9 @@ def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, An
         ConfigurationError: The first thing that is wrong, or that has no effect in a preparation.
     """
     _refuse_others(config, arguments)
+    if FOLDER.rpartition(".")[2] not in config["data"]:
+        read = "the data that is chosen is only read, its folders are prepared already"
+        raise ConfigurationError(f"{FOLDER} is missing: {read}; leave data=... out, and prepare each by itself.")
     for name, node in config.items():
         if name not in ("data", BUDGET):
             check_node(node, key=name, allowed=arguments.allowed_targets)

@@ -24,6 +24,7 @@ from lmtrain.errors import (
 from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import broadcast_outcome, join
+from lmtrain.report.html_page import write_report
 from lmtrain.report.ledger import read_attempts
 from lmtrain.report.summary import print_summary
 from lmtrain.tracking.run_folder import RunFolder
@@ -89,7 +90,16 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
         if line := run.datamodule.sources_line(step):
             print(line)
         print_summary(folder.path)
+    keep_report(folder.path)
     return code
+
+
+def keep_report(folder: Path) -> None:
+    """Write report.html; a full disk loses the page, never the run's exit code."""
+    try:
+        write_report(folder)
+    except LMTRAIN_ERRORS as error:
+        print(f"report.html was not written: {error}", file=sys.stderr)
 
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:

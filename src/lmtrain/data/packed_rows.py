@@ -9,8 +9,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.data.gather import Blocks
 from lmtrain.data.rows import DocumentSpans, LocatedRows, PieceReader, Pieces, RowBatch, document_spans
 from lmtrain.data.shards import TokenSplit
+
+LONG_BLOCK = 512
 
 
 @final
@@ -45,7 +48,8 @@ class RowBuilder:
             inside = stops < num_tokens
             documents = document_spans(stops[inside], row_of_piece[inside], (num_rows, num_tokens))
         marks = self.reader.locate(starts, lengths, targets) if self.has_loss_mask else None
-        ids = self.reader.locate(starts, lengths, targets + row_of_piece + 1)
+        pieces = self.reader.locate(starts, lengths, targets + row_of_piece + 1)
+        ids = self.reader.blocks(pieces, usual_length=min(num_tokens, LONG_BLOCK))
         return _BuiltRows(self, ids=ids, marks=marks, documents=documents, num_targets=stops[last_piece])
 
 
@@ -55,7 +59,7 @@ class _BuiltRows:
         self,
         builder: RowBuilder,
         *,
-        ids: Pieces,
+        ids: list[Blocks],
         marks: Pieces | None,
         documents: DocumentSpans | None,
         num_targets: NDArray[np.int64],
@@ -64,21 +68,19 @@ class _BuiltRows:
         self._ids = ids
         self._marks = marks
         self._documents = documents
-        self._num_targets = num_targets
+        self._num_targets = num_targets.astype(np.int32)
+        self._columns = np.arange(builder.context_tokens, dtype=np.int32)
 
     def read(self, first: int, last: int) -> RowBatch:
         """Read rows `first` to `last`: [B, T + 1]."""
         builder, num_tokens = self._builder, self._builder.context_tokens
         ids = np.full((last - first, num_tokens + 1), builder.end_of_text_id, builder.dtype)
         builder.reader.read_ids(self._ids, first * (num_tokens + 1), ids)
-        loss_mask = np.ones((last - first, num_tokens), np.uint8)
-        num_targets = self._num_targets[first:last]
-        for row in (num_targets < num_tokens).nonzero()[0].tolist():  # nearly all rows are full
-            loss_mask[row, int(num_targets[row]) :] = 0
+        loss_mask = self._columns < self._num_targets[first:last, None]
         if self._marks is not None:
-            builder.reader.read_mask(self._marks, first * num_tokens, loss_mask)
+            builder.reader.read_mask(self._marks, first * num_tokens, loss_mask.view(np.uint8))
         documents = None if self._documents is None else self._documents.read(first, last)
-        return RowBatch(ids, documents, loss_mask.view(np.bool_))
+        return RowBatch(ids, documents, loss_mask)
 
 
 @final

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.data.gather import BLOCK, Blocks, address_of, copy_blocks, cover
 from lmtrain.data.shards import Ids, TokenSplit
 
 
@@ -72,17 +73,13 @@ class PieceReader:
         """Open nothing yet."""
         self._split = split
         self._starts = split.shard_starts
-        self._ids: dict[int, memoryview] = {}
+        self._dtype = split.dtype
+        self._ids: dict[int, int] = {}
         self._masks: dict[int, memoryview | None] = {}
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the maps behind: a loader process opens its own."""
         return {**self.__dict__, "_ids": {}, "_masks": {}}
-
-    @property
-    def is_one_shard(self) -> bool:
-        """Tell whether no window can cross from one shard to another."""
-        return len(self._starts) == 2
 
     def locate(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], places: NDArray[np.int64]) -> Pieces:
         """Find the shards of pieces [P], cutting them where shards meet; `places` ascend."""
@@ -98,14 +95,22 @@ class PieceReader:
         order = np.argsort(places, kind="stable")
         return self.locate(starts[order], lengths[order], places[order])
 
-    def read_ids(self, pieces: Pieces, first: int, ids: Ids) -> None:
+    def blocks(self, pieces: Pieces, *, usual_length: int | None = None) -> list[Blocks]:
+        """Return the ids of pieces as blocks to copy, most of which may have a `usual_length`."""
+        firsts = np.zeros(len(self._starts) - 1, np.int64)
+        for shard in np.unique(pieces.shards).tolist():
+            if shard not in self._ids:
+                self._ids[shard] = address_of(self._split.shard_ids(shard))  # the split keeps the map
+            firsts[shard] = self._ids[shard]
+        item_bytes = self._dtype.itemsize
+        addresses = firsts[pieces.shards] + pieces.offsets * item_bytes
+        lengths = (BLOCK, 1) if usual_length is None or usual_length <= BLOCK else (usual_length, BLOCK, 1)
+        return cover(addresses, pieces.lengths, pieces.places, item_bytes=item_bytes, block_lengths=lengths)
+
+    def read_ids(self, blocks: list[Blocks], first: int, ids: Ids) -> None:
         """Copy the pieces that lie in [first, first + size) to `ids`, which is contiguous in memory."""
-        target, maps = ids.reshape(-1).data, self._ids
-        for shard, offset, length, place in _between(pieces, first, first + ids.size):
-            source = maps.get(shard)
-            if source is None:
-                source = maps[shard] = self._split.shard_ids(shard).data
-            target[place : place + length] = source[offset : offset + length]
+        assert ids.dtype == self._dtype, (ids.dtype, self._dtype)
+        copy_blocks(blocks, first, ids)
 
     def read_mask(self, pieces: Pieces, first: int, mask: NDArray[np.uint8]) -> None:
         """Copy loss marks likewise; shards without any leave `mask` as it is."""
@@ -116,10 +121,6 @@ class PieceReader:
                 maps[shard] = None if marks is None else marks.data
             if (source := maps[shard]) is not None:
                 target[place : place + length] = source[offset : offset + length]
-
-    def read_windows(self, starts: NDArray[np.int64], num_tokens: int) -> Ids:
-        """Return the windows that begin at these positions of the only shard: [B] -> [B, L]."""
-        return _every_window(self._split.shard_ids(0), num_tokens)[starts]
 
 
 class DocumentSpans(NamedTuple):
@@ -159,9 +160,3 @@ def _between(pieces: Pieces, first: int, last: int) -> "zip[tuple[int, int, int,
     start, stop = pieces.places.searchsorted((first, last)).tolist()
     columns = (pieces.shards[start:stop], pieces.offsets[start:stop], pieces.lengths[start:stop])
     return zip(*(column.tolist() for column in columns), (pieces.places[start:stop] - first).tolist(), strict=True)
-
-
-def _every_window(ids: Ids, num_tokens: int) -> Ids:
-    # A view [N - L + 1, L] without a copy: gathering its rows is one call into numpy.
-    shape = (len(ids) - num_tokens + 1, num_tokens)
-    return np.ndarray(shape, ids.dtype, buffer=ids, strides=(ids.itemsize, ids.itemsize))

@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.data.gather import gather_rows
 from lmtrain.data.rows import DocumentSpans, LocatedRows, PieceReader, RowBatch, document_spans
 from lmtrain.data.shards import Ids, TokenSplit
 from lmtrain.errors import ConfigurationError
@@ -148,16 +149,16 @@ class _LocatedWindows:
         self._documents = documents
         self._has_loss_mask = split.has_loss_mask
         lengths, places = np.full(len(starts), num_tokens + 1), np.arange(len(starts)) * (num_tokens + 1)
-        self._pieces = None if reader.is_one_shard else reader.locate(starts, lengths, places)
+        self._blocks = reader.blocks(reader.locate(starts, lengths, places), usual_length=num_tokens + 1)
 
     def read(self, first: int, last: int) -> RowBatch:
         """Read windows `first` to `last`: [B, T + 1]."""
         starts, num_tokens = self._starts[first:last], self._num_tokens
-        if self._pieces is None:
-            ids = self._reader.read_windows(starts, num_tokens + 1)
+        if len(self._blocks) == 1 and self._blocks[0].length == num_tokens + 1:  # none crosses from shard to shard
+            ids = gather_rows(self._blocks[0], first, last, self._split.dtype)
         else:
             ids = np.empty((len(starts), num_tokens + 1), self._split.dtype)
-            self._reader.read_ids(self._pieces, first * (num_tokens + 1), ids)
+            self._reader.read_ids(self._blocks, first * (num_tokens + 1), ids)
         return RowBatch(
             ids,
             None if self._documents is None else self._documents.read(first, last),

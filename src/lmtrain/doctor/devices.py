@@ -38,9 +38,7 @@ def gpus() -> list[Gpu]:
 def nvidia_smi(*words: str) -> str | None:
     """Return what nvidia-smi prints, or None where it is not there or does not answer."""
     try:
-        ended = subprocess.run(
-            ["nvidia-smi", *words], capture_output=True, text=True, timeout=SMI_SECONDS, check=False
-        )
+        ended = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=SMI_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return ended.stdout if ended.returncode == 0 else None

@@ -71,6 +71,20 @@ class Config:
             raise DataError(f"config.json has no {' or '.join(names)}; copy the model's folder again.")
         return value
 
+    def count(self, *names: str) -> int:
+        """Return the first of these keys that is there, a whole number.
+
+        Raises:
+            DataError: None is, or it is something else.
+        """
+        value = self.need(*names)
+        if not isinstance(value, int) or isinstance(value, bool):
+            name = next(name for name in names if self.content.get(name) is not None)
+            raise DataError(
+                f"config.json has {name}={value!r}, which is no whole number; copy the model's folder again."
+            )
+        return value
+
     def unread(self) -> list[str]:
         """Return the keys that nobody asked for and that may matter."""
         return sorted(set(self.content) - self.asked - WITHOUT_EFFECT - set(ONLY))
@@ -115,19 +129,19 @@ def _model_type(config: Config) -> str:
 
 
 def _llama(config: Config, model_type: str) -> dict[str, Any]:
-    num_heads = config.need("num_attention_heads")
+    num_heads = config.count("num_attention_heads")
     has_norm = model_type in ("qwen3", "qwen3_moe", "olmoe")
-    dense_width = config.need("intermediate_size")
+    dense_width = config.count("intermediate_size")
     return node_of(
         Llama,
-        width=config.need("hidden_size"),
-        num_layers=config.need("num_hidden_layers"),
+        width=config.count("hidden_size"),
+        num_layers=config.count("num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=config.get("num_key_value_heads", default=num_heads),
         head_width=config.get("head_dim", default=128 if model_type == "qwen3" else None),
-        feed_forward_width=config.need("moe_intermediate_size") if model_type == "qwen3_moe" else dense_width,
-        vocab_size=config.need("vocab_size"),
-        max_context_tokens=config.need("max_position_embeddings"),
+        feed_forward_width=config.count("moe_intermediate_size") if model_type == "qwen3_moe" else dense_width,
+        vocab_size=config.count("vocab_size"),
+        max_context_tokens=config.count("max_position_embeddings"),
         **_rope(config),
         **_windows(config, model_type),
         norm_eps=config.need("rms_norm_eps"),
@@ -180,6 +194,12 @@ def _windows(config: Config, model_type: str) -> dict[str, Any]:
     strange = sorted(set(layer_types) - set(LAYER_TYPES))
     if strange:
         raise DataError(f"config.json has layer_types={strange}, which no model here computes; known: {LAYER_TYPES}.")
+    num_layers = config.count("num_hidden_layers")
+    if layer_types and len(layer_types) != num_layers:
+        raise DataError(
+            f"config.json has {len(layer_types)} layer_types for num_hidden_layers={num_layers}; "
+            "copy the model's folder again."
+        )
     uses, first = config.get("use_sliding_window", default=False), config.get("max_window_layers")
     if model_type in ("qwen3", "qwen3_moe") and not uses:
         window = None
@@ -188,7 +208,6 @@ def _windows(config: Config, model_type: str) -> dict[str, Any]:
     if layer_types:
         pattern = "".join("S" if kind == "sliding_attention" else "L" for kind in layer_types)
     elif model_type == "qwen3" and first is not None:
-        num_layers = config.need("num_hidden_layers")
         pattern = "L" * min(first, num_layers) + "S" * max(0, num_layers - first)
     else:
         pattern = "S"
@@ -202,8 +221,8 @@ def _experts(config: Config, model_type: str) -> dict[str, Any] | None:
         return None
     return node_of(
         Experts,
-        num_experts=config.need("num_local_experts", "num_experts"),
-        num_experts_per_token=config.need("num_experts_per_tok"),
+        num_experts=config.count("num_local_experts", "num_experts"),
+        num_experts_per_token=config.count("num_experts_per_tok"),
         normalize_weights=model_type == "mixtral" or bool(config.get("norm_topk_prob", default=False)),
         load_balance_weight=config.get("router_aux_loss_coef", default=0.0),
     )
@@ -214,11 +233,11 @@ def _gpt2(config: Config) -> dict[str, Any]:
         raise DataError("config.json has tie_word_embeddings=false; GPT-2 here has one table for both.")
     return node_of(
         GPT2,
-        width=config.need("n_embd"),
-        num_layers=config.need("n_layer"),
-        num_heads=config.need("n_head"),
+        width=config.count("n_embd"),
+        num_layers=config.count("n_layer"),
+        num_heads=config.count("n_head"),
         feed_forward_width=config.get("n_inner"),
-        vocab_size=config.need("vocab_size"),
-        max_context_tokens=config.need("n_positions"),
+        vocab_size=config.count("vocab_size"),
+        max_context_tokens=config.count("n_positions"),
         norm_eps=config.get("layer_norm_epsilon", default=1e-5),
     )

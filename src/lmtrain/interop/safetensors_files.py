@@ -138,9 +138,12 @@ def _shards(tensors: Sequence[TensorToWrite], max_shard_bytes: int) -> list[list
 def _files_of(folder: Path) -> list[Path]:
     if (folder / INDEX).is_file():
         try:
-            listed = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+            listed = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()), key=str)
         except (ValueError, KeyError, AttributeError, TypeError) as problem:
             raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
+        strange = [name for name in listed if not isinstance(name, str) or Path(name).name != name]
+        if strange:
+            raise DataError(f"{folder / INDEX} is damaged: {strange[0]!r} is no file of this folder; copy it again.")
         missing = [name for name in listed if not (folder / name).is_file()]
         if missing:
             raise DataError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names; copy the whole folder.")

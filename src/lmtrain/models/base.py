@@ -73,9 +73,7 @@ class LanguageModel(nn.Module, ABC):
         return self.output_head()(hidden)
 
     @staticmethod
-    def score(
-        head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss
-    ) -> LossSums:
+    def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossSums:
         """Score targets [B, T] by hidden states [B, T, D].
 
         Of no model, so that it compiles beside blocks whatever a strategy does to the model's own parameters.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
 from lmtrain.accounting.quantities import format_quantity
@@ -72,10 +73,8 @@ def thinned(points: Points) -> Points:
     if len(points) <= MAX_POINTS:
         return points
     edges = [round(index * len(points) / MAX_POINTS) for index in range(MAX_POINTS + 1)]
-    groups = [points[start:end] for start, end in zip(edges, edges[1:], strict=False)]
-    return [
-        (sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups if group
-    ]
+    groups = [points[start:end] for start, end in pairwise(edges)]
+    return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups if group]
 
 
 def time_bars(attempts: Sequence[Mapping[str, float]]) -> Markup:
@@ -92,7 +91,9 @@ def time_bars(attempts: Sequence[Mapping[str, float]]) -> Markup:
                 drawn.append(tag("rect", title, x=f"{x:.2f}", y=row * BAR_HEIGHT, fill=COLOURS[kind], **size))
             x += width
     label = f"time of {len(attempts)} attempts by kind"
-    return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {len(attempts) * BAR_HEIGHT}", role="img", aria_label=label)
+    height = len(attempts) * BAR_HEIGHT
+    stretched = {"preserveAspectRatio": "none", "style": f"height:{height}px"}
+    return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label, **stretched)
 
 
 def swatch(kind: str) -> Markup:

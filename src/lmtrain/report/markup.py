@@ -12,7 +12,7 @@ class Markup(str):
     __slots__ = ()
 
 
-def tag(name: str, *children: str, **attributes: str | float) -> Markup:
+def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
     """Return one element; `class_` is class, and `stroke_width` is stroke-width."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(str(value))}"' for key, value in attributes.items()

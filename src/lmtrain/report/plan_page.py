@@ -119,7 +119,7 @@ def _time(plan: Plan) -> Rows:
     tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
     rows += [
         ("step", f"{plan.speed.step_seconds:.3g} s at {plan.speed.mfu_palm:.0%} MFU ({plan.speed.source})"),
-        ("peak", f"{(plan.peak_flops or 0) / 1e12:.1f} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
+        ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
         ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days"),
     ]

@@ -14,6 +14,7 @@ from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.training.checkpoints import CheckpointFacts, list_checkpoints
 
 BITS_PER_BYTE = "validation/bits_per_byte"
+REPORT_FILE = "report.html"  # the whole page, in the run's folder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.run_facts import BITS_PER_BYTE, HeldOut, RunFacts, command, read_run
+from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOut, RunFacts, command, read_run
 from lmtrain.training.checkpoints import CheckpointFacts
 
 COLUMNS = 92
@@ -109,6 +109,7 @@ def printable(text: str) -> str:
 def _places(facts: RunFacts) -> list[Text]:
     rows = [(name, str(checkpoint.path)) for name, checkpoint in _named_checkpoints(facts)]
     rows.append(("metrics", str(facts.folder / "metrics.jsonl")))
+    rows.append(("all of it as a page", str(facts.folder / REPORT_FILE)))
     if facts.mlflow_run_id:
         rows.append(("MLflow run", facts.mlflow_run_id))
     return _aligned(rows)

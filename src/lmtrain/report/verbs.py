@@ -1,9 +1,10 @@
-"""`lmtrain ledger` as it is typed."""
+"""`lmtrain ledger` and `lmtrain report` as they are typed."""
 
 import argparse
 import json
 from pathlib import Path
 
+from lmtrain.report.html_page import write_report
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.ledger_page import print_ledger
 from lmtrain.report.log_line import implied_speed
@@ -24,4 +25,12 @@ def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
         print(json.dumps(found.to_json()))
     else:
         print_ledger(found)
+    return 0
+
+
+def report(words: list[str], *, program: str = "lmtrain report") -> int:
+    """Write report.html into a run's folder, also while it runs, and print its path."""
+    parser = argparse.ArgumentParser(prog=program, description="Write all that a run's folder says as one HTML file.")
+    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
+    print(write_report(parser.parse_args(words).run.absolute()))
     return 0

@@ -23,6 +23,7 @@ PAUSES: Final[dict[str, Kind]] = {
     "validation": "evaluation",
     "text_samples": "evaluation",
     "checkpoint": "checkpoint",
+    "trace": "logging",
 }
 
 

@@ -23,6 +23,7 @@ from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.rows import Rows
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.data.windows import evaluation_windows
+from lmtrain.errors import ConfigurationError
 from lmtrain.training.token_batch import TokenBatch
 from lmtrain.training.training_batches import Order, RankRows, TrainingBatches, worker_loader
 
@@ -43,8 +44,13 @@ class TokenDataModule(pl.LightningDataModule):
         """Hold the folder, or this node's copy of it below `cache`.
 
         `num_workers` counts loader processes a rank (0 loads in the training process); `packing` None is contiguous.
+
+        Raises:
+            ConfigurationError: A negative number of processes.
         """
         super().__init__()
+        if num_workers < 0:
+            raise ConfigurationError(f"data.num_workers={num_workers} is negative; nearest valid: 0.")
         one = not isinstance(folder, Mixture)
         self.mixture = single_source(open_dataset(cached_folder(folder, cache))) if one else folder
         self.dataset: Dataset = self.mixture.main

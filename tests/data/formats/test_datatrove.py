@@ -55,7 +55,7 @@ def tokenizer_path(tmp_path_factory):
 
 
 def documents():
-    from datatrove.data import Document
+    from datatrove.data import Document  # pyright: ignore[reportMissingImports]  # an extra
 
     return [Document(text=text, id=f"{number}") for number, text in enumerate(TEXTS)]
 

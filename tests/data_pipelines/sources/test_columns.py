@@ -29,6 +29,11 @@ def test_a_missing_column_is_refused_with_those_there_are():
         Column("chat", is_messages=True).require_in([], table="a.csv")
 
 
+def test_a_table_of_conversations_is_told_apart_from_one_without_text():
+    with pytest.raises(DataError, match=r"it has messages, id\. Conversations are read with source\.messages_column="):
+        Column("text").require_in(["messages", "id"], table="chats.jsonl")
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [

@@ -109,9 +109,15 @@ def test_a_smaller_buffer_moves_rows_less_far(numbers):
         ({"shuffle_buffer_documents": 5, "shuffle_seed": 1, "streaming": False}, r"without source\.streaming=true"),
         ({"split": "train[:5]"}, r"source\.split=train\[:5\] is a slice, which needs source\.streaming=false"),
         ({"text_column": "a", "messages_column": "b"}, r"has no effect beside"),
+        ({"max_documents": 0}, r"source\.max_documents=0 must be positive; leave it out"),
+        ({"max_documents": -3}, r"source\.max_documents=-3 must be positive"),
+        (
+            {"shuffle_seed": 1, "shuffle_buffer_documents": 0},
+            r"source\.shuffle_buffer_documents=0 must be positive",
+        ),
     ],
 )
-def test_settings_that_exclude_one_another_are_refused(settings, message):
+def test_settings_that_exclude_one_another_or_mean_nothing_are_refused(settings, message):
     with pytest.raises(ConfigurationError, match=message):
         HuggingFaceDataset(name="corpus", **settings)
 

@@ -125,6 +125,15 @@ def test_the_hub_is_asked_first_and_once_and_its_answer_is_one_line(monkeypatch,
     assert "\n" not in str(refusal.value)
 
 
+def test_a_misspelt_folder_is_told_where_the_hub_cannot_be_reached(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: Answers(OSError("no network")))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine" / "corpus").mkdir(parents=True)
+    with pytest.raises(EnvironmentProblem, match=r"Did you mean 'corpus'\?"):
+        find_dataset(wanted("mine/corpsu"), cache=None)
+
+
 def test_everything_is_read_from_the_commit_that_the_hub_had_first(monkeypatch):
     asked = []
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: Answers("c0ffee"))

@@ -111,3 +111,9 @@ def test_a_file_that_is_gone_when_it_is_hashed_is_refused(notes):
     (notes / "b.txt").unlink()
     with pytest.raises(DataError, match=r"b\.txt cannot be read: No such file"):
         fingerprint_files([file])
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "text.txt")
+    with pytest.raises(DataError, match=r"text\.txt is a pipe or a device, .*write it to a file"):
+        list(find_local(str(tmp_path / "text.txt")))

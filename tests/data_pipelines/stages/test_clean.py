@@ -118,7 +118,10 @@ def test_text_of_ascii_alone_is_repaired_as_any_other(text):
     )
 
 
-SUSPECTS = "aé\xc3\xc2\xe2\xf0\x80\x85\x9f\xa0\xa9\x99\u20ac\u2019\u2122\u0153\u2028\u2029\ufeff\ufffd\r\n\x00\x0b\x1b\x7f\ud800\U0001f600 "
+SUSPECTS = (
+    "aé\xc3\xc2\xe2\xf0\x80\x85\x9f\xa0\xa9\x99\u20ac\u2019\u2122\u0153"
+    "\u2028\u2029\ufeff\ufffd\r\n\x00\x0b\x1b\x7f\ud800\U0001f600 "
+)
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from(SUSPECTS), st.characters()), max_size=6), st.booleans())

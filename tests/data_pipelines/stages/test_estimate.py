@@ -77,14 +77,15 @@ def test_what_it_takes_is_told_in_two_lines(capsys):
 
 
 def test_a_disk_without_the_room_is_refused_with_what_fits():
-    with pytest.raises(EnvironmentProblem, match=r"no room for data\.folder\.token_budget=9,000: .* 2\.6K tokens"):
+    with pytest.raises(EnvironmentProblem, match=r"no room for budget\.tokens .*token_budget\)=9,000: .* 2\.6K tokens"):
         tell(sample_of([9] * 100), free_bytes=8_500)
 
 
 def test_a_whole_source_that_is_far_too_short_is_refused_before_the_work():
     sample = sample_of([9] * 100, is_whole=True)
     with pytest.raises(
-        DataError, match=r"token_budget=9,000, but the source has about 1,000 tokens .*allow_short=true"
+        DataError,
+        match=r"budget\.tokens .*token_budget\)=9,000, but the source has about 1,000 tokens .*allow_short=true",
     ):
         tell(sample)
     tell(sample, allow_short=True)

