@@ -90,7 +90,8 @@ def test_waiting_for_a_rank_that_is_late_is_communication(tmp_path: Path, datase
     """The second rank computes 0.2 s longer in every step: the first one waits for it."""
     train(tmp_path, dataset_folder, "late")
     for rank, is_waiting in (("0", True), ("1", False)):
-        rows = map(json.loads, (tmp_path / f"events/rank{rank}.jsonl").read_text().splitlines())
+        rows = [json.loads(line) for line in (tmp_path / f"events/rank{rank}.jsonl").read_text().splitlines()]
+        assert [row["name"] for row in rows].count("trace") == 4, "the third step and the fifth, begun and ended"
         last = [row for row in rows if row["name"] == "ledger"][-1]
         share = last["communication"] / (last["communication"] + last["compute"])
         assert (share > 0.6) == is_waiting, last

@@ -147,7 +147,10 @@ def _plan(ledger: RunLedger) -> Markup:
     if found is None:
         return Markup("")
     took = [format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds)]
-    rows = [("time of the steps done", *took), ("MFU (PaLM)", f"{found.planned_mfu:.1%}", f"{found.mfu:.1%}")]
+    rows = [
+        ("time of the steps done", *took),
+        ("MFU (PaLM) of computing", f"{found.planned_mfu:.1%}", f"{found.mfu:.1%}"),
+    ]
     beside = table(rows, head=("", f"planned ({found.mfu_source})", "fact"), numeric=True)
     why = table(reasons(found), head=("why", "time", "of the difference"), numeric=True)
     return _section("Plan beside fact", beside, tag("h3", "The difference, explained"), why)
