@@ -138,5 +138,5 @@ class Build:
         ended = f"source {self.question.source.name} ended after {reached:,} of the {budget:,} tokens to train on"
         if not self.allow_short:
             fix = "take it all with data.folder.allow_short=true, or ask for less"
-            raise ShortSource(f"{ended} (data.folder.token_budget); what was encoded is kept: {fix}.")
+            raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); what was encoded is kept: {fix}.")
         tell(f"  {ended}: that is all there is")

@@ -97,10 +97,23 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(tmp_path: Path, 
 
 
 def done(step: int, *, of: int, rank: int = 0) -> bool:
-    horizon = SimpleNamespace(steps=of, limited_by="tokens")
+    horizon = SimpleNamespace(steps=of, limited_by="tokens", seconds=None, most_steps=of)
     context = SimpleNamespace(plan=SimpleNamespace(horizon=horizon), folder="runs/cat", is_main_process=rank == 0)
     facts = CheckpointFacts(path=Path("x"), step=step, tokens=step * 1000, identity={}, metrics={})
     return is_done(SimpleNamespace(context=context), facts)
+
+
+@pytest.mark.parametrize(("earlier_seconds", "is_spent"), [(99.0, False), (100.0, True), (500.0, True)])
+def test_a_budget_of_time_is_spent_by_all_attempts_together(earlier_seconds: float, is_spent: bool) -> None:
+    horizon = SimpleNamespace(steps=100_000, limited_by="hours", seconds=100.0, most_steps=None)
+    context = SimpleNamespace(
+        plan=SimpleNamespace(horizon=horizon),
+        folder="runs/cat",
+        is_main_process=False,
+        earlier_seconds=earlier_seconds,
+    )
+    facts = CheckpointFacts(path=Path("x"), step=40, tokens=4000, identity={}, metrics={})
+    assert is_done(SimpleNamespace(context=context), facts) is is_spent
 
 
 def test_a_budget_spent_exactly_is_done_and_the_first_rank_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +208,7 @@ def test_a_run_trains_ends_goes_on_and_is_done(tiny_job: MakeJob, capsys: pytest
 
     before = (job.folder / "metrics.jsonl").read_bytes()
     assert execute(job) == 0
-    assert capsys.readouterr().out.startswith("Nothing left to do: ")
+    assert "\nNothing left to do: " in capsys.readouterr().out
     assert (job.folder / "metrics.jsonl").read_bytes() == before
 
     with pytest.raises(ConfigurationError, match=r"budget\.steps ends the run at step 2, which is already spent"):

@@ -11,7 +11,7 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
-from lmtrain.parallel import activation_checkpoint, compilation
+from lmtrain.parallel import activation_checkpoint
 from lmtrain.simulate.step_memory import MANY_BLOCKS, SimulatedStep, simulate_step
 
 SHAPE = {"micro_batch_sequences": 2, "context_tokens": 128}
@@ -42,7 +42,8 @@ def measured_peak(step):
     model = step.recompute(step.build())
     model.initialize_weights(torch.Generator().manual_seed(0))
     if step.is_compiled:
-        compilation.blocks(model)
+        for block in model.blocks:
+            block.compile(fullgraph=True, dynamic=False)
     tokens = torch.zeros(tuple(SHAPE.values()), dtype=torch.int64)
 
     def micro_step():

@@ -1,4 +1,4 @@
-"""`batch.micro_batch_sequences=auto`: the largest micro batch that fits this machine; and what to do where none does."""
+"""`batch.micro_batch_sequences=auto`: the largest micro batch that fits this machine; and what to do if none does."""
 
 import os
 from dataclasses import dataclass, replace

@@ -1,6 +1,5 @@
 """Run a function on a composed config, or on each of a sweep, through Hydra; word its refusals as ours."""
 
-import inspect
 import os
 import re
 import sys
@@ -18,7 +17,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 
 from lmtrain.composition.arguments import Arguments
 from lmtrain.composition.paths import conf_folder
-from lmtrain.composition.targets import find_target
+from lmtrain.composition.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError, suggest
 
 Task = Callable[[dict[str, Any], "Choices"], None]
@@ -131,13 +130,7 @@ def _is_setting(config: Mapping[str, Any], key: str) -> bool:
     node: Any = config
     for part in path:
         node = node.get(part) if isinstance(node, dict) else None
-    if not path or not isinstance(node, dict) or "_target_" not in node:
-        return False
-    try:
-        target = find_target(str(node["_target_"]), key=".".join(path))
-    except ConfigurationError:
-        return False
-    return name in inspect.signature(target).parameters
+    return bool(path) and isinstance(node, dict) and name in setting_names(str(node.get("_target_", "")))
 
 
 def _leaf_keys(config: dict[str, Any], prefix: str = "") -> list[str]:

@@ -12,7 +12,7 @@ def check_positive(**dimensions: int) -> None:
             raise ConfigurationError(f"model.{name}={value} is below 1; nearest valid: 1.")
 
 
-def check_not_negative(**settings: float | None) -> None:
+def check_not_negative(**settings: int | float | None) -> None:
     """Raise ConfigurationError for the first of model.<name>=value below 0 or not finite; None is no value."""
     for name, value in settings.items():
         if value is not None and not 0 <= value < math.inf:
@@ -20,7 +20,7 @@ def check_not_negative(**settings: float | None) -> None:
             raise ConfigurationError(f"model.{name}={value} {rule}; nearest valid: 0.")
 
 
-def check_above_zero(*, nearest: str, **settings: float | None) -> None:
+def check_above_zero(*, nearest: str, **settings: int | float | None) -> None:
     """Raise ConfigurationError for the first of model.<name>=value that is no finite number above 0; None is none."""
     for name, value in settings.items():
         if value is not None and not 0 < value < math.inf:

@@ -31,7 +31,8 @@ MANY_BLOCKS: Final = 8
 class StepMemory:
     """Bytes of one micro-batch: what the forward pass leaves for the backward pass, and what comes on top for a while.
 
-    `workspace` is what is highest of the loss (logits and their gradients) and of the blocks' backward passes.
+    `workspace` is what is highest of the loss (logits and their gradients) and of the blocks' backward passes, both run
+    eagerly: an upper bound where they are compiled.
     """
 
     activations: int

@@ -1,0 +1,36 @@
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.composition.source_signatures import setting_names
+from lmtrain.models.llama import Llama
+from lmtrain.models.nano import nano
+
+PARTS = {
+    "lmtrain.models.llama.Llama": Llama,
+    "lmtrain.models.nano.nano": nano,
+    "lmtrain.accounting.cluster.Cluster": Cluster,
+}
+
+
+@pytest.mark.parametrize("target", PARTS)
+def test_the_names_are_those_of_the_signature(target):
+    assert setting_names(target) == set(inspect.signature(PARTS[target]).parameters)
+
+
+@pytest.mark.parametrize(
+    "target", ["torch.optim.AdamW", "lmtrain.models.llama.Lama", "lmtrain.modles.llama.Llama", "x"]
+)
+def test_what_is_not_ours_or_not_there_has_none(target):
+    assert setting_names(target) == frozenset()
+
+
+def test_no_part_is_loaded_for_it():
+    code = (
+        "import sys; from lmtrain.composition.source_signatures import setting_names;"
+        "assert 'width' in setting_names('lmtrain.models.llama.Llama'); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
