@@ -94,3 +94,19 @@ def test_a_run_that_fails_leaves_its_account(make_run):
         train(run, AtStep(3, crash))
     run.context.events.close()
     assert train_row(run)["step"] == 3
+
+
+def test_a_slow_first_step_is_compilation(make_run):
+    class CompilesFirst(TinyModel):
+        def features(self, tokens, documents=None):
+            if not hasattr(self, "compiled"):
+                self.compiled = True
+                time.sleep(0.5)
+            return super().features(tokens, documents)
+
+    run = make_run(steps=4)
+    spent = seconds_of(
+        train(run, Throughput(every_steps=1, context=run.context), module=run.module(CompilesFirst()))[-1]
+    )
+    assert 0.4 < spent["compile"] < 0.7
+    assert spent["compute"] < 0.3

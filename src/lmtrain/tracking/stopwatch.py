@@ -32,12 +32,15 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def spending(self, kind: Kind) -> Generator[None]:
-        """Spend the body on `kind`, then go on as before."""
+        """Spend the body on `kind`, then go on as before.
+
+        A body may outlast the callback that it began in, as the first step does: what was logging then is not any more.
+        """
         before = self.switch(kind)
         try:
             yield
         finally:
-            self.switch(before)
+            self.switch("host_overhead" if before == "logging" else before)
 
     def seconds(self) -> dict[Kind, float]:
         """Return the seconds so far by kind, up to this moment."""

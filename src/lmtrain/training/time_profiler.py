@@ -17,13 +17,14 @@ KIND_OF_ACTION: Final[dict[str, Kind]] = {
 class TimeProfiler(Profiler):
     """Switch the stopwatch at the start and end of each action; callbacks count as logging unless they say otherwise.
 
-    Actions nest, and Lightning ends the inner one first; those of no kind leave the stopwatch as it is.
+    Actions nest, and Lightning ends the inner one first; those of no kind leave the stopwatch as it is. An action in
+    which something longer began, such as the first step, leaves that going.
     """
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         super().__init__()
         self._stopwatch = stopwatch
-        self._before: dict[str, Kind] = {}
+        self._switched: dict[str, tuple[Kind, Kind]] = {}  # to what, from what
 
     @override
     def start(self, action_name: str) -> None:
@@ -31,10 +32,10 @@ class TimeProfiler(Profiler):
         if kind is None and self._stopwatch.kind == "host_overhead" and action_name.startswith("[Callback]"):
             kind = "logging"
         if kind is not None:
-            self._before[action_name] = self._stopwatch.switch(kind)
+            self._switched[action_name] = (kind, self._stopwatch.switch(kind))
 
     @override
     def stop(self, action_name: str) -> None:
-        before = self._before.pop(action_name, None)
-        if before is not None:
+        kind, before = self._switched.pop(action_name, (None, None))
+        if before is not None and self._stopwatch.kind == kind:
             self._stopwatch.switch("host_overhead" if action_name == "run_training_epoch" else before)
