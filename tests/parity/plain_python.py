@@ -15,7 +15,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
-from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.data.synthetic import synthetic
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
@@ -82,6 +82,17 @@ def train(strategy: str, micro_batch_sequences: int, steps: int, precision_name:
         "fsdp": lambda: fsdp(num_ranks=num_ranks, compute_dtype=precision.compute_dtype),
     }
     parallelism = strategies[strategy]()
+    data = synthetic(root=str(folder), vocab_size=512, num_tokens=20_000)
+    datamodule = TokenDataModule(folder=data, batch=batch, seed=7)
+    word = "32-true" if parallelism.casts_parameters else precision.trainer_word
+    module = fit(parallelism, batch, datamodule, steps=steps, folder=folder, precision=word)
+    return [record.loss for record in module.step_metrics.drain()]
+
+
+def fit(
+    parallelism: Parallelism, batch: BatchPlan, datamodule: TokenDataModule, *, steps: int, folder: Path, precision: str
+) -> CausalLMModule:
+    """Train the parity model for some steps, clipped, with AdamW at a constant rate."""
     with torch.device("meta"):
         model = build_model()
     module = CausalLMModule(
@@ -97,16 +108,15 @@ def train(strategy: str, micro_batch_sequences: int, steps: int, precision_name:
     )
     trainer = make_trainer(
         strategy=parallelism.strategy,
-        precision="32-true" if parallelism.casts_parameters else precision.trainer_word,
-        devices=num_ranks,
+        precision=precision,
+        devices=batch.num_ranks,
         accelerator="cpu",
         accumulation_micro_steps=batch.accumulation_micro_steps,
         folder=folder,
         callbacks=[StopAfter(steps)],
     )
-    data = synthetic(root=str(folder), vocab_size=512, num_tokens=20_000)
-    trainer.fit(module, datamodule=TokenDataModule(folder=data, batch=batch, seed=7))
-    return [record.loss for record in module.step_metrics.drain()]
+    trainer.fit(module, datamodule=datamodule)
+    return module
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ Run by test_uneven_documents.py. Arguments: packing (document, best_fit), micro-
 import json
 import os
 import sys
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,15 +15,10 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.data.packing import BestFit, OneDocument, Packing
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
-from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.optim.adamw import adamw
-from lmtrain.optim.schedules import constant
 from lmtrain.parallel.replicate import ddp, single
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.module import CausalLMModule, ModelTransforms
-from lmtrain.training.trainer import make_trainer
 from tests.data.documents import make_dataset
-from tests.parity.plain_python import CLIP, StopAfter, build_model
+from tests.parity.plain_python import fit
 
 CONTEXT_TOKENS = 32
 SEQUENCES_PER_STEP = 8
@@ -46,31 +40,9 @@ def train(packing: str, micro_batch_sequences: int, steps: int, folder: Path) ->
         num_ranks=num_ranks,
     )
     parallelism = ddp(num_ranks=num_ranks) if num_ranks > 1 else single(num_ranks=1)
-    with torch.device("meta"):
-        model = build_model()
-    module = CausalLMModule(
-        model,
-        loss=CrossEntropy(),
-        optimizer=partial(adamw, lr=1e-2),
-        schedule=constant,
-        batch=batch,
-        total_steps=steps,
-        seed=7,
-        gradient_clip_norm=CLIP,
-        transforms=ModelTransforms(parallelize=parallelism.parallelize),
-    )
-    trainer = make_trainer(
-        strategy=parallelism.strategy,
-        precision="32-true",
-        devices=num_ranks,
-        accelerator="cpu",
-        accumulation_micro_steps=batch.accumulation_micro_steps,
-        folder=folder,
-        callbacks=[StopAfter(steps)],
-    )
     data = make_dataset(folder / "data", LENGTHS, num_ids=500).folder
     datamodule = TokenDataModule(folder=data, batch=batch, seed=7, packing=PACKINGS[packing])
-    trainer.fit(module, datamodule=datamodule)
+    module = fit(parallelism, batch, datamodule, steps=steps, folder=folder, precision="32-true")
     return [number for record in module.step_metrics.drain() for number in (record.loss, record.gradient_norm)]
 
 

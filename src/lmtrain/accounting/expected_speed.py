@@ -1,6 +1,7 @@
 """How long a step should take before one was measured: its FLOPs over the peak, at a utilization stated or usual."""
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import Rate
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.fleet import ASSUMED_MFU
 from lmtrain.accounting.measured import Calibration
@@ -30,3 +31,12 @@ def expected_speed(
     flops = batch.tokens_per_step * flops_per_token
     seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)
     return Speed(step_seconds=seconds, mfu_palm=mfu, source=source)
+
+
+def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
+    """Return what a budget of time counts on: this speed, None where there is none, and the price of all devices."""
+    price = cluster.usd_per_gpu_hour
+    return Rate(
+        seconds_per_step=speed.step_seconds if speed else None,
+        usd_per_hour=None if price is None else price * num_ranks,
+    )

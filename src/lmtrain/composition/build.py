@@ -8,11 +8,11 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import Budget, Rate, horizon
+from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.expected_speed import expected_speed
+from lmtrain.accounting.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.plan import Plan, Speed
+from lmtrain.accounting.plan import Plan
 from lmtrain.composition.auto_batch import batch_of
 from lmtrain.composition.calibration import calibration_of, measurements_of
 from lmtrain.composition.initial_weights import find_weights, fingerprint_of
@@ -208,7 +208,8 @@ def make_plan(
             tokens_per_step=batch.tokens_per_step,
             num_parameters=shape.num_parameters,
             flops_per_token=flops.palm,
-            rate=stated_rate(cluster, speed, num_ranks=batch.num_ranks),
+            # Before the first step a budget of time trusts a stated speed alone, never an assumed one.
+            rate=rate_of(cluster, speed if cluster.mfu else None, num_ranks=batch.num_ranks),
         ),
         flops_per_token=flops,
         train_tokens=dataset.split("train").num_tokens,
@@ -218,15 +219,6 @@ def make_plan(
         usd_per_kwh=cluster.usd_per_kwh,
         device_watts=device_watts(cluster, accelerator=config["trainer"]["accelerator"]),
         speed=speed,
-    )
-
-
-def stated_rate(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
-    """Return what a budget of time may count on before the first step: a speed that the cluster states, its price."""
-    price = cluster.usd_per_gpu_hour
-    return Rate(
-        seconds_per_step=speed.step_seconds if speed and cluster.mfu else None,
-        usd_per_hour=None if price is None else price * num_ranks,
     )
 
 

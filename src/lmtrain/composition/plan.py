@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
-from lmtrain.accounting.budgets import Budget, Rate, horizon
+from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.checkpoint_plan import checkpoint_plan
 from lmtrain.accounting.communication import Communication, communication, link_rate
-from lmtrain.accounting.expected_speed import expected_speed
+from lmtrain.accounting.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.model_facts import ModelFacts
@@ -69,7 +69,7 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     peak = setting.peak() or peak_here(config, setting)
     calibration = calibration_of(config, batch)
     speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
-    price, device = setting.cluster.usd_per_gpu_hour, setting.cluster.known_device
+    device = setting.cluster.known_device
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
     return Plan(
         shape=facts.shape,
@@ -80,16 +80,13 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
             tokens_per_step=batch.tokens_per_step,
             num_parameters=facts.shape.num_parameters,
             flops_per_token=flops.palm,
-            rate=Rate(
-                seconds_per_step=speed.step_seconds if speed else None,
-                usd_per_hour=None if price is None else price * batch.num_ranks,
-            ),
+            rate=rate_of(setting.cluster, speed, num_ranks=batch.num_ranks),
         ),
         flops_per_token=flops,
         train_tokens=prepared_train_tokens(config, allowed=allowed),
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
-        usd_per_gpu_hour=price,
+        usd_per_gpu_hour=setting.cluster.usd_per_gpu_hour,
         usd_per_kwh=setting.cluster.usd_per_kwh,
         device_watts=device.power_watts if device else None,
         device_bytes=fit.device_bytes,

@@ -1,35 +1,25 @@
 """A solved fleet as people read it: every term with its unit, and which of them was computed."""
 
-import io
-import sys
-
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.fleet_plan import STATIC_BYTES_PER_PARAMETER, FleetPlan
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.show import plain_text, show
 
-COLUMNS = 92
 Rows = list[tuple[str, str, str]]
 
 
 def print_fleet(plan: FleetPlan) -> None:
     """Print the page, in colour on a terminal."""
-    if sys.stdout.isatty():
-        console = Console()
-        console.print(page(plan), width=min(COLUMNS, console.width))
-    else:
-        sys.stdout.write(text_of(plan))
-        sys.stdout.flush()
+    show(page(plan))
 
 
 def text_of(plan: FleetPlan) -> str:
     """Return the page as plain text."""
-    file = io.StringIO()
-    Console(file=file, width=COLUMNS, color_system=None, force_terminal=False).print(page(plan))
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    return plain_text(page(plan))
 
 
 def page(plan: FleetPlan) -> RenderableType:

@@ -1,9 +1,6 @@
 """The ledger of a run as people read it: a bar for each kind of time, then speed, utilization and money."""
 
-import io
-import sys
-
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -12,26 +9,19 @@ from lmtrain.accounting.ledger import COMPUTE
 from lmtrain.accounting.plan_and_fact import UTILIZATION, PlanAndFact
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.ledger import RunLedger
+from lmtrain.report.show import plain_text, show
 
-COLUMNS = 92
 BAR_COLUMNS = 30
 
 
 def print_ledger(ledger: RunLedger) -> None:
     """Print the page, in colour on a terminal."""
-    if sys.stdout.isatty():
-        console = Console()
-        console.print(page(ledger), width=min(COLUMNS, console.width))
-    else:
-        sys.stdout.write(text_of(ledger))
-        sys.stdout.flush()
+    show(page(ledger))
 
 
 def text_of(ledger: RunLedger) -> str:
     """Return the page as plain text."""
-    file = io.StringIO()
-    Console(file=file, width=COLUMNS, color_system=None, force_terminal=False).print(page(ledger))
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    return plain_text(page(ledger))
 
 
 def page(ledger: RunLedger) -> RenderableType:

@@ -1,9 +1,6 @@
 """A plan as people read it: sections of names and values, amounts with their units, sources beside the figures."""
 
-import io
-import sys
-
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
@@ -12,27 +9,19 @@ from lmtrain.accounting.compute_optimal import compute_optimum, trade_off
 from lmtrain.accounting.plan import Plan
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.plan_advice import Advice
+from lmtrain.report.show import plain_text, show
 
-COLUMNS = 92
 Rows = list[tuple[str, str]]
 
 
 def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
     """Print the page, in colour on a terminal."""
-    if sys.stdout.isatty():
-        console = Console()
-        console.print(page(plan, advice, title=title), width=min(COLUMNS, console.width))
-    else:
-        sys.stdout.write(text_of(plan, advice, title=title))
-        sys.stdout.flush()
+    show(page(plan, advice, title=title))
 
 
 def text_of(plan: Plan, advice: Advice, *, title: str) -> str:
     """Return the page as plain text."""
-    file = io.StringIO()
-    console = Console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
-    console.print(page(plan, advice, title=title))
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    return plain_text(page(plan, advice, title=title))
 
 
 def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:

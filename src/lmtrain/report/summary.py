@@ -3,41 +3,31 @@
 Lines are never wrapped here, so that paths and commands can be copied whole.
 """
 
-import io
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOut, RunFacts, command, read_run
+from lmtrain.report.show import plain_text, show
 from lmtrain.training.checkpoints import CheckpointFacts
 
-COLUMNS = 92
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4
 
 
 def print_summary(folder: Path) -> None:
     """Print the summary of a run's folder, in colour on a terminal."""
-    if sys.stdout.isatty():
-        console = Console()
-        console.print(page(read_run(folder)), width=min(COLUMNS, console.width), soft_wrap=True)
-    else:
-        sys.stdout.write(summarize(folder))
-        sys.stdout.flush()
+    show(page(read_run(folder)), soft_wrap=True)
 
 
 def summarize(folder: Path) -> str:
     """Return the summary of a run's folder as plain text."""
-    file = io.StringIO()
-    console = Console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
-    console.print(page(read_run(folder)), soft_wrap=True)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    return plain_text(page(read_run(folder)), soft_wrap=True)
 
 
 def page(facts: RunFacts) -> RenderableType:

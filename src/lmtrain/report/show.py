@@ -1,0 +1,27 @@
+"""A page for a person: in colour on a terminal, else plain text without control characters."""
+
+import io
+import sys
+from typing import Final
+
+from rich.console import Console, RenderableType
+
+COLUMNS: Final = 92
+
+
+def show(page: RenderableType, *, soft_wrap: bool = False) -> None:
+    """Print a page; `soft_wrap` leaves long lines whole, so that paths and commands can be copied."""
+    if sys.stdout.isatty():
+        console = Console()
+        console.print(page, width=min(COLUMNS, console.width), soft_wrap=soft_wrap)
+    else:
+        sys.stdout.write(plain_text(page, soft_wrap=soft_wrap))
+        sys.stdout.flush()
+
+
+def plain_text(page: RenderableType, *, soft_wrap: bool = False) -> str:
+    """Return a page as lines of plain text, without spaces at their ends."""
+    file = io.StringIO()
+    console = Console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
+    console.print(page, soft_wrap=soft_wrap)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())

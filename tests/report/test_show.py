@@ -1,0 +1,32 @@
+import io
+
+import pytest
+from rich.text import Text
+
+from lmtrain.report.show import COLUMNS, plain_text, show
+
+PAGE = Text("a page " * 30, style="bold red")
+
+
+def test_plain_text_has_no_control_characters_and_no_spaces_at_line_ends():
+    text = plain_text(PAGE)
+    assert "\x1b" not in text
+    assert all(line == line.rstrip() and len(line) <= COLUMNS for line in text.splitlines())
+
+
+def test_soft_wrap_leaves_a_line_whole():
+    assert plain_text(PAGE, soft_wrap=True).count("\n") == 1
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_only_a_terminal_gets_colour(monkeypatch, is_terminal):
+    class Output(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    show(PAGE)
+    assert ("\x1b" in output.getvalue()) is is_terminal
