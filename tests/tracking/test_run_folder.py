@@ -119,3 +119,14 @@ def test_name_that_is_no_plain_path_is_refused_with_a_valid_one(name):
         run_path(Path("runs"), name)
     nearest = str(caught.value).rpartition("nearest valid: ")[2].removesuffix(".")
     assert run_path(Path("runs"), nearest)
+
+
+@pytest.mark.parametrize(("kept", "stays"), [(None, False), ("status.json", True), ("checkpoints/step_1", True)])
+def test_only_a_run_that_never_began_is_discarded(tmp_path, kept, stays):
+    folder = RunFolder(tmp_path / "refused")
+    folder.create()
+    folder.start_attempt("", [])
+    if kept:
+        (folder.path / kept).touch()
+    folder.discard_untrained()
+    assert folder.path.exists() == stays

@@ -106,6 +106,11 @@ class RunFolder:
         atomic_files.write_json(folder / "environment.json", describe_environment())
         return folder
 
+    def discard_untrained(self) -> None:
+        """Delete the folder of a run that was refused before it began to train: it has no status and no checkpoint."""
+        if not self.status_path.exists() and not any(self.checkpoints_path.glob("*")):
+            shutil.rmtree(self.path, ignore_errors=True)
+
 
 def run_path(root: Path, name: str) -> Path:
     """Return the folder of the run called name.
