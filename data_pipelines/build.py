@@ -17,10 +17,8 @@ from data_pipelines.progress import tell
 from data_pipelines.question import CODE_VERSION, Question
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.work_folder import WorkFolder
-from lmtrain.data.layout import TOKENIZER_FOLDER
 from lmtrain.data.manifest import Manifest
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.tokenizers.loading import load_tokenizer
 
 
 class ShortSource(DataError):
@@ -69,13 +67,13 @@ class Build:
         filled = self._fill(work)
         self._require_splits(filled)
         self._require_budget(filled)
-        write_verified(work.folder, self._manifest(work.folder, filled))
+        write_verified(work.folder, self._manifest(work, filled))
         if source.fingerprint() != self.question.source_fingerprint:
             raise DataError(f"source {source.name} changed while it was prepared; run the same command again.")
         work.finish()
 
     def _fill(self, work: WorkFolder) -> Filled:
-        fill = Filling(self.question, self.engine, work, self.num_processes, lambda: self._foretell(work.folder))
+        fill = Filling(self.question, self.engine, work, self.num_processes, lambda: self._foretell(work))
         try:
             return fill()
         except Changed as change:
@@ -84,27 +82,26 @@ class Build:
             work.begin(self.question.fingerprint)
             return fill()
 
-    def _foretell(self, folder: Path) -> None:
-        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+    def _foretell(self, work: WorkFolder) -> None:
         forecast(
             self.question,
-            tokenizer,
+            work.tokenizer(),
             num_documents=self.sample_documents,
-            folder=folder,
+            folder=work.folder,
             allow_short=self.allow_short,
         )
 
-    def _manifest(self, folder: Path, filled: Filled) -> Manifest:
+    def _manifest(self, work: WorkFolder, filled: Filled) -> Manifest:
         question = self.question
         dtype = question.settings.token_dtype
-        tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER)
+        tokenizer = work.tokenizer()
         return Manifest(
             name=question.source.name,
             dtype=dtype,
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             splits=filled.splits,
-            references=references_of(folder, filled.splits, dtype=dtype, tokenizer=tokenizer),
+            references=references_of(work.folder, filled.splits, dtype=dtype, tokenizer=tokenizer),
             source=question.source.name,
             source_fingerprint=question.source_fingerprint,
             code_version=CODE_VERSION,

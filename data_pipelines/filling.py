@@ -106,7 +106,6 @@ class Filling:
         blocks = self._with_tokenizer(reading.blocks())
         encoders = Encoders(
             work=self.work,
-            tokenizer_folder=self.work.folder / TOKENIZER_FOLDER,
             dtype=question.settings.token_dtype,
             num_processes=self.num_processes,
             num_cores=os.cpu_count() or 1,

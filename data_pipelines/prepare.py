@@ -22,6 +22,7 @@ from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.layout import DTYPES, narrowest_dtype, num_ids
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.tokenizers.chat_styles import STYLES
 
 
 def prepare(
@@ -50,7 +51,8 @@ def prepare(
     the vocabulary. `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
 
     Raises:
-        ConfigurationError: Fractions that leave nothing, a vocabulary too large for the type, or a negative number.
+        ConfigurationError: Fractions that leave nothing, a vocabulary too large for the type, a negative number, or
+            conversations and a tokenizer that cannot write them.
         DataError: No text, too little text, or a folder that was damaged after it was built.
         EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call goes on from it.
     """
@@ -65,6 +67,8 @@ def prepare(
             token_budget=None if token_budget is None else _positive("token_budget", token_budget),
         ),
     )
+    if source.has_conversations:
+        _require_chat_tokens(tokenizer)
     build = Build(
         question,
         engine=engine or LocalEngine(),
@@ -78,6 +82,14 @@ def prepare(
     tokens = ", ".join(f"{split.num_tokens:,} {name}" for name, split in splits)
     tell(f"data: {folder} ({tokens} tokens{'' if is_new else ', prepared before'})")
     return folder
+
+
+def _require_chat_tokens(tokenizer: TokenizerSpec) -> None:
+    known = tokenizer.special_tokens
+    if not any(all(token in known for token in style.special_tokens) for style in STYLES):
+        styles = ", ".join(style.name for style in STYLES)
+        msg = f"source.messages_column reads conversations; tokenizer= has the special tokens of no style ({styles})"
+        raise ConfigurationError(f"{msg}; set tokenizer.chat=true, or take the tokenizer of a chat model.")
 
 
 def _positive(name: str, value: int) -> int:

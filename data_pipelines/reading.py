@@ -1,4 +1,7 @@
-"""A source's documents through the stages and the split, as blocks; what is dropped is counted here alone."""
+"""A source's documents through the stages and the split, as blocks; what is dropped is counted here alone.
+
+Documents count by the reason they went for; of those that stay, the characters that cleaning removed.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +14,8 @@ from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.split import HeldOut, split_documents
 from data_pipelines.stages.spool import Block, cut_into_blocks
 from data_pipelines.stages.stage import Stage
+
+REMOVED = "control characters"
 
 
 @final
@@ -43,7 +48,12 @@ class Reading:
     def _kept(self) -> Iterator[Document]:
         for item in self.engine(self.source, self.stages, folder=self.scratch):
             if isinstance(item, Skipped):
-                self.dropped[item.reason] = self.dropped.get(item.reason, 0) + 1
-                self.first.setdefault(item.reason, item.id)
+                self._count(item.reason, 1, item.id)
             else:
+                if item.num_removed:
+                    self._count(REMOVED, item.num_removed, item.id)
                 yield item
+
+    def _count(self, reason: str, number: int, first: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + number
+        self.first.setdefault(reason, first)

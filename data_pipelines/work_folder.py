@@ -16,6 +16,7 @@ from lmtrain.data.layout import TOKENIZER_FOLDER
 from lmtrain.data.manifest import Shard, shard_to_json
 from lmtrain.data.shard_writer import Written
 from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
 
 WORK = ".work"
 IDENTITY, COMMIT, END, DONE = "identity.json", "commit.json", "end.json", ".done"
@@ -47,6 +48,7 @@ class WorkFolder:
         """Look into a folder that exists."""
         self.folder = folder
         self._work = folder / WORK
+        self._tokenizer: Tokenizer | None = None
         self.scratch = self._work / "stages"
 
     def begin(self, identity: str) -> bool:
@@ -66,6 +68,7 @@ class WorkFolder:
 
     def clear(self) -> None:
         """Start anew."""
+        self._tokenizer = None
         for path in self.folder.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
@@ -93,6 +96,12 @@ class WorkFolder:
         shutil.rmtree(aside, ignore_errors=True)
         tokenizer.save(aside)
         aside.rename(self.folder / TOKENIZER_FOLDER)
+        self._tokenizer = tokenizer
+
+    def tokenizer(self) -> Tokenizer:
+        """Return the data set's tokenizer, read once."""
+        self._tokenizer = self._tokenizer or load_tokenizer(self.folder / TOKENIZER_FOLDER)
+        return self._tokenizer
 
     def forget_blocks(self, start: int, stop: int) -> None:
         """Delete the encoded blocks that are in the shards for good."""

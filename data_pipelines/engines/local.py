@@ -10,7 +10,7 @@ from typing import final
 
 from data_pipelines.engines.local_jobs import run_job
 from data_pipelines.processes import run_jobs
-from data_pipelines.progress import tell
+from data_pipelines.progress import stage as shown_stage
 from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.pieces import PieceFolder, Remaining, cut_into_pieces, read_items, write_items
 from data_pipelines.stages.stage import Item, Stage, in_turn, key_of, runs_of
@@ -72,8 +72,14 @@ class LocalEngine:
             written.replace(count)
         pieces = PieceFolder(folder / "pieces", int(count.read_text()))
         for job in stage.jobs(pieces, folder):
-            tell(f"  {job.name} ({job.num_tasks} tasks)")
-            run_job(job, folder / "jobs" / job.name, num_processes=self._num_processes or _num_cores())
+            with shown_stage(job.name) as progress:
+                progress.notes.append(f"{job.num_tasks} tasks")
+                run_job(
+                    job,
+                    folder / "jobs" / job.name,
+                    num_processes=self._num_processes or _num_cores(),
+                    advance=lambda share: progress.advance(fraction=share),
+                )
         rest = Remaining(pieces, [(stage, folder)])
         return chain.from_iterable(map(rest.items, range(pieces.count)))
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
@@ -16,10 +17,11 @@ from data_pipelines.extras import silence_datatrove
 from data_pipelines.stages.stage import Job
 
 LOG = "executor.log"
+LOOK_SECONDS = 0.5
 
 
-def run_job(job: Job, folder: Path, *, num_processes: int) -> None:
-    """Run all tasks of a job that are not done yet.
+def run_job(job: Job, folder: Path, *, num_processes: int, advance: Callable[[float], object] = lambda _: None) -> None:
+    """Run all tasks of a job that are not done yet; `advance` hears, as they end, which share of them is done.
 
     Raises:
         EnvironmentProblem: A task failed; `folder` tells why.
@@ -50,12 +52,21 @@ def run_job(job: Job, folder: Path, *, num_processes: int) -> None:
             start_new_session=True,  # Ctrl-C is this process's to answer
         )
         try:
-            process.wait()
+            while not _ends_within(process, LOOK_SECONDS):
+                advance(1 - len(executor.get_incomplete_ranks()) / job.num_tasks)
         finally:
             assert process.stdin is not None
             process.stdin.close()
             process.wait()
     require_finished(job, executor, folder / LOG)
+
+
+def _ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def main(pickled: str) -> None:

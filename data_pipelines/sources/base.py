@@ -2,17 +2,23 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and the name that decides, for ever, to which split it belongs; a conversation has messages instead."""
+    """A text and the name that decides, for ever, to which split it belongs; a conversation has messages instead.
+
+    `num_removed` characters were no text and are gone. `known_digest` is kept by `digests.digest_of`, so that a content
+    is hashed once.
+    """
 
     id: str
     text: str
     messages: tuple[Mapping[str, Any], ...] | None = None
+    num_removed: int = field(default=0, compare=False)
+    known_digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,11 @@ class Source(ABC):
     def fraction_read(self) -> float | None:
         """Return how much of the source the last `documents()` has read so far, or None where nobody knows."""
         return None
+
+    @property
+    def has_conversations(self) -> bool:
+        """Tell whether documents are lists of messages."""
+        return False
 
     def num_pieces(self) -> int:
         """Return how many parts can be read independently of one another, by the tasks of a cluster job."""

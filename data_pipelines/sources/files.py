@@ -16,7 +16,7 @@ from data_pipelines.sources.formats.parquet import check_parquet, read_parquet
 from data_pipelines.sources.formats.plain_text import read_plain_text
 from data_pipelines.sources.formats.reading import Reading
 from data_pipelines.sources.found_file import FoundFile
-from data_pipelines.sources.local_files import fingerprint_files
+from data_pipelines.sources.local_files import Hashes, fingerprint_files
 from lmtrain.errors import ConfigurationError, DataError
 
 Format = Literal["text", "json_lines", "csv", "tsv", "parquet"]
@@ -69,6 +69,7 @@ class Files(Source):
         self._format: Format | None = format
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *TABLE_SUFFIXES, *more_suffixes))
         self._reading: Reading | None = None
+        self._hashes: Hashes = {}
         if not self._paths:
             raise ConfigurationError("source.paths=[] names no text; name files or folders: 'source.paths=[my/notes]'.")
 
@@ -77,10 +78,15 @@ class Files(Source):
         """Return `files`."""
         return "files"
 
+    @property
+    def has_conversations(self) -> bool:
+        """Tell whether the column holds messages."""
+        return self._column.is_messages
+
     def fingerprint(self) -> str:
         """Return a sha256 over every file's name and content, and what is read of it."""
         how = json.dumps([self._column.name, self._column.is_messages, self._format])
-        return f"{fingerprint_files(self._found.files)} {how}"
+        return f"{fingerprint_files(self._found.files, known=self._hashes)} {how}"
 
     def check(self) -> None:
         """Look for the column in the first file of each kind.

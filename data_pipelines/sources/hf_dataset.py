@@ -64,6 +64,11 @@ class HuggingFaceDataset(Source):
         """Return the dataset's own name, fit for a folder."""
         return self._name
 
+    @property
+    def has_conversations(self) -> bool:
+        """Tell whether the column holds messages."""
+        return self._column.is_messages
+
     def fingerprint(self) -> str:
         """Return a sha256 over the arguments, and over the files of a local folder; the hub is not asked."""
         wanted = self._wanted

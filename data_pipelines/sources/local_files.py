@@ -27,13 +27,19 @@ def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
         yield from (Path(parent, name) for name in names if not name.startswith("."))
 
 
-def fingerprint_files(files: Iterable[FoundFile]) -> str:
-    """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick."""
-    files = list(files)
+Hashes = dict[tuple[str, int, int, int, int], str]  # of a file in a state: address, inode, bytes, two times
+
+
+def fingerprint_files(files: Iterable[FoundFile], *, known: Hashes | None = None) -> str:
+    """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick.
+
+    `known` keeps the contents' hashes: a file that nobody touched since is not read again.
+    """
+    files, known = list(files), {} if known is None else known
     by_content = all(file.is_local for file in files) and sum(file.num_bytes for file in files) <= HASHED_WHOLE_BYTES
     total = hashlib.sha256()
     for file in files:
-        state = _hash_of(file) if by_content else f"{file.num_bytes} {file.changed}"
+        state = _hash_of(file, known) if by_content else _state_of(file)
         total.update(f"{file.name}\0{state}\n".encode(errors="surrogateescape"))
     return total.hexdigest()
 
@@ -84,9 +90,24 @@ def unreadable(path: object, problem: OSError) -> DataError:
     return DataError(f"{path} cannot be read: {problem.strerror or problem}. Make it readable, or leave it out.")
 
 
-def _hash_of(file: FoundFile) -> str:
+def _hash_of(file: FoundFile, known: Hashes) -> str:
     try:
-        with Path(file.address).open("rb") as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()
+        status = Path(file.address).stat()
+        key = (file.address, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if key not in known:
+            with Path(file.address).open("rb") as content:
+                known[key] = hashlib.file_digest(content, "sha256").hexdigest()
     except OSError as problem:
         raise unreadable(file.address, problem) from problem
+    return known[key]
+
+
+def _state_of(file: FoundFile) -> str:
+    """Return what changes with a file, as it is now."""
+    if not file.is_local:
+        return f"{file.num_bytes} {file.changed}"
+    try:
+        status = Path(file.address).stat()
+    except OSError as problem:
+        raise unreadable(file.address, problem) from problem
+    return f"{status.st_size} {status.st_mtime_ns}"

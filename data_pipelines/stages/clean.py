@@ -1,6 +1,7 @@
 """Repair what is certainly broken in a text, and drop texts by their length."""
 
 import re
+from dataclasses import replace
 from typing import Any, final
 
 from data_pipelines.sources.base import Document, Skipped
@@ -27,22 +28,33 @@ class UnicodeRepair(LooksAtEach):
         self._control_characters = control_characters
 
     def look_at(self, document: Document) -> Item:
-        """Return the document repaired."""
-        return with_strings(document, self.repair)
+        """Return the document repaired, and how many characters of it were no text and are gone."""
+        num_removed = 0
+
+        def repair(text: str) -> str:
+            nonlocal num_removed
+            if _is_sound(text):
+                return text
+            text, removed = self._repair(text)
+            num_removed += removed
+            return text
+
+        repaired = with_strings(document, repair)
+        return replace(repaired, num_removed=document.num_removed + num_removed) if num_removed else repaired
 
     def repair(self, text: str) -> str:
         """Return the text repaired; a second time changes nothing."""
-        if _is_sound(text):
-            return text
-        while (repaired := self._repair_once(text)) != text:
-            text = repaired
-        return text
+        return text if _is_sound(text) else self._repair(text)[0]
 
-    def _repair_once(self, text: str) -> str:
-        if self._mojibake:
-            text = undo_mojibake(text)
-        text = uniform(text)
-        return _without_controls(text) if self._control_characters else text
+    def _repair(self, text: str) -> tuple[str, int]:
+        num_removed, before = 0, None
+        while text != before:
+            before = text
+            text = uniform(undo_mojibake(text) if self._mojibake else text)
+            kept = _without_controls(text) if self._control_characters else text
+            num_removed += len(text) - len(kept)
+            text = kept
+        return text, num_removed
 
     def fingerprint_parts(self) -> dict[str, Any]:
         """Return the settings."""

@@ -19,7 +19,6 @@ from data_pipelines.stages.encode import encode_block, save_encoded, text_sha256
 from data_pipelines.stages.spool import Block, load_block
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.loading import load_tokenizer
 
 BLOCKS_AHEAD = 2  # being encoded while the next one is read
 MANY_BLOCKS = 16  # from which on processes are worth their start
@@ -41,7 +40,6 @@ class Encoders:
     """Encodes blocks that are not encoded yet; `num_processes` None decides by cores and text."""
 
     work: WorkFolder
-    tokenizer_folder: Path
     dtype: str
     num_processes: int | None
     num_cores: int
@@ -59,14 +57,12 @@ class Encoders:
         return self._apart(every, self.num_cores - 1) if is_much else self._here(every)
 
     def _here(self, blocks: Iterable[Block]) -> Generator[Done, None, None]:
-        tokenizer: Tokenizer | None = None
         pending: deque[tuple[Done, Future[None] | None]] = deque()
         executor = ThreadPoolExecutor(max_workers=1)
         try:
             for block in blocks:
-                tokenizer = tokenizer or load_tokenizer(self.tokenizer_folder)
                 is_there = self._is_there(block)
-                future = None if is_there else executor.submit(self._encode, block, tokenizer)
+                future = None if is_there else executor.submit(self._encode, block, self.work.tokenizer())
                 pending.append((_done(block), future))
                 if len(pending) > BLOCKS_AHEAD:
                     yield _result(*pending.popleft())
@@ -85,13 +81,13 @@ class Encoders:
                 pending.append(_done(block))
                 yield str(block.number)
 
-        arguments = [str(self.work.folder), str(self.tokenizer_folder), self.dtype]
+        arguments = [str(self.work.folder), self.dtype]
         answers = run_jobs(jobs(), module=__name__, arguments=arguments, num_processes=num_processes)
         for _ in answers:
             done = pending.popleft()
             # What a worker could not do is done here, or fails here, where it can be told.
             if self.work.raw(done.number).exists():
-                encode_waiting(done.number, self.work, load_tokenizer(self.tokenizer_folder), dtype=self.dtype)
+                encode_waiting(done.number, self.work, dtype=self.dtype)
             yield done
 
     def _is_there(self, block: Block) -> bool:
@@ -119,23 +115,23 @@ def _taken(blocks: list[Block]) -> Iterator[Block]:
         yield blocks.pop()
 
 
-def encode_waiting(number: int, work: WorkFolder, tokenizer: Tokenizer, *, dtype: str) -> None:
+def encode_waiting(number: int, work: WorkFolder, *, dtype: str) -> None:
     """Encode one block whose text waits on the disk, if it is not encoded yet."""
     raw = work.raw(number)
     if raw.exists():
         block = load_block(raw, number=number)
-        save_encoded(encode_block(block, tokenizer, dtype=dtype), work.block(number), text_sha256=block.sha256)
+        save_encoded(encode_block(block, work.tokenizer(), dtype=dtype), work.block(number), text_sha256=block.sha256)
         raw.unlink()
 
 
-def main(folder: str, tokenizer_folder: str, dtype: str) -> None:
+def main(folder: str, dtype: str) -> None:
     """Answer each block number on standard input once it is encoded, or has turned out not to be possible here."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever asked is gone: go too, in silence
-    tokenizer = load_tokenizer(Path(tokenizer_folder))
     work = WorkFolder(Path(folder))
+    work.tokenizer()
     for line in sys.stdin:
         with contextlib.suppress(Exception):  # whoever asked does it itself, and tells what is wrong
-            encode_waiting(int(line), work, tokenizer, dtype=dtype)
+            encode_waiting(int(line), work, dtype=dtype)
         sys.stdout.write(line)
         sys.stdout.flush()
 

@@ -87,7 +87,8 @@ def split_documents(
     if is_large:
         for document in chain(_taken(first), documents):
             split = held_out.split_of(document.id)
-            yield from ((split, piece) for piece in _cut_if_longer(document, MAX_DOCUMENT_CHARACTERS))
+            for piece in _cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
+                yield split, piece
     elif first:
         yield from _split_small(first, num_characters=num_characters, held_out=held_out, tell=tell)
 
@@ -98,7 +99,7 @@ def place_of(document_id: str) -> float:
     The first of TWENTY parts is `sha256(name) % 20 == 0`: with the usual fraction of 0.05, a rule that anyone can
     restate in one line to compare another program on the same held-out documents.
     """
-    digest = int(hashlib.sha256(document_id.encode(errors="surrogatepass")).hexdigest(), 16)
+    digest = int.from_bytes(hashlib.sha256(document_id.encode(errors="surrogatepass")).digest(), "big")
     rest, part = divmod(digest, TWENTY)
     return (part + rest % FINE / FINE) / TWENTY
 

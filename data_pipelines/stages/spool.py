@@ -6,12 +6,13 @@ A block is a run of documents of all splits in the source's order, so that a bui
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from data_pipelines.sources.base import Document
+from data_pipelines.stages.digests import digest_of
 from data_pipelines.stages.split import SPLITS
 
 BLOCK_BYTES = 4_000_000
@@ -25,31 +26,30 @@ class Block:
     splits: tuple[str, ...]
     documents: tuple[Document, ...]
     dropped: Mapping[str, int]
-    header: bytes = field(repr=False)
-    content: bytes = field(repr=False)
 
     @cached_property
     def sha256(self) -> str:
-        """Return the digest of names, splits and texts, in hexadecimal."""
-        digest = hashlib.sha256(self.header)
-        digest.update(self.content)
+        """Return the digest of names, splits and of the digests of all contents, in hexadecimal."""
+        ids = json.dumps([document.id for document in self.documents])
+        digest = hashlib.sha256(f"{ids} {' '.join(self.splits)} ".encode())
+        digest.update(b"".join(map(digest_of, self.documents)))
         return digest.hexdigest()
 
     def save(self, path: Path) -> None:
         """Write the block for another process, or for later."""
+        contents = [_content_of(document) for document in self.documents]
         with path.open("wb") as file:
-            file.write(self.header + b"\n")
-            file.write(self.content)
+            file.write(_header(self.splits, self.documents, list(map(len, contents))) + b"\n")
+            file.writelines(contents)
 
 
 def load_block(path: Path, *, number: int = 0, dropped: Mapping[str, int] | None = None) -> Block:
     """Read a block that was saved."""
     with path.open("rb") as file:
-        line = file.readline().removesuffix(b"\n")
+        header: dict[str, Any] = json.loads(file.readline())
         content = file.read()
-    header: dict[str, Any] = json.loads(line)
     splits = tuple(SPLITS[split] for split in header["splits"])
-    return Block(number, splits, tuple(_documents(header, content)), dropped or {}, line, content)
+    return Block(number, splits, tuple(_documents(header, content)), dropped or {})
 
 
 def cut_into_blocks(documents: Iterable[tuple[str, Document]], *, dropped: Mapping[str, int]) -> Iterator[Block]:
@@ -73,9 +73,7 @@ def num_bytes(text: str) -> int:
 
 def _block(number: int, block: list[tuple[str, Document]], dropped: Mapping[str, int]) -> Block:
     splits, documents = zip(*block, strict=True)
-    contents = [_content_of(document) for document in documents]
-    header = _header(splits, documents, list(map(len, contents)))
-    return Block(number, splits, documents, dict(dropped), header, b"".join(contents))
+    return Block(number, splits, documents, dict(dropped))
 
 
 def _content_of(document: Document) -> bytes:

@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -28,6 +28,11 @@ class TokenizerSpec(ABC):
     @abstractmethod
     def vocab_size(self) -> int:
         """Return how many entries the tokenizer will have."""
+
+    @property
+    @abstractmethod
+    def special_tokens(self) -> Collection[str]:
+        """Return the special tokens that the tokenizer will have."""
 
     @abstractmethod
     def build(self, texts: Iterable[str]) -> Tokenizer:
@@ -67,6 +72,11 @@ class BytePairSpec(TokenizerSpec):
         """Return the size asked for, which is met exactly."""
         return self._vocab_size
 
+    @property
+    def special_tokens(self) -> Collection[str]:
+        """Return those asked for."""
+        return self._special_tokens
+
     def build(self, texts: Iterable[str]) -> Tokenizer:
         """Train on the texts."""
         return train_byte_pairs(texts, vocab_size=self.vocab_size, special_tokens=self._special_tokens)
@@ -98,6 +108,11 @@ class ByteLevelSpec(TokenizerSpec):
     def vocab_size(self) -> int:
         """Return the size asked for."""
         return self._tokenizer.vocab_size
+
+    @property
+    def special_tokens(self) -> Collection[str]:
+        """Return end-of-text, and those of conversations where they are asked for."""
+        return self._tokenizer.special_tokens
 
     def build(self, texts: Iterable[str]) -> Tokenizer:
         """Return the tokenizer without a look at the texts."""
@@ -132,6 +147,11 @@ class FolderSpec(TokenizerSpec):
             DataError: It is missing, damaged, or loses text.
         """
         return self._tokenizer.vocab_size
+
+    @property
+    def special_tokens(self) -> Collection[str]:
+        """Return those of the file."""
+        return self._tokenizer.special_tokens
 
     def build(self, texts: Iterable[str]) -> Tokenizer:
         """Return the tokenizer without a look at the texts."""
@@ -176,6 +196,11 @@ class HuggingFaceSpec(TokenizerSpec):
     def vocab_size(self) -> int:
         """Return how many entries it has."""
         return self._found.vocab_size
+
+    @property
+    def special_tokens(self) -> Collection[str]:
+        """Return those of the file."""
+        return self._found.special_tokens
 
     def build(self, texts: Iterable[str]) -> Tokenizer:
         """Return the tokenizer without a look at the texts."""

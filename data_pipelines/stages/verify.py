@@ -27,11 +27,12 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True)
 class Found:
-    """What a look at all ids of a shard tells besides its digest."""
+    """What a look at all ids of a shard tells besides its digest; `last_ids` are those that its documents end with."""
 
     sha256: str
     largest_id: int
     text_bytes: int
+    last_ids: frozenset[int]
 
 
 def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str]:
@@ -120,6 +121,9 @@ def _split_problems(
 
 def _read(folder: Path, shard: Shard, dtype: np.dtype[Any], token_bytes: NDArray[Any], advance: Advance) -> Found:
     digest, largest, text_bytes = hashlib.sha256(), 0, 0
+    lasts = np.sort(read_index(folder, shard)) - 1
+    last_ids: set[int] = set()
+    start = 0
     with (folder / shard.file).open("rb") as file:
         digest.update(file.read(shard.offset_bytes or 0))
         while content := file.read(IDS_AT_ONCE * dtype.itemsize):
@@ -128,8 +132,11 @@ def _read(folder: Path, shard: Shard, dtype: np.dtype[Any], token_bytes: NDArray
             largest = max(largest, int(ids.max()))
             if largest < len(token_bytes):
                 text_bytes += int(token_bytes.take(ids).sum(dtype=np.int64))
+            first, last = lasts.searchsorted((start, start + len(ids)))
+            last_ids.update(np.unique(ids[lasts[first:last] - start]).tolist())
+            start += len(ids)
             advance(len(content))
-    return Found(digest.hexdigest(), largest, text_bytes)
+    return Found(digest.hexdigest(), largest, text_bytes, frozenset(last_ids))
 
 
 def _shard_problems(
@@ -149,7 +156,7 @@ def _shard_problems(
     ids, ends = map_ids(folder, shard, dtype), read_index(folder, shard)
     if ends[-1] != len(ids) or not (np.diff(ends, prepend=0) > 0).all():
         yield f"{index} does not cut {path.name} into documents"
-    elif shard.is_native and not (ids[ends - 1] == tokenizer.end_of_text_id).all():
+    elif shard.is_native and found.last_ids - {tokenizer.end_of_text_id}:
         yield f"{path} has a document that does not end with end-of-text"
     else:
         yield from _sample_problems(path, ids, ends, shard, tokenizer)

@@ -45,6 +45,10 @@ class Recorder(TokenizerSpec):
     def vocab_size(self):
         return 257
 
+    @property
+    def special_tokens(self):
+        return ByteLevelTokenizer().special_tokens
+
     def build(self, texts):
         self.seen = list(texts)
         return ByteLevelTokenizer()

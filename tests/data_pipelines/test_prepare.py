@@ -181,3 +181,12 @@ def test_a_full_disk_is_one_line_and_the_next_call_goes_on(folder, tmp_path, mon
 def visible(root):
     """Return the names in a folder that a person sees."""
     return [path.name for path in root.iterdir() if not path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("spec", [BytePairSpec(vocab_size=300), ByteLevelSpec()])
+def test_conversations_without_chat_tokens_are_refused_before_anything_is_read(tmp_path, spec):
+    (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "hi"}]}\n')
+    chats = Files(paths=[str(tmp_path / "chats.jsonl")], messages_column="messages")
+    with pytest.raises(ConfigurationError, match=r"source\.messages_column .*set tokenizer\.chat=true, or take"):
+        make(tmp_path / "data", source=chats, tokenizer=spec)
+    assert not (tmp_path / "data").exists()

@@ -3,6 +3,7 @@ import pytest
 from data_pipelines.work_folder import Commit, End, WorkFolder
 from lmtrain.data.manifest import Shard
 from lmtrain.data.shard_writer import Written
+from lmtrain.errors import DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
@@ -58,6 +59,15 @@ def test_a_tokenizer_is_there_whole_or_not_at_all(work, tmp_path):
     work.save_tokenizer(ByteLevelTokenizer())
     assert load_tokenizer(tmp_path / "tokenizer").vocab_size == 257
     assert not (tmp_path / "tokenizer" / "half").exists()
+
+
+def test_the_tokenizer_is_read_once_and_forgotten_with_the_rest(work, tmp_path):
+    ByteLevelTokenizer().save(tmp_path / "tokenizer")
+    tokenizer = work.tokenizer()
+    assert work.tokenizer() is tokenizer
+    work.clear()
+    with pytest.raises(DataError, match="has no tokenizer"):
+        work.tokenizer()
 
 
 def test_a_half_cleared_work_folder_is_known_to_be_done(work, tmp_path):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from lmtrain.tokenizers import fast_encoder
 from lmtrain.tokenizers.bpe import train_byte_pairs
-from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder, flatten
+from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
+from lmtrain.tokenizers.flat_ids import flatten
 from tests.tokenizers import layouts
 
 TOKENIZER = train_byte_pairs([*layouts.TEXTS, *HARD_TEXTS], vocab_size=500)
@@ -91,7 +92,21 @@ def test_other_ids_in_the_first_texts_are_seen_and_told_once(monkeypatch, counti
     assert not encoder.is_fast
     encoder(texts)
     told = capsys.readouterr().err.splitlines()
-    assert told == ["fastokens gives other ids than tokenizers for this tokenizer: tokenizers encodes, which is slower"]
+    assert told == [
+        "fastokens' scanner gives other ids than tokenizers: its regular expressions encode",
+        "fastokens gives other ids than tokenizers for this tokenizer: tokenizers encodes, which is slower",
+    ]
+
+
+def test_where_only_the_scanner_is_wrong_the_expressions_go_on(monkeypatch, counting, capsys):
+    replaced(monkeypatch, lambda text: Wrong("trap" if "{1,3}" in text else "\x00never"))
+    encoder = FastEncoder(JSON, reference=counting[0], special_tokens={})
+    texts = ["fine", "a trap of 2024"]
+    assert ids_of(encoder(texts)) == ids_of(flatten(TOKENIZER.encode_batch(texts)))
+    assert encoder.is_fast
+    assert capsys.readouterr().err == (
+        "fastokens' scanner gives other ids than tokenizers: its regular expressions encode\n"
+    )
 
 
 @pytest.mark.parametrize("hard", ["\u65e5", "<|secret|>"])

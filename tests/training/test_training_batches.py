@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from itertools import islice
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.packing import BestFit, Contiguous
-from lmtrain.data.rows import read_rows
+from lmtrain.data.rows import RowBatch, read_rows
 from lmtrain.training import training_batches
 from lmtrain.training.token_batch import TokenBatch
 from lmtrain.training.training_batches import RankRows, TrainingBatches, die_with_parent, worker_loader
@@ -67,6 +68,34 @@ def test_processes_of_a_loader_change_nothing(tmp_path, packing, num_workers):
         for part, array in zip(parts, expected, strict=True):
             assert (part is None) == (array is None)
             assert part is None or (part.numpy() == array).all()
+
+
+class Watched:
+    """Rows that remember on which thread they were looked for."""
+
+    num_rows, fingerprint = 100, "watched"
+
+    def __init__(self):
+        self.threads = []
+
+    def locate(self, rows):
+        self.threads.append(threading.current_thread().name)
+        return self
+
+    def read(self, first, last):
+        return RowBatch(np.full((last - first, 9), first, np.uint16))
+
+
+def test_the_next_rows_are_looked_for_on_a_thread_that_ends_with_the_loader(monkeypatch):
+    monkeypatch.setattr(training_batches, "CHUNK_BATCHES", 3)
+    rows = Watched()
+    batches = iter(TrainingBatches(rows, RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
+    read = [int(np.asarray(next(batches))[0, 0]) for _ in range(4)]
+    assert read == [0, 2, 4, 0]
+    batches.close()
+    assert len(rows.threads) == 3, "those of the four batches, and the next ones"
+    assert all(name.startswith("rows ahead") for name in rows.threads)
+    assert not any(thread.name.startswith("rows ahead") for thread in threading.enumerate())
 
 
 def _start_a_child_that_dies_with_us(pipe):

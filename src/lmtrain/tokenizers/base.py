@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lmtrain.tokenizers.fast_encoder import FlatIds, flatten
+from lmtrain.tokenizers.flat_ids import FlatIds, flatten
 
 TOKENIZER_FILE = "tokenizer.json"
 META_FILE = "tokenizer.meta.json"

@@ -17,14 +17,12 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
 from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
-from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder, FlatIds
+from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
+from lmtrain.tokenizers.flat_ids import FlatIds
 from lmtrain.tokenizers.lossless import FIX, SPACE_SYMBOL, cut_at, make_lossless
+from lmtrain.tokenizers.number_cuts import SPLIT_EXPRESSION
 from lmtrain.tokenizers.special_tokens import END_OF_TEXT, unused_tokens
 
-SPLIT_EXPRESSION = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,2}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
-)
 MIN_PAIR_COUNT = 2
 
 
@@ -96,7 +94,7 @@ class BytePairTokenizer(Tokenizer):
         folder.mkdir(parents=True, exist_ok=True)
         meta = {"kind": "bpe", "vocab_size": self.vocab_size, "end_of_text": self._end_of_text}
         (folder / META_FILE).write_text(json.dumps(meta, indent=1) + "\n")
-        (folder / TOKENIZER_FILE).write_text(json.dumps(self._lossless.content, indent=1, ensure_ascii=False) + "\n")
+        (folder / TOKENIZER_FILE).write_text(f"{json.dumps(self._lossless.content, ensure_ascii=False)}\n")
 
     @cached_property
     def _fast_encoder(self) -> FastEncoder:

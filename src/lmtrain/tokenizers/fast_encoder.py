@@ -6,15 +6,13 @@ run; where one id differs, or it is not installed or cannot read the file, `toke
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
-FlatIds = tuple[NDArray[np.uint32], NDArray[np.int64]]
-Encode = Callable[[Sequence[str]], list[list[int]]]
+from lmtrain.tokenizers.fastokens_ids import FastokensIds, load_fastokens
+from lmtrain.tokenizers.flat_ids import Encode, FlatIds, encode_around, flatten
 
 SAMPLE_BYTES = 1_000_000
 MOST_CHARACTERS = 100_000  # of one text that are compared
@@ -26,12 +24,6 @@ HARD_TEXTS = (
     "\u0663\u0664 \u2167 \u00bd \u00b2 \u2460\u2461 1\u066b5 '\u2019s 'S 'LL x='re' a'b",
     "   " * 30 + "=" * 200 + "\n" * 40 + "a" * 300 + "ab" * 300 + "0" * 70 + " \n" * 9 + "\t\t",
 )
-
-
-def flatten(encoded: Sequence[Sequence[int]]) -> FlatIds:
-    """Return the ids of all texts back to back, and where each text's end."""
-    ends = np.cumsum([len(ids) for ids in encoded], dtype=np.int64)
-    return np.fromiter(chain.from_iterable(encoded), dtype=np.uint32, count=int(ends[-1]) if len(ends) else 0), ends
 
 
 @final
@@ -51,11 +43,10 @@ class FastEncoder:
         self._is_special = np.zeros(max(special_tokens.values(), default=0) + 2, dtype=np.bool_)
         self._is_special[list(special_tokens.values())] = True
         self._unchecked_bytes = SAMPLE_BYTES
-        self._fast, notice = _load(tokenizer_json)
-        if self._fast is None:
-            tell(notice)
-        else:
-            self._check([*HARD_TEXTS, *special_tokens, f"a{' '.join(special_tokens)}\n"])
+        self._json = tokenizer_json
+        self._fast: FastokensIds | None = None
+        self._adopt(load_fastokens(tokenizer_json))
+        self._check([*HARD_TEXTS, *special_tokens, f"a{' '.join(special_tokens)}\n"])
 
     @property
     def is_fast(self) -> bool:
@@ -67,7 +58,7 @@ class FastEncoder:
         if self._unchecked_bytes > 0:
             self._check_first(texts)
         if self._fast is None:
-            return flatten(self._reference(texts))
+            return self._encode_slowly(texts)
         odd = [index for index, text in enumerate(texts) if not text.isascii() and self._is_odd(text)]
         return self._encode_around(odd, texts) if odd else self._encode_fast(texts)
 
@@ -76,15 +67,20 @@ class FastEncoder:
 
     def _encode_fast(self, texts: Sequence[str]) -> FlatIds:
         if self._fast is None or not texts:
-            return flatten(self._reference(texts))
-        buffers = self._fast.encode_batch_flat(texts, add_special_tokens=False, split_special_tokens=True)
-        ids, ends = np.frombuffer(buffers[0], dtype="<u4"), np.frombuffer(buffers[1], dtype="<u8")[1:].astype(np.int64)
+            return self._encode_slowly(texts)
+        ids, ends = self._fast(texts)
         special = np.flatnonzero(
             self._is_special.take(ids, mode="clip")
         )  # ids beyond the last special one fall on False
         if len(special) == 0:
             return ids, ends
         return self._encode_around(np.unique(np.searchsorted(ends, special, side="right")).tolist(), texts)
+
+    def _encode_slowly(self, texts: Sequence[str]) -> FlatIds:
+        return flatten(self._reference(texts))
+
+    def _encode_around(self, odd: Sequence[int], texts: Sequence[str]) -> FlatIds:
+        return encode_around(odd, texts, usual=self._encode_fast, otherwise=self._encode_slowly)
 
     def _check_first(self, texts: Sequence[str]) -> None:
         sample: list[str] = []
@@ -96,17 +92,24 @@ class FastEncoder:
         self._check(sample)
 
     def _check(self, texts: list[str]) -> None:
-        if self._fast is not None and texts and not _equal(flatten(self._reference(texts)), self._encode_fast(texts)):
-            self._fast = None
-            tell("fastokens gives other ids than tokenizers for this tokenizer: tokenizers encodes, which is slower")
+        if self._fast is None or not texts:
+            return
+        expected = self._encode_slowly(texts)
+        while self._fast is not None and not _equal(expected, self._encode_fast(texts)):
+            had_cuts, self._fast = self._fast.cuts, None
+            if had_cuts:
+                tell("fastokens' scanner gives other ids than tokenizers: its regular expressions encode")
+                self._adopt(load_fastokens(self._json, cuts=False))
+            else:
+                tell(
+                    "fastokens gives other ids than tokenizers for this tokenizer: tokenizers encodes, which is slower"
+                )
 
-    def _encode_around(self, odd: list[int], texts: Sequence[str]) -> FlatIds:
-        pieces: list[FlatIds] = []
-        start = 0
-        for index in odd:
-            pieces += [self._encode_fast(texts[start:index]), flatten(self._reference([texts[index]]))]
-            start = index + 1
-        return _join([*pieces, self._encode_fast(texts[start:])])
+    def _adopt(self, found: FastokensIds | str) -> None:
+        if isinstance(found, str):
+            tell(found)
+        else:
+            self._fast = found
 
 
 def tell(notice: str) -> None:
@@ -114,22 +117,5 @@ def tell(notice: str) -> None:
     sys.stderr.write(f"{notice}\n")
 
 
-def _load(tokenizer_json: str) -> tuple[Any, str]:
-    try:
-        import fastokens
-    except ImportError:
-        return None, "fastokens is not installed: tokenizers encodes, which is slower; pip install fastokens"
-    try:
-        return fastokens.Tokenizer.from_json_str(tokenizer_json), ""
-    except Exception as problem:  # noqa: BLE001  # whatever it cannot read, `tokenizers` can
-        return None, f"fastokens cannot read this tokenizer ({problem}): tokenizers encodes, which is slower"
-
-
 def _equal(one: FlatIds, other: FlatIds) -> bool:
     return np.array_equal(one[0], other[0]) and np.array_equal(one[1], other[1])
-
-
-def _join(pieces: Sequence[FlatIds]) -> FlatIds:
-    starts = np.cumsum([0, *(len(ids) for ids, _ in pieces)])
-    ends = [ends + start for (_, ends), start in zip(pieces, starts[:-1], strict=True)]
-    return np.concatenate([ids for ids, _ in pieces]), np.concatenate(ends)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from data_pipelines.engines import local_jobs
 from data_pipelines.engines.local_jobs import run_job
 from data_pipelines.stages.stage import Job
 from lmtrain.errors import EnvironmentProblem
@@ -44,6 +45,16 @@ def test_tasks_that_failed_are_run_again_and_the_others_are_not(tmp_path):
 def test_no_tasks_are_no_work(tmp_path):
     run_job(Job("a", 0, Touch(tmp_path)), tmp_path / "job", num_processes=2)
     assert not list(tmp_path.glob("task_*"))
+
+
+@pytest.mark.slow
+def test_the_share_of_tasks_that_are_done_is_told_meanwhile(tmp_path, monkeypatch):
+    monkeypatch.setattr(local_jobs, "LOOK_SECONDS", 0.05)
+    heard = []
+    run_job(Job("a", 4, Touch(tmp_path, seconds=0.3)), tmp_path / "job", num_processes=1, advance=heard.append)
+    assert heard == sorted(heard)
+    assert set(heard) <= {0, 0.25, 0.5, 0.75, 1}
+    assert len(set(heard)) > 2
 
 
 def is_alive(pid):

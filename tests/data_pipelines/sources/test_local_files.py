@@ -117,3 +117,23 @@ def test_a_pipe_is_refused_rather_than_waited_for(tmp_path):
     os.mkfifo(tmp_path / "text.txt")
     with pytest.raises(DataError, match=r"text\.txt is a pipe or a device, .*write it to a file"):
         list(find_local(str(tmp_path / "text.txt")))
+
+
+def test_a_file_that_nobody_touched_is_hashed_once_and_any_change_is_seen(notes, monkeypatch):
+    known = {}
+    before = fingerprint_files(find_local("notes"), known=known)
+    num_hashed = len(known)
+    assert fingerprint_files(find_local("notes"), known=known) == before
+    assert len(known) == num_hashed == len(list(find_local("notes")))
+    status = (notes / "b.txt").stat()
+    (notes / "b.txt").write_text("B.TXT"[: status.st_size].ljust(status.st_size))
+    os.utime(notes / "b.txt", ns=(status.st_atime_ns, status.st_mtime_ns))  # same size, same time: another change time
+    assert fingerprint_files(find_local("notes"), known=known) != before
+
+
+def test_beyond_256_mb_a_change_since_the_files_were_found_is_seen(notes, monkeypatch):
+    monkeypatch.setattr("data_pipelines.sources.local_files.HASHED_WHOLE_BYTES", 2)
+    found = list(find_local("notes"))
+    before = fingerprint_files(found)
+    os.utime(notes / "b.txt", (1, 1))
+    assert fingerprint_files(found) != before

@@ -8,8 +8,6 @@ from data_pipelines.stages.spool import cut_into_blocks
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.errors import DataError
 from lmtrain.tokenizers.bpe import train_byte_pairs
-from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tokenizers.loading import load_tokenizer
 
 TEXTS = [f"Document {number} says: {'ja ' * (number % 5)}<|end_of_text|> ä\n" for number in range(100)]
 DOCUMENTS = [("train", Document(f"{number}", text)) for number, text in enumerate(TEXTS)]
@@ -27,7 +25,7 @@ def encoders(folder, *, num_processes, num_cores=2):
     work.begin("x")
     if not (folder / "tokenizer").exists():
         train_byte_pairs(TEXTS, vocab_size=290).save(folder / "tokenizer")
-    return work, Encoders(work, folder / "tokenizer", "uint16", num_processes, num_cores)
+    return work, Encoders(work, "uint16", num_processes, num_cores)
 
 
 @pytest.mark.parametrize("num_processes", [None, 1, 3])
@@ -85,7 +83,7 @@ def test_what_a_worker_cannot_do_is_told_where_it_was_asked(tmp_path, blocks, mo
 def test_a_worker_encodes_what_waits(tmp_path, blocks):
     work, _ = encoders(tmp_path / "work", num_processes=0)
     blocks[2].save(work.raw(2))
-    encode_waiting(2, work, load_tokenizer(tmp_path / "work" / "tokenizer"), dtype="uint16")
+    encode_waiting(2, work, dtype="uint16")
     assert work.block(2).exists()
     assert not work.raw(2).exists()
-    encode_waiting(2, work, ByteLevelTokenizer(), dtype="uint16")  # nothing waits
+    encode_waiting(2, work, dtype="uint16")  # nothing waits

@@ -1,10 +1,12 @@
 import json
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
-from data_pipelines.sources.formats.json_lines import check_json_lines, read_json_lines
+from data_pipelines.sources.formats.json_lines import _plain_row_of, check_json_lines, read_json_lines
 from data_pipelines.sources.formats.reading import Reading
 from data_pipelines.sources.local_files import local_file
 from lmtrain.errors import DataError
@@ -101,3 +103,28 @@ def test_a_column_that_is_in_some_line_or_an_empty_file_passes(written, lines):
     else:
         with pytest.raises(DataError, match="it has id"):
             check_json_lines(written(lines), TEXT)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+)
+
+
+@given(st.dictionaries(TEXTS, JSON_VALUES, max_size=3), st.booleans())
+@example({"text": "\ud83d\ude00 \x7f\u2028", "n": 10**400, "x": float("nan"), "y": -0.0}, True)
+def test_the_short_way_to_a_row_gives_what_json_gives(row, ascii_only):
+    line = json.dumps(row, ensure_ascii=ascii_only).encode()
+    assert repr(_plain_row_of(line)) == repr(json.loads(line))
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"text": "\\ud800"}', b'{"text": "\xff"}', b'{"a": "\0"}', b"[1]", b'{"a": 1} 2', b""]
+)
+def test_the_short_way_leaves_every_odd_line_to_the_long_one(line):
+    assert _plain_row_of(line) is None
+
+
+def test_of_a_name_that_is_there_twice_the_last_counts_as_to_json():
+    assert _plain_row_of(b'{"text": "a", "text": "b"}') == {"text": "b"}
