@@ -1,42 +1,156 @@
-"""One of two ranks that train the tiny model sharded with FSDP2 and hold it against a whole copy trained alone."""
+"""One of several ranks that train the tiny model as data parallelism and FSDP2 do, beside a copy trained alone."""
 
 import os
+from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from lmtrain.optim.muon import muon
+from lmtrain.optim.orthogonalize import orthogonalize
+from lmtrain.optim.parameter_groups import require_each_once
 from tests.optim.models import fill_gradients, tiny_model
+from tests.optim.options import NEAR, build
 
 SETTINGS = {
     "lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01, "row_beta": 0.9, "weight_decay": 0.1,
-    "iteration": "polar_express", "beta1": 0.8, "beta2": 0.95, "eps": 1e-7,
+    "cautious_decay": True, "iteration": "polar_express", "beta1": 0.8, "beta2": 0.95, "eps": 1e-7,
 }  # fmt: skip
+ONE_ROUNDING = 2e-3  # in bf16, of an update of 0.02 x sqrt(3): stacks of other sizes multiply in another order
 
 
-def main(rank: int, num_ranks: int, port: int) -> None:
+def join(rank: int, num_ranks: int, port: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(num_ranks))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    alone, sharded = tiny_model(), tiny_model()
-    mesh = init_device_mesh("cpu", (num_ranks,))
-    for block in sharded.blocks:
+
+
+def sharded_model() -> nn.Module:
+    model, mesh = tiny_model(), init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.blocks:
         fully_shard(block, mesh=mesh)
-    fully_shard(sharded, mesh=mesh)
-    optimizers = muon(alone, **SETTINGS), muon(sharded, **SETTINGS)
+    return fully_shard(model, mesh=mesh)
+
+
+def whole_of(parameter: torch.Tensor) -> torch.Tensor:
+    return parameter.full_tensor() if isinstance(parameter, DTensor) else parameter.detach()
+
+
+def require_same(model: nn.Module, expected: nn.Module, *, atol: float) -> None:
+    for (name, mine), (_, theirs) in zip(model.named_parameters(), expected.named_parameters(), strict=True):
+        found, wanted = whole_of(mine), theirs.detach()
+        torch.testing.assert_close(found, wanted, rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def require_equal_copies(model: nn.Module) -> None:
+    """Make sure that every rank holds the same weights, to the last bit."""
+    for name, parameter in model.named_parameters():
+        copies = [torch.empty_like(parameter) for _ in range(dist.get_world_size())]
+        dist.all_gather(copies, parameter.detach())
+        assert all(torch.equal(copies[0], copy) for copy in copies), name
+
+
+def count_matrices(calls: list[int]) -> None:
+    """Note how many matrices this rank orthogonalises."""
+
+    def counted(matrices: torch.Tensor, **settings: Any) -> torch.Tensor:
+        calls.append(len(matrices))
+        return orthogonalize(matrices, **settings)
+
+    import lmtrain.optim.muon as module
+
+    module.orthogonalize = counted
+
+
+def muon_everywhere(rank: int, num_ranks: int, port: int) -> None:
+    """One step of Muon after another: alone, as copies that share the work, and sharded."""
+    join(rank, num_ranks, port)
+    calls: list[int] = []
+    count_matrices(calls)
+    alone, copies, slices = tiny_model(), tiny_model(), sharded_model()
+    optimizers = muon(alone, **SETTINGS, share_work=False), muon(copies, **SETTINGS), muon(slices, **SETTINGS)
+    num_matrices = []
     for step in range(3):
-        for model, optimizer in zip((alone, sharded), optimizers, strict=True):
+        for model, optimizer in zip((alone, copies, slices), optimizers, strict=True):
             fill_gradients(model, step)  # the same tokens on every rank, so that the mean gradient is that of one
+            calls.clear()
             optimizer.step()
-    for (name, whole), (_, part) in zip(alone.named_parameters(), sharded.named_parameters(), strict=True):
-        assert isinstance(part, DTensor), name
-        torch.testing.assert_close(
-            part.full_tensor(), whole.detach(), rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
-        )
-    momentum = optimizers[1].state[sharded.blocks[0].up.weight]["momentum"]
+            num_matrices.append(sum(calls))
+    assert num_matrices[0] == 8
+    totals = torch.tensor(num_matrices[1:3])
+    dist.all_reduce(totals)
+    assert totals.tolist() == [8, 8], "ranks repeat each other's work"
+    require_same(copies, alone, atol=ONE_ROUNDING)
+    require_same(slices, alone, atol=ONE_ROUNDING)
+    require_equal_copies(copies)
+    momentum = optimizers[2].state[slices.blocks[0].up.weight]["momentum"]
     assert isinstance(momentum, DTensor), "the momentum is not sharded like its parameter"
-    assert momentum.to_local().numel() == momentum.numel() // num_ranks
     dist.destroy_process_group()
+
+
+def every_option_sharded(rank: int, num_ranks: int, port: int) -> None:
+    """Each option of an optimizer gives a sharded model the weights of one that is whole."""
+    join(rank, num_ranks, port)
+    for option, atol in NEAR.items():
+        alone, slices = tiny_model(), sharded_model()
+        optimizers = build(option, alone), build(option, slices)
+        require_each_once(slices, optimizers[1])
+        for step in range(3):
+            for model, optimizer in zip((alone, slices), optimizers, strict=True):
+                fill_gradients(model, step)
+                optimizer.step()
+        try:
+            require_same(slices, alone, atol=atol)
+        except AssertionError as difference:
+            raise AssertionError(f"optimizer={option}: {difference}") from difference
+    dist.destroy_process_group()
+
+
+def eight_bits_sharded(rank: int, num_ranks: int, port: int, *, folder: str) -> None:
+    """Train a matrix that is kept in 8 bits on each rank beside a whole one, and again from a checkpoint."""
+    join(rank, num_ranks, port)
+    alone, slices = wide_model(), wide_model()
+    mesh = init_device_mesh("cpu", (num_ranks,))
+    fully_shard(slices.blocks[0], mesh=mesh)
+    optimizers = build("adamw_8bit", alone), build("adamw_8bit", slices)
+    for _ in range(3):
+        train_wide(alone, optimizers[0])
+        train_wide(slices, optimizers[1])
+    moment = optimizers[1].state[slices.blocks[0].weight]["exp_avg"]
+    assert type(moment.to_local()).__name__ == "OptimState8bit"
+    require_same(slices, alone, atol=0)
+    dcp.save(get_optimizer_state_dict(slices, optimizers[1]), checkpoint_id=folder)
+
+    again = wide_model()
+    fully_shard(again.blocks[0], mesh=mesh)
+    again.load_state_dict(slices.state_dict())
+    optimizer = build("adamw_8bit", again)
+    state = get_optimizer_state_dict(again, optimizer)  # takes a step without gradients to have somewhere to load to
+    dcp.load(state, checkpoint_id=folder)
+    set_optimizer_state_dict(again, optimizer, state)
+    train_wide(again, optimizer)
+    train_wide(alone, optimizers[0])
+    require_same(again, alone, atol=0)
+    dist.destroy_process_group()
+
+
+def wide_model() -> nn.Module:
+    """Return a matrix of which each of two ranks has 8,192 values: torchao keeps fewer than 4,096 in their format."""
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.blocks = nn.ModuleList([nn.Linear(64, 256, bias=False)])
+    return model
+
+
+def train_wide(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Take one step on inputs that every rank has."""
+    inputs = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
+    model.blocks[0](inputs).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()

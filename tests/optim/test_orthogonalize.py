@@ -2,8 +2,20 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lmtrain.optim.orthogonalize import NEWTON_SCHULZ, POLAR_EXPRESS, even_rows, mean_squares_shape, orthogonalize
+from lmtrain.optim.orthogonalize import (
+    NEWTON_SCHULZ,
+    POLAR_EXPRESS,
+    Quintic,
+    mean_squares,
+    mean_squares_shape,
+    orthogonalize,
+    row_scales,
+)
+
+BANDS = [(POLAR_EXPRESS, 2e-3, 0.84, 1.13), (NEWTON_SCHULZ, 6e-3, 0.68, 1.21)]  # smallest value, published band
 
 
 def matrix_with_singular_values(values: torch.Tensor, num_rows: int, num_columns: int) -> torch.Tensor:
@@ -13,18 +25,16 @@ def matrix_with_singular_values(values: torch.Tensor, num_rows: int, num_columns
     return (u * values) @ v.mT
 
 
-@pytest.mark.parametrize(
-    ("quintics", "smallest", "low", "high"),
-    [(POLAR_EXPRESS, 2e-3, 0.84, 1.13), (NEWTON_SCHULZ, 6e-3, 0.68, 1.21)],
-    ids=["polar_express", "newton_schulz"],
-)
-@pytest.mark.parametrize(("num_rows", "num_columns"), [(32, 32), (48, 32), (32, 80)])
+@pytest.mark.parametrize(("quintics", "smallest", "low", "high"), BANDS, ids=["polar_express", "newton_schulz"])
+@given(short=st.integers(2, 32), longer_by=st.integers(0, 50), is_tall=st.booleans(), scale=st.floats(1e-3, 1e3))
+@settings(max_examples=25, deadline=None)
 def test_singular_values_land_in_the_published_band(
-    quintics: tuple[tuple[float, float, float], ...], smallest: float, low: float, high: float,
-    num_rows: int, num_columns: int,
+    quintics: tuple[Quintic, ...], smallest: float, low: float, high: float,
+    short: int, longer_by: int, is_tall: bool, scale: float,
 ) -> None:  # fmt: skip
-    values = torch.logspace(0, torch.log10(torch.tensor(smallest)).item(), 32, dtype=torch.float64)
-    matrix = matrix_with_singular_values(values / values.norm(), num_rows, num_columns) * 7  # any scale
+    num_rows, num_columns = (short + longer_by, short) if is_tall else (short, short + longer_by)
+    values = torch.logspace(0, torch.log10(torch.tensor(smallest)).item(), short, dtype=torch.float64)
+    matrix = matrix_with_singular_values(values / values.norm(), num_rows, num_columns) * scale
     result = orthogonalize(matrix[None], quintics=quintics, dtype=torch.float64)[0]
     found = torch.linalg.svdvals(result)
     assert low < found.min() < found.max() < high
@@ -39,7 +49,7 @@ def test_singular_vectors_are_kept() -> None:
 
 def test_bf16_stays_near_the_band() -> None:
     matrix = torch.randn(4, 64, 32, generator=torch.Generator().manual_seed(0))
-    found = torch.linalg.svdvals(orthogonalize(matrix, quintics=POLAR_EXPRESS))
+    found = torch.linalg.svdvals(orthogonalize(matrix, quintics=POLAR_EXPRESS).float())
     assert 0.8 < found.min() < found.max() < 1.2  # bf16 has three digits
 
 
@@ -55,13 +65,21 @@ def test_zero_matrix_stays_zero() -> None:
 
 
 @pytest.mark.parametrize(("num_rows", "num_columns", "axis"), [(24, 8, 1), (8, 8, 1), (8, 24, 0)])
-def test_even_rows_evens_the_longer_side_and_keeps_the_norm(num_rows: int, num_columns: int, axis: int) -> None:
+def test_row_scales_even_the_longer_side_and_keeps_the_norm(num_rows: int, num_columns: int, axis: int) -> None:
     generator = torch.Generator().manual_seed(0)
     matrices = torch.randn(2, num_rows, num_columns, generator=generator)
     matrices = matrices * torch.logspace(-1, 1, matrices.shape[2 - axis]).unsqueeze(axis)
     zeros = torch.zeros(2, *mean_squares_shape(num_rows, num_columns))
-    evened, mean_squares = even_rows(matrices, zeros, beta=0.0)
+    now = mean_squares(matrices)
+    scales, running = row_scales(now, zeros, beta=0.0)
+    evened = matrices * scales
     sizes = evened.norm(dim=axis + 1)
     torch.testing.assert_close(sizes / sizes.mean(dim=1, keepdim=True), torch.ones_like(sizes))
     torch.testing.assert_close(evened.norm(dim=(1, 2)), matrices.norm(dim=(1, 2)))
-    torch.testing.assert_close(mean_squares.squeeze(axis + 1), matrices.square().mean(dim=axis + 1))
+    torch.testing.assert_close(running, now)
+    torch.testing.assert_close(now.squeeze(axis + 1), matrices.square().mean(dim=axis + 1))
+
+
+def test_row_sizes_fade_by_beta() -> None:
+    now, running = torch.full((1, 3, 1), 4.0), torch.full((1, 3, 1), 1.0)
+    assert row_scales(now, running, beta=0.75).running.flatten().tolist() == [1.75] * 3

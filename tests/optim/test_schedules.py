@@ -4,12 +4,23 @@ import math
 from functools import partial
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import get_inverse_sqrt_schedule, get_linear_schedule_with_warmup
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.schedules import constant, trapezoid, warmup_cosine
+from lmtrain.optim.schedules import constant, cooldown, inverse_sqrt, linear, ramp_steps, trapezoid, warmup_cosine
 
 COSINE = {"warmup_steps": 1000, "final_fraction": 0.1}
 TRAPEZOID = {"warmup_steps": 40, "warmdown_fraction": 0.65, "final_fraction": 0.05}
+WITH_WARMUP = [
+    constant,
+    inverse_sqrt,
+    partial(linear, final_fraction=0.1),
+    partial(warmup_cosine, final_fraction=0.1),
+    partial(trapezoid, warmdown_fraction=0.5, final_fraction=0.1),
+]
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0, 0.0), (500, 0.5), (1000, 1.0), (10_500, 0.55), (20_000, 0.1)])
@@ -25,11 +36,64 @@ def test_trapezoid_passes_through_its_published_points(step: int, expected: floa
     assert round(trapezoid(351, 1000, **TRAPEZOID), 4) == 0.9985
 
 
+def curve_of_transformers(make, num_steps, **settings):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = make(optimizer, **settings)
+    values = []
+    for _ in range(num_steps):
+        values.append(schedule.get_last_lr()[0])
+        optimizer.step()
+        schedule.step()
+    return values
+
+
+def test_linear_is_that_of_transformers() -> None:
+    expected = curve_of_transformers(get_linear_schedule_with_warmup, 121, num_warmup_steps=10, num_training_steps=100)
+    assert [linear(step, 100, warmup_steps=10, final_fraction=0.0) for step in range(121)] == pytest.approx(expected)
+    assert linear(55, 100, warmup_steps=10, final_fraction=0.2) == pytest.approx(0.6)
+
+
+def test_inverse_square_root_is_that_of_transformers() -> None:
+    expected = curve_of_transformers(get_inverse_sqrt_schedule, 101, num_warmup_steps=10)
+    assert [inverse_sqrt(step, 100, warmup_steps=10) for step in range(101)] == pytest.approx(expected)
+    assert inverse_sqrt(40, 100, warmup_steps=10) == 0.5
+
+
+def test_a_cool_down_is_the_fall_of_the_trapezoid_that_it_ends() -> None:
+    whole = partial(trapezoid, warmup_steps=40, warmdown_steps=200, final_fraction=0.05)
+    for step in (*range(1000, 1201), 5000):
+        assert cooldown(step, 1200, start_step=1000, final_fraction=0.05) == pytest.approx(whole(step, 1200))
+    assert cooldown(1000, 1200, start_step=1000, final_fraction=0.05) == 1.0
+    assert cooldown(1200, 1200, start_step=1000, final_fraction=0.05) == pytest.approx(0.05)
+
+
+def test_a_cool_down_without_a_beginning_or_without_time_is_refused_with_the_fix() -> None:
+    with pytest.raises(ConfigurationError, match=r"resume=runs/NAME/checkpoints.*or set schedule\.start_step"):
+        cooldown(0, 10, start_step=None, final_fraction=0.0)
+    for start_step, steps in ((1000, 1200), (1001, 1201)):
+        with pytest.raises(ConfigurationError, match=rf"{start_step} is not before.*step 1000.*budget\.steps={steps}"):
+            cooldown(0, 1000, start_step=start_step, final_fraction=0.0)
+
+
 @pytest.mark.parametrize("step", [20_001, 30_000, 40_000, 10**9])
-def test_no_schedule_rises_again_past_the_end(step: int) -> None:
+def test_no_schedule_moves_past_the_end(step: int) -> None:
     assert warmup_cosine(step, 20_000, **COSINE) == pytest.approx(0.1, abs=1e-15)
     assert trapezoid(step, 20_000, **TRAPEZOID) == pytest.approx(0.05, abs=1e-15)
+    assert linear(step, 20_000, **COSINE) == pytest.approx(0.1, abs=1e-15)
+    assert inverse_sqrt(step, 20_000, warmup_steps=200) == 0.1
     assert constant(step, 20_000, warmup_steps=10) == 1.0
+
+
+@pytest.mark.parametrize("schedule", WITH_WARMUP)
+@given(data=st.data())
+def test_every_value_is_between_0_and_1_and_none_rises_after_the_warmup(schedule, data) -> None:
+    total = data.draw(st.integers(1, 5000))
+    warmup = data.draw(st.integers(1, 2 * total))
+    step = data.draw(st.integers(0, 2 * total))
+    value, after = (schedule(place, total, warmup_steps=warmup) for place in (step, step + 1))
+    assert 0 <= value <= 1
+    if step >= min(warmup, total):
+        assert after <= value + 1e-12
 
 
 def test_constant_is_one_from_the_start_unless_warmed_up() -> None:
@@ -46,22 +110,49 @@ def test_trapezoid_without_warmdown_stays_flat() -> None:
     assert trapezoid(10, 10, warmup_steps=0, warmdown_fraction=0.0, final_fraction=0.0) == 1.0
 
 
-def test_warmup_may_fill_the_run_but_not_outlast_it() -> None:
-    assert warmup_cosine(5, 5, warmup_steps=5, final_fraction=0.1) == pytest.approx(0.1)
-    for schedule in (
-        lambda: constant(0, 5, warmup_steps=6),
-        lambda: warmup_cosine(0, 5, warmup_steps=6, final_fraction=0.1),
-        lambda: trapezoid(0, 5, warmup_steps=6, warmdown_fraction=0.5, final_fraction=0.1),
-    ):
-        with pytest.raises(ConfigurationError, match=r"schedule\.warmup_steps=6 is longer .* 5 steps.* valid: 5\."):
-            schedule()
+def test_a_warmup_longer_than_a_run_whose_end_moved_stays_a_warmup() -> None:
+    assert warmup_cosine(4, 5, warmup_steps=10, final_fraction=0.1) == 0.4
+    assert linear(4, 5, warmup_steps=10, final_fraction=0.1) == 0.4
+
+
+@pytest.mark.parametrize("schedule", WITH_WARMUP)
+def test_a_warmup_is_the_same_in_steps_in_tokens_and_as_a_fraction(schedule) -> None:
+    for step in range(0, 1200, 7):
+        in_steps = schedule(step, 1000, warmup_steps=40)
+        assert schedule(step, 1000, warmup_tokens=40 * 2048, tokens_per_step=2048) == in_steps
+        assert schedule(step, 1000, warmup_tokens=39 * 2048 + 1, tokens_per_step=2048) == in_steps, "whole steps"
+        assert schedule(step, 1000, warmup_fraction=0.04) == in_steps
+
+
+def test_a_warmdown_is_the_same_in_steps_in_tokens_and_as_a_fraction() -> None:
+    curve = partial(trapezoid, total_steps=1000, final_fraction=0.0)
+    for step in range(0, 1200, 7):
+        in_steps = curve(step, warmdown_steps=250)
+        assert curve(step, warmdown_tokens=250 * 2048, tokens_per_step=2048) == in_steps
+        assert curve(step, warmdown_fraction=0.25) == in_steps
+
+
+@pytest.mark.parametrize("schedule", WITH_WARMUP)
+def test_two_answers_to_one_question_are_refused(schedule) -> None:
+    with pytest.raises(ConfigurationError, match=r"schedule\.warmup_steps=10 and schedule\.warmup_fraction=0\.1 are 2"):
+        schedule(0, 100, warmup_steps=10, warmup_fraction=0.1)
+    with pytest.raises(ConfigurationError, match=r"schedule\.warmup_tokens=10 needs tokens_per_step"):
+        schedule(0, 100, warmup_tokens=10)
+    with pytest.raises(ConfigurationError, match=r"schedule\.warmup_steps=-1 is negative; nearest valid: 0\."):
+        schedule(0, 100, warmup_steps=-1)
+
+
+def test_the_inverse_square_root_needs_a_warmup() -> None:
+    with pytest.raises(ConfigurationError, match="without a scale; nearest valid: 1"):
+        inverse_sqrt(0, 100)
 
 
 @pytest.mark.parametrize(("fraction", "nearest"), [(1.5, "1"), (-0.1, "0")])
 def test_fraction_outside_zero_to_one_is_refused_with_the_nearest(fraction: float, nearest: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"schedule\.final_fraction={fraction} .* valid: {nearest}\."):
-        warmup_cosine(0, 5, warmup_steps=1, final_fraction=fraction)
-    with pytest.raises(ConfigurationError, match=rf"schedule\.warmdown_fraction={fraction} .* valid: {nearest}\."):
+    for schedule in (warmup_cosine, linear, trapezoid):
+        with pytest.raises(ConfigurationError, match=rf"schedule\.final_fraction={fraction} .* valid: {nearest}\."):
+            schedule(1, 5, warmup_steps=1, final_fraction=fraction)
+    with pytest.raises(ConfigurationError, match=rf"schedule\.warmdown_fraction={fraction} .* valid: {nearest}"):
         trapezoid(0, 5, warmup_steps=1, warmdown_fraction=fraction, final_fraction=0.1)
 
 
@@ -70,3 +161,9 @@ def test_a_warmup_as_a_fraction_fits_a_run_of_any_length(total_steps: int) -> No
     steps = math.ceil(0.027 * total_steps)
     curve = partial(trapezoid, warmdown_fraction=0.5, final_fraction=0.0)
     assert curve(0, total_steps, warmup_fraction=0.027) == curve(0, total_steps, warmup_steps=steps)
+
+
+def test_ramps_are_told_in_steps() -> None:
+    assert ramp_steps("warmdown", None, None, 0.65, None, 1000) == 650
+    assert ramp_steps("warmup", None, 4096, None, 1024, 1000) == 4
+    assert ramp_steps("warmup", None, None, None, None, 1000) == 0

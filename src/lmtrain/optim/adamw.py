@@ -1,12 +1,14 @@
 """AdamW (https://arxiv.org/abs/1711.05101) with weight decay on matrices only, fused where the device can."""
 
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import nn
 
-from lmtrain.optim.fused import can_fuse
-from lmtrain.optim.parameter_groups import sort_parameters
+from lmtrain.optim.fused import choose_fused
+from lmtrain.optim.parameter_groups import parameter_groups
+from lmtrain.optim.rounded_adamw import RoundedAdamW
+from lmtrain.optim.rounding import require_bf16
 
 
 def adamw(
@@ -18,17 +20,29 @@ def adamw(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
     decay_embeddings: bool = False,
+    lr_multipliers: dict[str, float] | None = None,
+    moments: Literal["bf16"] | None = None,
+    fused: bool | None = None,
+    stochastic_rounding: bool = False,
 ) -> torch.optim.Optimizer:
-    """Build AdamW over `model`: one group each for matrices, head, embeddings and vectors, all at `lr`.
+    """Build torch's AdamW over `model`: one group each for matrices, head, embeddings and vectors.
 
-    Vectors (norms, biases, scalars) never decay; embeddings, and a head tied to one, do on request.
+    lr_multipliers: factors of `lr` by group.
+    moments: bf16 halves the state, computes in fp32 and rounds by chance; None keeps the weights' format.
+    fused: one kernel a step; None where the device has one.
+    stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance, and their moments with them.
+
+    Raises:
+        ConfigurationError: A group that there is not, fused where it cannot be, or rounding of fp32 weights.
     """
-    kinds = sort_parameters(model)
-    decays = {"matrices": True, "head": True, "embeddings": decay_embeddings, "vectors": False}
-    groups: list[dict[str, Any]] = [
-        {"name": name, "params": list(getattr(kinds, name)), "weight_decay": weight_decay if decays[name] else 0.0}
-        for name in decays
-        if getattr(kinds, name)
-    ]
-    fused = can_fuse(parameter for group in groups for parameter in group["params"])
+    groups = parameter_groups(
+        model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
+    )
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    fused = choose_fused(parameters, wanted=fused)
+    if stochastic_rounding:
+        require_bf16(parameters)
+    if moments == "bf16" or stochastic_rounding:
+        dtype = torch.bfloat16 if moments == "bf16" else None
+        return RoundedAdamW(groups, betas=(beta1, beta2), eps=eps, fused=fused, moments_dtype=dtype)
     return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=0.0, fused=fused)

@@ -1,25 +1,36 @@
 """Muon for the matrices inside the blocks, AdamW for all else, as one optimizer: https://kellerjordan.github.io/posts/muon.
 
 An update of a matrix is its momentum made orthogonal, so every direction moves alike. Matrices of one shape are
-stacked and orthogonalised together.
+stacked and orthogonalised together, and several ranks share the matrices out among themselves.
 """
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Final, Literal, final
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adamw import adamw as adamw_step
 
-from lmtrain.optim.fused import can_fuse
-from lmtrain.optim.orthogonalize import QUINTICS, Quintic, even_rows, mean_squares_shape, orthogonalize
+from lmtrain.errors import ConfigurationError
+from lmtrain.optim.adamw_update import Group, gradient_of, start_state, update, update_rounded
+from lmtrain.optim.fused import choose_fused
+from lmtrain.optim.orthogonalize import (
+    QUINTICS,
+    Quintic,
+    mean_squares,
+    mean_squares_shape,
+    orthogonalize,
+    row_scales,
+)
+from lmtrain.optim.packages import has_compiler
 from lmtrain.optim.parameter_groups import sort_parameters
-from lmtrain.optim.sharded import local, part_of, whole
+from lmtrain.optim.rounding import copy_rounded_, noise_of_step, require_bf16
+from lmtrain.optim.sharded import ALONE, Place, local, place_of
+from lmtrain.optim.state_formats import restore_formats
+from lmtrain.optim.work_sharing import Whole, share
 
-Group = dict[str, Any]
-Direction = Callable[[Tensor, Tensor | None, tuple[Quintic, ...], float | None], tuple[Tensor, Tensor | None]]
+Direction = Callable[[Tensor, tuple[Quintic, ...], torch.dtype], tuple[Tensor, Tensor]]
+FORMATS: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def muon(
@@ -30,41 +41,63 @@ def muon(
     head_lr: float,
     vector_lr: float,
     momentum: float = 0.95,
-    initial_momentum: float | None = None,
-    momentum_warmup_steps: int = 0,
     row_beta: float | None = None,
     iteration: Literal["polar_express", "newton_schulz"] = "newton_schulz",
+    iteration_dtype: Literal["bf16", "fp32"] = "bf16",
     beta1: float = 0.9,
     beta2: float = 0.999,
     eps: float = 1e-8,
     weight_decay: float = 0.0,
+    cautious_decay: bool = False,
+    share_work: bool = True,
     compile_update: bool = False,
+    fused: bool | None = None,
+    stochastic_rounding: bool = False,
 ) -> torch.optim.Optimizer:
     """Build Muon over the matrices inside `model.blocks` at `lr` and AdamW over embeddings, head and vectors.
 
-    momentum rises linearly from `initial_momentum` (None: it starts where it ends) over `momentum_warmup_steps`.
     row_beta: decay of the running row sizes by which updates are evened; None leaves them as they are.
+    iteration_dtype: format of its products; bf16 amplifies roundings of gradients, such as other ranks have.
     weight_decay: decoupled, of the matrices only.
+    cautious_decay: decay only weights that their update shrinks too (https://arxiv.org/abs/2510.12402).
+    share_work: each rank orthogonalises a share of the matrices; without, every rank all of them.
     compile_update: compile the orthogonalisation, on a machine that has a compiler; elsewhere it runs eagerly.
+    fused: one AdamW kernel a group; None where the device has one.
+    stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance.
+
+    Raises:
+        ConfigurationError: A setting without effect, fused where it cannot be, or rounding of fp32 weights.
     """
+    if cautious_decay and not weight_decay:
+        msg = "optimizer.cautious_decay=true has no effect while optimizer.weight_decay=0; nearest valid: false."
+        raise ConfigurationError(msg)
     kinds = sort_parameters(model)
-    momenta = {
-        "momentum": momentum,
-        "initial_momentum": momentum if initial_momentum is None else initial_momentum,
-        "momentum_warmup_steps": momentum_warmup_steps,
-        "num_steps": 0,
-    }
-    matrices = {"kind": "muon", "row_beta": row_beta, "weight_decay": weight_decay, **momenta}
-    others = {"kind": "adamw", "beta1": beta1, "beta2": beta2, "eps": eps}
+    if stochastic_rounding:
+        require_bf16(model.parameters())
+    decay = {"weight_decay": weight_decay, "cautious_decay": cautious_decay}
+    rounding = {"stochastic_rounding": stochastic_rounding, "num_steps": 0}
+    matrices = {"kind": "muon", "momentum": momentum, "row_beta": row_beta, **decay, **rounding}
+    others = {"kind": "adamw", "betas": (beta1, beta2), "eps": eps, "weight_decay": 0.0, **rounding}
     groups: list[Group] = [
         {"name": "matrices", "params": list(kinds.matrices), "lr": lr, **matrices},
         {"name": "embeddings", "params": list(kinds.embeddings), "lr": embedding_lr, **others},
         {"name": "head", "params": list(kinds.head), "lr": head_lr, **others},
         {"name": "vectors", "params": list(kinds.vectors), "lr": vector_lr, **others},
     ]
-    return Muon([group for group in groups if group["params"]], quintics=QUINTICS[iteration], compiled=compile_update)
+    groups = [group for group in groups if group["params"]]
+    for group in groups:
+        if group["kind"] == "adamw":  # `fused` also tells load_state_dict to keep step counts on the device
+            group["fused"] = choose_fused(group["params"], wanted=fused)
+    return Muon(
+        groups,
+        quintics=QUINTICS[iteration],
+        dtype=FORMATS[iteration_dtype],
+        share_work=share_work,
+        compiled=compile_update,
+    )
 
 
+@final
 class Muon(torch.optim.Optimizer):
     """Muon groups and AdamW groups side by side; `muon` builds them.
 
@@ -72,15 +105,22 @@ class Muon(torch.optim.Optimizer):
     number of ranks. Nothing in a step waits for the device.
     """
 
-    def __init__(self, groups: list[Group], *, quintics: tuple[Quintic, ...], compiled: bool = False) -> None:
+    def __init__(
+        self,
+        groups: list[Group],
+        *,
+        quintics: tuple[Quintic, ...],
+        dtype: torch.dtype = torch.bfloat16,
+        share_work: bool = True,
+        compiled: bool = False,
+    ) -> None:
         super().__init__(groups, {})
         self._quintics = quintics
+        self._dtype = dtype
+        self._share_work = share_work
         self._direction: Direction = _direction
-        if compiled and _has_compiler():
+        if compiled and has_compiler():
             self._direction = torch.compile(_direction, dynamic=False)
-        for group in self.param_groups:
-            if group["kind"] == "adamw":  # `fused` also tells load_state_dict to keep step counts on the device
-                group["fused"] = can_fuse(group["params"])
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -89,75 +129,76 @@ class Muon(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
+        for number, group in enumerate(self.param_groups):
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if group["kind"] == "adamw":
-                self._step_adamw(parameters, group)
-            else:
-                self._step_muon(parameters, group)
+            if parameters:
+                noise = None
+                if group["stochastic_rounding"]:
+                    noise = noise_of_step(group["num_steps"], group=number, device=parameters[0].device)
+                step = self._step_adamw if group["kind"] == "adamw" else self._step_muon
+                step(parameters, group, noise)
+            group["num_steps"] += 1
         return loss
 
-    def _step_adamw(self, parameters: list[nn.Parameter], group: Group) -> None:
-        states = [self.state[parameter] or self._start_adamw(parameter) for parameter in parameters]
-        adamw_step(
-            [local(parameter) for parameter in parameters],
-            [local(_gradient(parameter)) for parameter in parameters],
-            [local(state["exp_avg"]) for state in states],
-            [local(state["exp_avg_sq"]) for state in states],
-            [],
-            [state["step"] for state in states],
-            foreach=False if group["fused"] else None,
-            fused=group["fused"],
-            amsgrad=False,
-            beta1=group["beta1"],
-            beta2=group["beta2"],
-            lr=group["lr"],
-            weight_decay=0.0,
-            eps=group["eps"],
-            maximize=False,
-        )
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from saved state, in the formats it was saved in."""
+        super().load_state_dict(state_dict)
+        restore_formats(self, state_dict)
 
-    def _start_adamw(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        self.state[parameter] = {
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
-        return self.state[parameter]
-
-    def _step_muon(self, parameters: list[nn.Parameter], group: Group) -> None:
-        stacks: defaultdict[tuple[Any, ...], list[nn.Parameter]] = defaultdict(list)
+    def _step_adamw(self, parameters: list[nn.Parameter], group: Group, noise: torch.Generator | None) -> None:
         for parameter in parameters:
-            stacks[parameter.shape, parameter.dtype, parameter.device].append(parameter)
-        momentum = _momentum(group)
-        for stack in stacks.values():
-            self._step_stack(stack, group, momentum)
-        group["num_steps"] += 1
+            if not self.state[parameter]:
+                self.state[parameter] = start_state(parameter)
+        states = [self.state[parameter] for parameter in parameters]
+        if noise is None:
+            update(parameters, states, group)
+        else:
+            update_rounded(parameters, states, group, noise=noise)
 
-    def _step_stack(self, parameters: list[nn.Parameter], group: Group, momentum: float) -> None:
+    def _step_muon(self, parameters: list[nn.Parameter], group: Group, noise: torch.Generator | None) -> None:
+        alike: defaultdict[tuple[Place, torch.dtype, torch.device], list[nn.Parameter]] = defaultdict(list)
+        for parameter in parameters:
+            place = place_of(parameter) if self._share_work else ALONE
+            alike[place, parameter.dtype, parameter.device].append(parameter)
+        for (place, _, _), some in alike.items():
+            self._step_alike(some, place, group, noise)
+
+    def _step_alike(
+        self, parameters: list[nn.Parameter], place: Place, group: Group, noise: torch.Generator | None
+    ) -> None:
+        sharing, momentum, row_beta = share(parameters, place), group["momentum"], group["row_beta"]
         states = [self.state[parameter] or self._start_muon(parameter, group) for parameter in parameters]
         sources: list[Tensor] = []
         for parameter, state in zip(parameters, states, strict=True):
-            gradient, average = local(_gradient(parameter)), local(state["momentum"])
+            gradient, average = local(gradient_of(parameter)), local(state["momentum"])
             average.lerp_(gradient, 1 - momentum)
-            sources.append(whole(torch.lerp(gradient, average, momentum), parameter))
-        row_beta = group["row_beta"]
-        *_, num_rows, num_columns = parameters[0].shape
-        stacked = (len(sources), *parameters[0].shape[:-2])  # experts are stacks already
-        mean_squares = None
+            sources.append(torch.lerp(gradient, average, momentum))
+        directions, sizes = self._orthogonalize(sharing.gather(sources))
+        parts = sharing.spread(directions, dtype=self._dtype)
+        scales: list[Tensor | None] = [None] * len(parts)
         if row_beta is not None:
-            mean_squares = torch.stack([state["mean_squares"] for state in states]).flatten(0, -3)
-        matrices = torch.stack(sources).flatten(0, -3)
-        directions, mean_squares = self._direction(matrices, mean_squares, self._quintics, row_beta)
-        directions = directions.unflatten(0, stacked)
-        lr = group["lr"] * max(1.0, num_rows / num_columns) ** 0.5
-        for i, (parameter, state) in enumerate(zip(parameters, states, strict=True)):
-            weights = local(parameter)
-            if group["weight_decay"]:
-                weights.mul_(1 - group["lr"] * group["weight_decay"])
-            weights.sub_(part_of(directions[i], parameter), alpha=lr)
-            if mean_squares is not None:
-                state["mean_squares"].copy_(mean_squares.unflatten(0, stacked)[i])
+            shapes = [state["mean_squares"].shape for state in states]
+            for i, now in enumerate(sharing.publish(sizes, shapes=shapes)):
+                scale, running = row_scales(now, states[i]["mean_squares"], beta=row_beta)
+                states[i]["mean_squares"].copy_(running)
+                scales[i] = sharing.part(scale, i)
+        for parameter, part, scale in zip(parameters, parts, scales, strict=True):
+            _move(parameter, part if scale is None else part * scale, group, noise)
+
+    def _orthogonalize(self, sources: Whole) -> tuple[Whole, Whole]:
+        """Return directions, and the mean squares of their rows: all matrices of one shape at once."""
+        stacks: defaultdict[torch.Size, list[int]] = defaultdict(list)
+        for i, source in sources.items():
+            stacks[source.shape].append(i)
+        directions: Whole = {}
+        sizes: Whole = {}
+        for shape, positions in stacks.items():
+            matrices = torch.stack([sources[i] for i in positions]).flatten(0, -3)  # experts are stacks already
+            stacked = (len(positions), *shape[:-2])
+            direction, size = self._direction(matrices, self._quintics, self._dtype)
+            directions |= zip(positions, direction.unflatten(0, stacked), strict=True)
+            sizes |= zip(positions, size.unflatten(0, stacked), strict=True)
+        return directions, sizes
 
     def _start_muon(self, parameter: nn.Parameter, group: Group) -> dict[str, Tensor]:
         state = {"momentum": torch.zeros_like(parameter)}
@@ -169,25 +210,22 @@ class Muon(torch.optim.Optimizer):
         return state
 
 
-def _direction(
-    sources: Tensor, mean_squares: Tensor | None, quintics: tuple[Quintic, ...], row_beta: float | None
-) -> tuple[Tensor, Tensor | None]:
-    directions = orthogonalize(sources, quintics=quintics)
-    if mean_squares is None or row_beta is None:
-        return directions, None
-    return even_rows(directions, mean_squares, beta=row_beta)
+def _direction(sources: Tensor, quintics: tuple[Quintic, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    directions = orthogonalize(sources, quintics=quintics, dtype=dtype)
+    return directions, mean_squares(directions)
 
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    gradient = parameter.grad
-    assert gradient is not None
-    return gradient
-
-
-def _momentum(group: Group) -> float:
-    progress = min(1.0, group["num_steps"] / group["momentum_warmup_steps"]) if group["momentum_warmup_steps"] else 1.0
-    return group["initial_momentum"] + (group["momentum"] - group["initial_momentum"]) * progress
-
-
-def _has_compiler() -> bool:
-    return any(shutil.which(name) for name in ("c++", "g++", "clang++"))
+def _move(parameter: nn.Parameter, direction: Tensor, group: Group, noise: torch.Generator | None) -> None:
+    """Decay and move this rank's part of a matrix, in fp32 where it is rounded by chance afterwards."""
+    kept = local(parameter)
+    weights = kept if noise is None else kept.float()
+    *_, num_rows, num_columns = parameter.shape
+    if group["weight_decay"]:
+        rate = group["lr"] * group["weight_decay"]
+        if group["cautious_decay"]:
+            weights.sub_(torch.where(weights * direction > 0, weights, 0), alpha=rate)
+        else:
+            weights.mul_(1 - rate)
+    weights.sub_(direction, alpha=group["lr"] * max(1.0, num_rows / num_columns) ** 0.5)
+    if weights.dtype != kept.dtype:
+        copy_rounded_(kept, weights, generator=noise)

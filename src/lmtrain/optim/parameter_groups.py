@@ -1,10 +1,16 @@
 """Sort a model's parameters by what they do: optimizers treat matrices, tables, head and vectors differently."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import cast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
+
+from lmtrain.errors import ConfigurationError, suggest
+
+Group = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -21,6 +27,68 @@ class ParameterKinds:
     embeddings: tuple[nn.Parameter, ...]
     head: tuple[nn.Parameter, ...]
     vectors: tuple[nn.Parameter, ...]
+
+
+KINDS = tuple(field.name for field in fields(ParameterKinds))
+
+
+def parameter_groups(
+    model: nn.Module,
+    *,
+    lr: float,
+    weight_decay: float = 0.0,
+    decay_embeddings: bool = False,
+    lr_multipliers: Mapping[str, float] | None = None,
+) -> list[Group]:
+    """Return one optimizer group for each kind of parameter that the model has, with its learning rate and decay.
+
+    Vectors (norms, biases, scalars) never decay; embeddings, and a head tied to one, do on request.
+
+    Raises:
+        ConfigurationError: A multiplier of a group that there is not, or a negative learning rate.
+    """
+    if lr < 0:
+        raise ConfigurationError(f"optimizer.lr={lr:g} is negative; nearest valid: 0, which trains nothing.")
+    kinds = sort_parameters(model)
+    decays = {"matrices": True, "head": True, "embeddings": decay_embeddings, "vectors": False}
+    groups: list[Group] = [
+        {"name": name, "params": list(getattr(kinds, name)), "weight_decay": weight_decay if decays[name] else 0.0}
+        for name in decays
+        if getattr(kinds, name)
+    ]
+    present = [group["name"] for group in groups]
+    for name in lr_multipliers or {}:
+        if name not in present:
+            msg = f"optimizer.lr_multipliers.{name}: this model has the groups {', '.join(present)}."
+            raise ConfigurationError(msg + suggest(name, present))
+    return [{**group, "lr": lr * (lr_multipliers or {}).get(group["name"], 1.0)} for group in groups]
+
+
+def require_each_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Make sure that every trainable parameter is in exactly one group of the optimizer.
+
+    Raises:
+        ConfigurationError: One is in none, and would never train, or in several, and would move more than once a step.
+    """
+    times = Counter(id(parameter) for group in optimizer.param_groups for parameter in group["params"])
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad and times[id(parameter)] != 1:
+            where = f"in {times[id(parameter)]} groups" if times[id(parameter)] else "in no group"
+            msg = f"optimizer={type(optimizer).__name__}: {name} is {where}; each trainable parameter belongs in one."
+            raise ConfigurationError(msg)
+
+
+def group_lines(optimizer: torch.optim.Optimizer) -> list[str]:
+    """Say of each group how many parameters it has in how many tensors, its learning rate and its weight decay."""
+    lines: list[str] = []
+    for number, group in enumerate(optimizer.param_groups):
+        parameters = group["params"]
+        lines.append(
+            f"{group.get('name', number)}: {sum(parameter.numel() for parameter in parameters):,} parameters in "
+            f"{len(parameters)} tensor{'s' if len(parameters) > 1 else ''}, lr {float(group['lr']):g}, weight decay "
+            f"{group.get('weight_decay', 0.0):g}"
+        )
+    return lines
 
 
 def sort_parameters(model: nn.Module) -> ParameterKinds:

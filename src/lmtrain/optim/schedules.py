@@ -1,7 +1,10 @@
 """Learning-rate multipliers as pure functions of the step: every group's own learning rate is scaled by the same curve.
 
-A warm-up is given in steps, or as a fraction of the run, which then fits a run of any length.
-Trapezoid ("warm-up, stable, decay"): https://arxiv.org/abs/2405.18392; cosine: https://arxiv.org/abs/1608.03983.
+A warm-up (or warm-down) is given in steps, in tokens, or as a fraction of the run, which then fits a run of any length.
+No curve moves past the end of its run, and where two ramps overlap the lower one counts, so that each is defined for
+every length; `ramp_steps` tells a run whose ramps do not fit it. Trapezoid ("warm-up, stable, decay") and its cool-down
+from a checkpoint: https://arxiv.org/abs/2405.18392; cosine: https://arxiv.org/abs/1608.03983; inverse square root:
+https://arxiv.org/abs/1706.03762, section 5.3.
 """
 
 import math
@@ -9,14 +12,18 @@ import math
 from lmtrain.errors import ConfigurationError
 
 
-def constant(step: int, total_steps: int, *, warmup_steps: int | None = None, warmup_fraction: float = 0.0) -> float:
-    """Return 1 after a linear warm-up whose first step already moves: step 0 gives 1 / warmup_steps.
-
-    Raises:
-        ConfigurationError: the warm-up is longer than the run.
-    """
-    warmup_steps = _steps_of_warmup(warmup_steps, warmup_fraction, total_steps)
-    return min(1.0, (step + 1) / max(1, warmup_steps))
+def constant(
+    step: int,
+    total_steps: int,
+    *,
+    warmup_steps: int | None = None,
+    warmup_tokens: int | None = None,
+    warmup_fraction: float | None = None,
+    tokens_per_step: int | None = None,
+) -> float:
+    """Return 1 after a linear warm-up whose first step already moves: step 0 gives 1 / warmup_steps."""
+    warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
+    return _early_rise(min(step, total_steps), warmup)
 
 
 def warmup_cosine(
@@ -25,64 +32,155 @@ def warmup_cosine(
     *,
     final_fraction: float,
     warmup_steps: int | None = None,
-    warmup_fraction: float = 0.0,
+    warmup_tokens: int | None = None,
+    warmup_fraction: float | None = None,
+    tokens_per_step: int | None = None,
 ) -> float:
-    """Rise linearly from 0 to 1 at `warmup_steps`, then fall along half a cosine to `final_fraction` at `total_steps`.
+    """Rise linearly from 0 to 1 at the warm-up's end, then fall along half a cosine to `final_fraction`."""
+    warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
+    if step < min(warmup, total_steps):
+        return step / warmup
+    progress = _progress(step, warmup, total_steps)
+    return _final(final_fraction) + (1 - final_fraction) * (1 + math.cos(math.pi * progress)) / 2
 
-    Past the end it stays at `final_fraction`.
+
+def linear(
+    step: int,
+    total_steps: int,
+    *,
+    final_fraction: float,
+    warmup_steps: int | None = None,
+    warmup_tokens: int | None = None,
+    warmup_fraction: float | None = None,
+    tokens_per_step: int | None = None,
+) -> float:
+    """Rise linearly from 0 to 1 at the warm-up's end, then fall linearly to `final_fraction`."""
+    warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
+    if step < min(warmup, total_steps):
+        return step / warmup
+    return 1 - (1 - _final(final_fraction)) * _progress(step, warmup, total_steps)
+
+
+def inverse_sqrt(
+    step: int,
+    total_steps: int,
+    *,
+    warmup_steps: int | None = None,
+    warmup_tokens: int | None = None,
+    warmup_fraction: float | None = None,
+    tokens_per_step: int | None = None,
+) -> float:
+    """Rise linearly from 0 to 1 at the warm-up's end, then fall as sqrt(warmup / step).
 
     Raises:
-        ConfigurationError: the warm-up is longer than the run, or the fraction is outside [0, 1].
+        ConfigurationError: There is no warm-up, which sets the scale of the fall.
     """
-    warmup_steps = _steps_of_warmup(warmup_steps, warmup_fraction, total_steps)
-    _check_fraction("final_fraction", final_fraction)
-    if step >= total_steps:
-        return final_fraction
-    if step < warmup_steps:
-        return step / warmup_steps
-    progress = (step - warmup_steps) / (total_steps - warmup_steps)
-    return final_fraction + (1 - final_fraction) * (1 + math.cos(math.pi * progress)) / 2
+    warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
+    if warmup < 1:
+        raise ConfigurationError(
+            "schedule.warmup_steps=0 leaves the inverse square root without a scale; nearest valid: 1."
+        )
+    step = min(step, total_steps)
+    return step / warmup if step < warmup else math.sqrt(warmup / step)
 
 
 def trapezoid(
     step: int,
     total_steps: int,
     *,
-    warmdown_fraction: float,
     final_fraction: float,
     warmup_steps: int | None = None,
-    warmup_fraction: float = 0.0,
+    warmup_tokens: int | None = None,
+    warmup_fraction: float | None = None,
+    warmdown_steps: int | None = None,
+    warmdown_tokens: int | None = None,
+    warmdown_fraction: float | None = None,
+    tokens_per_step: int | None = None,
 ) -> float:
-    """Rise to 1 over `warmup_steps` (step 0 already moves), stay, then fall linearly over the last part of the run.
+    """Rise to 1 over the warm-up (step 0 already moves), stay, then fall linearly over the warm-down.
 
-    `warmdown_fraction` is that part; `final_fraction` is reached at `total_steps` and kept past the end. Where the two
-    ramps overlap, the lower one counts.
+    `final_fraction` is reached at `total_steps`.
+    """
+    warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
+    warmdown = ramp_steps("warmdown", warmdown_steps, warmdown_tokens, warmdown_fraction, tokens_per_step, total_steps)
+    fall = _progress(step, total_steps - warmdown, total_steps) if warmdown else 0.0
+    return min(_early_rise(min(step, total_steps), warmup), 1 - (1 - _final(final_fraction)) * fall)
+
+
+def cooldown(step: int, total_steps: int, *, final_fraction: float, start_step: int | None) -> float:
+    """Fall linearly from 1 at `start_step`, a checkpoint's step, to `final_fraction` at the end.
 
     Raises:
-        ConfigurationError: the warm-up is longer than the run, or a fraction is outside [0, 1].
+        ConfigurationError: Nothing says where the cool-down begins, or it begins after the run's end.
     """
-    warmup_steps = _steps_of_warmup(warmup_steps, warmup_fraction, total_steps)
-    _check_fraction("warmdown_fraction", warmdown_fraction)
-    _check_fraction("final_fraction", final_fraction)
-    rise = min(1.0, (step + 1) / max(1, warmup_steps))
-    warmdown_steps = warmdown_fraction * total_steps
-    progress = (step - (total_steps - warmdown_steps)) / warmdown_steps if warmdown_steps else 0.0
-    return min(rise, 1 - (1 - final_fraction) * min(1.0, max(0.0, progress)))
+    if start_step is None:
+        raise ConfigurationError(
+            "schedule=cooldown does not know where it begins; fork a run with resume=runs/NAME/checkpoints/step_... "
+            "and a run.name of its own, or set schedule.start_step to the step of the checkpoint it goes on from."
+        )
+    if not 0 <= start_step < total_steps:
+        raise ConfigurationError(
+            f"schedule.start_step={start_step} is not before the run's end at step {total_steps}; set a budget that "
+            f"ends later, such as budget.steps={start_step + max(1, start_step // 5)}."
+        )
+    return 1 - (1 - _final(final_fraction)) * _progress(step, start_step, total_steps)
 
 
-def _steps_of_warmup(warmup_steps: int | None, warmup_fraction: float, total_steps: int) -> int:
-    """Return the steps of a warm-up given in steps, or as a fraction of the run where `warmup_steps` is None."""
-    if warmup_steps is None:
-        _check_fraction("warmup_fraction", warmup_fraction)
-        return math.ceil(warmup_fraction * total_steps)
-    if not 0 <= warmup_steps <= total_steps:
-        nearest = min(max(0, warmup_steps), total_steps)
-        rule = "is negative" if warmup_steps < 0 else f"is longer than the run of {total_steps} steps"
-        raise ConfigurationError(f"schedule.warmup_steps={warmup_steps} {rule}; nearest valid: {nearest}.")
-    return warmup_steps
+def whole_warmup(
+    steps: int | None, tokens: int | None, fraction: float | None, tokens_per_step: int | None, total_steps: int
+) -> int:
+    """Return the steps of a warm-up, rounded up: one that is given lasts at least a step."""
+    return math.ceil(ramp_steps("warmup", steps, tokens, fraction, tokens_per_step, total_steps))
 
 
-def _check_fraction(name: str, value: float) -> None:
+def ramp_steps(
+    name: str,
+    steps: int | None,
+    tokens: int | None,
+    fraction: float | None,
+    tokens_per_step: int | None,
+    total_steps: int,
+) -> float:
+    """Return how many steps the ramp called `name` takes, given in at most one of three ways; 0 for none.
+
+    Raises:
+        ConfigurationError: It is given in two ways, or is negative, or a fraction above 1.
+    """
+    ways: dict[str, float | None] = {f"{name}_steps": steps, f"{name}_tokens": tokens, f"{name}_fraction": fraction}
+    given = {key: value for key, value in ways.items() if value is not None}
+    if len(given) > 1:
+        told = " and ".join(f"schedule.{key}={value}" for key, value in given.items())
+        *others, _ = given
+        raise ConfigurationError(
+            f"{told} are {len(given)} answers to one question; set schedule.{others[-1]}=null or the other."
+        )
+    for key, value in given.items():
+        if value < 0:
+            raise ConfigurationError(f"schedule.{key}={value} is negative; nearest valid: 0.")
+    if fraction is not None:
+        return _fraction(f"{name}_fraction", fraction) * total_steps
+    if tokens is not None:
+        if not tokens_per_step:
+            raise ConfigurationError(f"schedule.{name}_tokens={tokens} needs tokens_per_step to count steps by.")
+        return tokens / tokens_per_step
+    return float(steps or 0)
+
+
+def _early_rise(step: int, warmup: int) -> float:
+    return min(1.0, (step + 1) / max(1, warmup))
+
+
+def _progress(step: int, start: float, end: int) -> float:
+    """Return which part of the way from `start` to `end` is done: 0 before it, 1 past it."""
+    return min(1.0, max(0.0, (step - start) / (end - start))) if end > start else 1.0
+
+
+def _final(fraction: float) -> float:
+    return _fraction("final_fraction", fraction)
+
+
+def _fraction(name: str, value: float) -> float:
     if not 0 <= value <= 1:
         nearest = min(max(0.0, value), 1.0)
         raise ConfigurationError(f"schedule.{name}={value} is not between 0 and 1; nearest valid: {nearest:g}.")
+    return value

@@ -1,7 +1,34 @@
-"""Read and write parameters that FSDP2 may have sharded: the one place in this package which knows of it."""
+"""Read and write parameters that FSDP2 may have sharded, and tell which ranks hold copies or slices of one another."""
 
-from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate  # noqa: TID251  a sharded parameter is one of these
+from dataclasses import dataclass
+
+from torch import Tensor, distributed  # noqa: TID251  with work_sharing.py, all of this package that knows of ranks
+from torch.distributed import ProcessGroup  # noqa: TID251
+from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: TID251  a sharded parameter is one of these
+
+
+@dataclass(frozen=True)
+class Place:
+    """How a tensor lies over the ranks of `ranks`: as slices of its first axis, or as copies; None: all that there is.
+
+    A tensor that lies otherwise (on a mesh of several axes) is told to be alone, and gathered whole where needed.
+    """
+
+    ranks: ProcessGroup | None = None
+    is_sliced: bool = False
+
+
+ALONE = Place()
+
+
+def place_of(tensor: Tensor) -> Place:
+    """Tell how a parameter lies; a plain one is a copy of the other ranks', as data parallelism keeps it."""
+    if isinstance(tensor, DTensor):
+        is_sliced = tensor.device_mesh.ndim == 1 and tensor.placements == (Shard(0),)
+        return Place(tensor.device_mesh.get_group(), is_sliced=True) if is_sliced else ALONE
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        return Place(distributed.group.WORLD)
+    return ALONE
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -1,0 +1,30 @@
+"""AdaGrad (https://jmlr.org/papers/v12/duchi11a.html), torch's own: steps shrink with the sum of squared gradients."""
+
+import torch
+from torch import nn
+
+from lmtrain.optim.parameter_groups import parameter_groups
+
+
+def adagrad(
+    model: nn.Module,
+    *,
+    lr: float,
+    eps: float = 1e-10,
+    initial_accumulator: float = 0.0,
+    weight_decay: float = 0.0,
+    decay_embeddings: bool = False,
+    lr_multipliers: dict[str, float] | None = None,
+) -> torch.optim.Optimizer:
+    """Build AdaGrad over `model`.
+
+    initial_accumulator: what the sum of squares begins with; above 0 it calms the first steps.
+    weight_decay: added to the gradient, and so divided like it.
+
+    Raises:
+        ConfigurationError: A multiplier of a group that there is not.
+    """
+    groups = parameter_groups(
+        model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
+    )
+    return torch.optim.Adagrad(groups, lr=lr, eps=eps, initial_accumulator_value=initial_accumulator)

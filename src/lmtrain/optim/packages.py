@@ -1,0 +1,26 @@
+"""What optimizers of other packages need: the package, which comes with the extra `optim`, and for some a compiler."""
+
+import importlib
+import importlib.util
+import shutil
+from typing import Any
+
+from lmtrain.errors import EnvironmentProblem
+
+
+def optimizer_class(option: str, *, module: str, name: str) -> Any:
+    """Import the class behind `optimizer=option` from its package.
+
+    Raises:
+        EnvironmentProblem: The package is not installed.
+    """
+    package = module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        msg = f"optimizer={option} needs the package {package}: pip install 'lmtrain[optim]', or use optimizer=adamw."
+        raise EnvironmentProblem(msg)
+    return getattr(importlib.import_module(module), name)
+
+
+def has_compiler() -> bool:
+    """Tell whether this machine has what torch.compile needs on a CPU."""
+    return any(map(shutil.which, ("c++", "g++", "clang++")))

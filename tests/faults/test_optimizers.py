@@ -1,0 +1,24 @@
+"""A run that is killed goes on bit for bit also where an optimizer is saved otherwise than it trains."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+from tests.faults.test_resume import killed
+
+WORDS = ["budget.steps=8", "callbacks.checkpoint.every_steps=3", "batch.micro_batch_sequences=2"]
+# test_resume.py trains with Muon. These two keep weights or state otherwise while they train than when they are saved.
+CHOICES = [["optimizer=schedule_free"], ["optimizer=adamw", "optimizer.moments=bf16"]]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("choice", CHOICES, ids=" ".join)
+def test_killed_and_resumed_equals_untouched(choice: list[str], tmp_path: Path) -> None:
+    words = [*WORDS, *choice]
+    untouched = tiny.train(tmp_path, *words, "run.name=untouched")
+    assert untouched.returncode == 0, untouched.stderr
+    assert tiny.train(tmp_path, *words, "run.name=a", *killed(5, 1)).returncode == -9
+    again = tiny.train(tmp_path, *words, "run.name=a")
+    assert again.returncode == 0, again.stderr
+    assert tiny.losses(tmp_path / "runs/a") == tiny.losses(tmp_path / "runs/untouched")

@@ -1,0 +1,26 @@
+"""A package that is missing is named, with the command that installs it."""
+
+import pytest
+import torch
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.optim import packages
+from lmtrain.optim.packages import has_compiler, optimizer_class
+
+
+def test_a_missing_package_is_named_with_its_command() -> None:
+    with pytest.raises(
+        EnvironmentProblem, match=r"optimizer=x needs the package no_such: pip install 'lmtrain\[optim\]'"
+    ):
+        optimizer_class("x", module="no_such.optim", name="X")
+
+
+def test_a_class_is_found() -> None:
+    assert optimizer_class("x", module="torch.optim", name="SGD") is torch.optim.SGD
+
+
+def test_a_compiler_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages.shutil, "which", lambda name: "/bin/g++" if name == "g++" else None)
+    assert has_compiler()
+    monkeypatch.setattr(packages.shutil, "which", lambda name: None)
+    assert not has_compiler()
