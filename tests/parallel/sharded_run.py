@@ -24,9 +24,12 @@ from lmtrain.models.llama import Llama
 from lmtrain.parallel.fsdp import fsdp
 from lmtrain.training.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.steps import is_step_end
 from lmtrain.training.trainer import make_trainer
+from lmtrain.training.transforms import ModelTransforms
+from lmtrain.training.weight_average import WeightAverage
 
 NUM_LAYERS = 2
 MICRO_STEPS = 2
@@ -78,6 +81,8 @@ def fit(folder: Path, data: Path, callback: AtSteps, *, checkpoint: Path | None 
         batch=batch,
         total_steps=4,
         seed=3,
+        spikes=SpikeFilter(num_sigmas=0.5, window_steps=4),
+        weight_average=WeightAverage(decay=0.9),
         transforms=ModelTransforms(parallelize=parallelism.parallelize),
     )
     trainer = make_trainer(
@@ -106,9 +111,11 @@ def save_twice(folder: Path) -> Callable[[pl.Trainer], None]:
         save(folder)(trainer)
         module = trainer.lightning_module
         assert isinstance(module, CausalLMModule)
+        assert module.weight_average is not None
         whole = {name: parameter.full_tensor() for name, parameter in module.language_model.named_parameters()}
+        average = {name: parameter.full_tensor() for name, parameter in module.weight_average.named_parameters()}
         if trainer.is_global_zero:
-            torch.save(whole, folder / WHOLE_WEIGHTS)
+            torch.save({"raw": whole, "ema": average}, folder / WHOLE_WEIGHTS)
 
     return act
 
@@ -156,9 +163,21 @@ def counted_reductions() -> Generator[list[int]]:
 
 
 def parameter_hash(module: CausalLMModule) -> str:
-    """Return a hash of this rank's slices of all parameters, to the last bit."""
-    parts = [parameter.to_local().detach().numpy().tobytes() for parameter in module.language_model.parameters()]
+    """Return a hash of this rank's slices of all parameters and their averages, to the last bit."""
+    parts = [parameter.to_local().detach().numpy().tobytes() for parameter in module.parameters()]
     return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def swapped_in_and_out(module: CausalLMModule) -> bool:
+    """Tell whether the model computes with the average meanwhile, and as before afterwards."""
+    assert module.weight_average is not None
+    model, tokens = module.language_model, torch.arange(16)[None]
+    with torch.no_grad():
+        own = model(tokens)
+        with module.weight_average.in_place_of(model):
+            averaged = model(tokens)
+        again = model(tokens)
+    return torch.equal(own, again) and not torch.equal(own, averaged)
 
 
 def round_trip(folder: Path, data: Path) -> dict[str, Any]:
@@ -173,6 +192,9 @@ def round_trip(folder: Path, data: Path) -> dict[str, Any]:
     for name, module in (("straight", straight), ("resumed", resumed)):
         notes[f"{name}_losses"] = {record.step: record.loss for record in module.step_metrics.drain()}
         notes[f"{name}_parameters"] = parameter_hash(module)
+        assert module.spikes is not None
+        notes[f"{name}_skipped"] = int(module.spikes.num_skipped)
+    notes["average_swaps"] = swapped_in_and_out(resumed)
     return notes
 
 

@@ -51,11 +51,18 @@ def test_a_sharded_checkpoint_is_whole_and_has_a_file_of_each_rank(job):
     assert {"__0_0.distcp", "__1_0.distcp"} <= {path.name for path in (folder / "sharded").iterdir()}
 
 
-def test_one_process_reads_the_weights_that_two_ranks_saved(job):
-    whole, model = torch.load(job[0] / WHOLE_WEIGHTS), build_model()
-    load_weights(model, job[0] / "checkpoints" / "step_00000002")
+@pytest.mark.parametrize("kind", ["raw", "ema"])
+def test_one_process_reads_the_weights_and_their_average_that_two_ranks_saved(job, kind):
+    whole, model = torch.load(job[0] / WHOLE_WEIGHTS)[kind], build_model()
+    load_weights(model, job[0] / "checkpoints" / "step_00000002", kind)
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, whole[name]), name
+
+
+def test_ranks_skip_the_same_steps_and_compute_with_the_average_where_asked(job):
+    for notes in job[1]:
+        assert notes["straight_skipped"] == notes["resumed_skipped"]
+        assert notes["average_swaps"]
 
 
 def test_gradients_are_reduced_once_a_step_however_many_micro_steps(job):

@@ -7,73 +7,17 @@ fp32 sums are taken in another order when a batch is split, so equality is to 2e
 from pathlib import Path
 from types import SimpleNamespace
 
-import lightning.pytorch as pl
 import pytest
 import torch
 from torch.nn import functional as F
 
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.models.llama import Llama
-from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.module import CausalLMModule, ModelTransforms, keyed_seed, materialize
-from lmtrain.training.trainer import make_trainer
+from lmtrain.training.module import CausalLMModule, keyed_seed, materialize, seed_device
+from lmtrain.training.transforms import ModelTransforms
+from tests.training.short_run import LR, SEQUENCES_PER_STEP, meta_model, train, weights
 
-CONTEXT_TOKENS, SEQUENCES_PER_STEP = 16, 4
 RELATIVE_FP32 = 2e-6
-LR = 0.5
-
-
-def meta_model():
-    with torch.device("meta"):
-        return Llama(width=16, num_layers=1, num_heads=2, feed_forward_width=32, vocab_size=257, max_context_tokens=16)
-
-
-class StopAfter(pl.Callback):
-    """Ends the fit after some steps; keeps the batches of the whole run, and saves its last step where asked to."""
-
-    def __init__(self, steps, save_to=None):
-        self.steps, self.save_to, self.batches = steps, save_to, []
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.batches.append(batch)
-        trainer.should_stop = trainer.global_step >= self.steps
-
-    def on_train_end(self, trainer, pl_module):
-        if self.save_to:
-            trainer.save_checkpoint(self.save_to)
-
-
-def train(data_folder, folder, *, micro_batch_sequences=4, steps=1, checkpoint=None, save_to=None, **settings):
-    """Return a module that was trained for so many steps, and what it read."""
-    batch = Batch(
-        context_tokens=CONTEXT_TOKENS,
-        tokens_per_step=CONTEXT_TOKENS * SEQUENCES_PER_STEP,
-        micro_batch_sequences=micro_batch_sequences,
-    )
-    plan = plan_batches(batch)
-    module = CausalLMModule(
-        meta_model(),
-        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=LR),
-        schedule=lambda step, total_steps: 1 - step / total_steps,
-        **{"loss": CrossEntropy(), "batch": plan, "total_steps": 10, "seed": 7, **settings},
-    )
-    callback = StopAfter(steps, save_to)
-    trainer = make_trainer(
-        strategy="auto",
-        precision="32-true",
-        accelerator="cpu",
-        accumulation_micro_steps=plan.accumulation_micro_steps,
-        folder=folder,
-        callbacks=[callback],
-    )
-    datamodule = TokenDataModule(folder=data_folder, batch=plan, seed=7)
-    trainer.fit(module, datamodule=datamodule, ckpt_path=checkpoint, weights_only=True)
-    return module, callback.batches
-
-
-def weights(module):
-    return torch.cat([parameter.detach().flatten() for parameter in module.language_model.parameters()])
 
 
 def assert_close(actual, expected):
@@ -237,3 +181,13 @@ def test_a_checkpoint_of_the_module_holds_no_configuration(data_folder, tmp_path
     checkpoint = torch.load(Path(saved, "state.pt"), weights_only=True)
     assert "hyper_parameters" not in checkpoint
     assert set(checkpoint["state_dict"]) == {f"language_model.{name}" for name in meta_model().state_dict()}
+
+
+def test_seeding_a_step_is_torch_s_and_leaves_nothing_behind_for_accelerators_that_are_not_there():
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    queued = torch.cuda._queued_calls if hasattr(torch.cuda, "_queued_calls") else []
+    before = len(queued)
+    seed_device(torch.device("cpu"), 11)
+    assert torch.equal(torch.rand(3), expected)
+    assert len(queued) == before

@@ -4,7 +4,7 @@ import torch
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.measured import MeasuredDevice, Measurements
 from lmtrain.training import peak
-from lmtrain.training.peak import device_peak, matmul_dtype, measure_matmul
+from lmtrain.training.peak import device_peak, measure_matmul
 
 LOCAL = Cluster(name="local")
 
@@ -15,7 +15,7 @@ def with_gpu(monkeypatch, name):
 
 
 def bf16_peak(cluster, accelerator="auto"):
-    return device_peak(cluster, compute_dtype=torch.bfloat16, accelerator=accelerator)
+    return device_peak(cluster, matmul="bf16", accelerator=accelerator)
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def test_a_plan_for_another_device_uses_that_device_s_peak_on_a_machine_without_
 
 @pytest.mark.usefixtures("_quick_measurement")
 def test_a_cpu_is_measured_and_says_so():
-    found = device_peak(LOCAL, compute_dtype=torch.float32, accelerator="auto")
+    found = device_peak(LOCAL, matmul="fp32", accelerator="auto")
     assert found is not None
     assert 1e7 < found.flops < 1e14
     threads = torch.get_num_threads()
-    assert found.source == f"measured here: float32 product of two 128 x 128 matrices on {threads} threads"
+    assert found.source == f"measured here: fp32 product of two 128 x 128 matrices on {threads} threads"
 
 
 @pytest.mark.usefixtures("_quick_measurement")
@@ -68,7 +68,7 @@ def test_training_on_the_cpu_of_a_machine_with_a_gpu_is_measured_too(monkeypatch
     with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
     found = bf16_peak(LOCAL, accelerator="cpu")
     assert found is not None
-    assert found.source.startswith("measured here: bfloat16")
+    assert found.source.startswith("measured here: bf16")
 
 
 @pytest.mark.parametrize(("accelerator", "watts"), [("auto", 700), ("cpu", None)])
@@ -85,10 +85,17 @@ def test_a_measurement_counts_a_multiplication_and_an_addition_per_product(monke
     assert measure_matmul(torch.float32) == 2 * 4**3 / 0.5
 
 
-def test_fp32_products_are_tf32_on_a_gpu_only():
-    assert matmul_dtype(torch.float32, uses_gpu=True) == "tf32"
-    assert matmul_dtype(torch.float32, uses_gpu=False) == "fp32"
-    assert matmul_dtype(torch.bfloat16, uses_gpu=False) == "bf16"
+@pytest.mark.parametrize(("matmul", "flops"), [("fp32", 66.9e12), ("tf32", 494.7e12), ("fp8", 1978.9e12)])
+def test_every_format_has_the_peak_of_its_own_products(monkeypatch, matmul, flops):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    found = device_peak(LOCAL, matmul=matmul, accelerator="auto")
+    assert found is not None
+    assert found.flops == pytest.approx(flops)
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_a_format_that_a_cpu_lacks_has_no_peak_there():
+    assert device_peak(LOCAL, matmul="fp8", accelerator="auto") is None
 
 
 def test_what_the_doctor_measured_is_not_measured_anew(monkeypatch):
@@ -100,19 +107,19 @@ def test_what_the_doctor_measured_is_not_measured_anew(monkeypatch):
     threads = torch.get_num_threads()
     cpu = MeasuredDevice(kind="cpu", name=peak.cpu_name(), threads=threads, matmul_flops={"fp32": 1e11})
     measured = Measurements(devices=(cpu,))
-    found = device_peak(LOCAL, compute_dtype=torch.float32, accelerator="auto", measured=measured)
+    found = device_peak(LOCAL, matmul="fp32", accelerator="auto", measured=measured)
     assert found is not None
     assert found.flops == 1e11
     with pytest.raises(AssertionError):  # of another dtype nothing was measured
-        device_peak(LOCAL, compute_dtype=torch.bfloat16, accelerator="auto", measured=measured)
+        device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured)
 
 
 def test_a_gpu_that_no_table_has_goes_by_its_measured_peak(monkeypatch):
     measured = Measurements(devices=(MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"bf16": 1e14}),))
     for name, flops in (("Mine", 1e14), ("NVIDIA H100 80GB HBM3", 989.4e12)):
         with_gpu(monkeypatch, name)
-        found = device_peak(LOCAL, compute_dtype=torch.bfloat16, accelerator="auto", measured=measured)
+        found = device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured)
         assert found is not None
         assert found.flops == flops
     with_gpu(monkeypatch, "Other")
-    assert device_peak(LOCAL, compute_dtype=torch.bfloat16, accelerator="auto", measured=measured) is None
+    assert device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured) is None

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -39,7 +41,7 @@ def test_the_newest_step_stays_known_after_a_drain():
     finish(metrics, 2, (6.0, 2))
     metrics.drain()
     assert metrics.last_step is not None
-    assert metrics.last_step.tolist() == [3.0, 1.0]
+    assert metrics.last_step.tolist() == [3.0, 1.0, 0.0]
 
 
 def test_tokens_that_carried_loss_are_counted_over_all_steps():
@@ -84,3 +86,22 @@ def test_nothing_is_read_from_the_device_before_a_drain():
     assert metrics.last_step is not None
     with pytest.raises((NotImplementedError, RuntimeError), match="meta"):
         metrics.drain()
+
+
+@pytest.mark.parametrize(
+    ("nats", "skip", "is_sound"),
+    [(3.0, None, True), (math.nan, None, False), (math.inf, True, True), (3.0, True, True)],
+)
+def test_weights_are_sound_after_a_finite_step_or_one_that_changed_nothing(nats, skip, is_sound):
+    metrics = StepMetrics()
+    assert metrics.left_sound_weights is None
+    metrics.add_micro_step(total(nats, 1))
+    metrics.finish_step(
+        1,
+        totals=metrics.reduce_totals(),
+        gradient_norm=torch.tensor(1.0),
+        lr=0.1,
+        skip=None if skip is None else torch.tensor(skip),
+    )
+    assert bool(metrics.left_sound_weights) == is_sound
+    assert metrics.drain()[0].was_skipped == bool(skip)

@@ -3,7 +3,7 @@ import torch
 import torch.distributed.checkpoint as sharded_checkpoint
 from torch import nn
 
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.parallel.fsdp import SHARDED
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
@@ -18,6 +18,9 @@ def model(seed):
 def state_of(module):
     """Return a state as the training module saves it, with its optimizer's beside the model's."""
     return {f"language_model.{name}": tensor for name, tensor in module.state_dict().items()}
+
+
+STATE_OF = state_of
 
 
 def save_one_file(path, module):
@@ -53,6 +56,28 @@ def test_a_damaged_checkpoint_changes_no_weight(tmp_path, save):
     with pytest.raises(EnvironmentProblem, match="step_1 is damaged"):
         load_weights(loaded, tmp_path / "step_1")
     assert torch.equal(loaded[0].weight, model(1)[0].weight)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("save", [save_one_file, save_sharded])
+def test_a_model_gets_the_average_of_a_checkpoint_that_has_one(tmp_path, save, monkeypatch):
+    saved, averaged, loaded = model(0), model(2), model(1)
+    averages = {f"weight_average.{name}": parameter.detach() for name, parameter in averaged.named_parameters()}
+    monkeypatch.setitem(globals(), "state_of", lambda module: STATE_OF(module) | averages)
+    save(tmp_path / "step_1", saved)
+    load_weights(loaded, tmp_path / "step_1", "ema")
+    for name, parameter in averaged.named_parameters():
+        assert torch.equal(loaded.get_parameter(name), parameter), name
+    load_weights(loaded, tmp_path / "step_1")
+    assert torch.equal(loaded[0].weight, saved[0].weight)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("save", [save_one_file, save_sharded])
+def test_an_average_that_no_run_kept_is_refused(tmp_path, save):
+    save(tmp_path / "step_1", model(0))
+    with pytest.raises(ConfigurationError, match="holds no average of the weights; train with weight_average=ema"):
+        load_weights(model(1), tmp_path / "step_1", "ema")
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path):

@@ -6,46 +6,29 @@ over all ranks, so that one rank with four micro-batches, four with one, and two
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.losses.base import LossTotal, OutputHead
 from lmtrain.models.base import LanguageModel
+from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.gradients import global_norm, scale_gradients
+from lmtrain.training.evaluation_weights import to_evaluation, to_training
+from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
+from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
 from lmtrain.training.token_batch import TokenBatch, training_tokens
+from lmtrain.training.transforms import ModelTransforms
+from lmtrain.training.undo import Undo
+from lmtrain.training.weight_average import WeightAverage
 
-ModelTransform = Callable[[LanguageModel], LanguageModel]
 Loss = Callable[[OutputHead, Tensor, Tensor], LossTotal]
-
-
-def unchanged(model: LanguageModel) -> LanguageModel:
-    """Return the model as it is: the "off" of every transform."""
-    return model
-
-
-def unsharded(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
-    """Return the model whole, whatever the mesh."""
-    del mesh
-    return model
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelTransforms:
-    """What is done to a plain model before training, applied in the order written in `configure_model`."""
-
-    start_from: ModelTransform = unchanged  # weights of an earlier training in place of the random ones
-    recompute: ModelTransform = unchanged
-    compile: ModelTransform = unchanged
-    parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel] = unsharded
 
 
 class CausalLMModule(pl.LightningModule):
@@ -57,52 +40,82 @@ class CausalLMModule(pl.LightningModule):
         *,
         loss: Loss,
         optimizer: Callable[[LanguageModel], Optimizer],
-        schedule: Callable[[int, int], float],
+        schedule: Multiplier,
+        momentum_schedule: MomentumCurve | None = None,
+        weight_decay_schedule: Multiplier | None = None,
         batch: BatchPlan,
         total_steps: int,
         seed: int,
         gradient_clip_norm: float | None = None,
+        spikes: SpikeFilter | None = None,
+        weight_average: WeightAverage | None = None,
+        scales_loss: bool = False,
         transforms: ModelTransforms | None = None,
     ) -> None:
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
-        A budget of time moves `total_steps` while training goes on.
+        A budget of time moves `total_steps` while training goes on. `spikes` says which steps are taken back.
+        `scales_loss`: the precision skips steps whose gradient is not finite.
         """
         super().__init__()
         self.language_model = model
         self.loss = loss
         self.step_metrics = StepMetrics()
         self._optimizer = optimizer
-        self._schedule = schedule
+        self._scheduled = partial(
+            Hyperparameters, lr=schedule, momentum=momentum_schedule, weight_decay=weight_decay_schedule
+        )
+        self.spikes = spikes
+        self.weight_average = weight_average
+        self._scales_loss = scales_loss
         self._batch = batch
         self.total_steps = total_steps
         self._seed = seed
         self._gradient_clip_norm = gradient_clip_norm
         self._transforms = transforms or ModelTransforms()
         self._is_configured = False
+        self._undo: tuple[Undo, Tensor] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; Lightning notes the hook it is in some forty times a step, which is no parameter."""
+        if name == "_current_fx_name":
+            self.__dict__[name] = value
+        else:
+            super().__setattr__(name, value)
 
     def configure_model(self) -> None:
-        """Materialise, initialise, start from given weights, recompute, compile, parallelize: once, in this order."""
+        """Materialise, initialise and transform the model, and start what is kept beside it: once."""
         if self._is_configured:
             return
         self._is_configured = True
         model = materialize(self.language_model, device=self.trainer.strategy.root_device, seed=self._seed)
-        model = self._transforms.start_from(model)
-        model = self._transforms.recompute(model)
-        model = self._transforms.compile(model)
-        self.language_model = self._transforms.parallelize(model, self.device_mesh)
+        self.language_model = self._transforms.apply(model, self.device_mesh)
+        if self.spikes is not None:
+            self.spikes.to(self.trainer.strategy.root_device)
+        if self.weight_average is not None:
+            self.weight_average.start(self.language_model)
 
-    def configure_optimizers(self) -> Any:
-        """Build the optimizer on the final (perhaps sharded) parameters, and its per-step schedule."""
+    def configure_optimizers(self) -> Optimizer:
+        """Build the optimizer on the final (perhaps sharded) parameters, with what its schedules say of each step."""
         optimizer = self._optimizer(self.language_model)
-        scheduler = LambdaLR(optimizer, lambda step: self._schedule(step, self.total_steps))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        require_each_once(self.language_model, optimizer)
+        self._hyperparameters = self._scheduled(optimizer)
+        self._all_parameters = list(self.language_model.parameters())  # walking the modules takes a while
+        return optimizer
+
+    def on_train_start(self) -> None:
+        """Train the weights that are trained, where an optimizer keeps others for evaluation."""
+        to_training(self.trainer.optimizers)
+
+    def on_train_end(self) -> None:
+        """Leave the weights that are meant for use."""
+        to_evaluation(self.trainer.optimizers)
 
     def on_train_batch_start(self, batch: Tensor | TokenBatch, batch_idx: int) -> None:
         """Reseed from (seed, step, micro step, rank), so that dropout and the like resume with nothing saved."""
         del batch
         micro_step = batch_idx % self._batch.accumulation_micro_steps
-        torch.manual_seed(keyed_seed(self._seed, self.global_step, micro_step, self.global_rank))
+        seed_device(self.device, keyed_seed(self._seed, self.global_step, micro_step, self.global_rank))
 
     def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
         """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
@@ -123,15 +136,32 @@ class CausalLMModule(pl.LightningModule):
     ) -> None:
         """Divide gradients by the valid tokens of the whole step, clip their global norm, and record the step."""
         del gradient_clip_val, gradient_clip_algorithm
-        parameters = list(self.language_model.parameters())
+        parameters = self._all_parameters
         totals = self.step_metrics.reduce_totals()
         factor = self._batch.tokens_per_step / totals[1].clamp(min=1)  # no token of a whole step may carry loss
         norm = global_norm(parameters) * factor
         if self._gradient_clip_norm is not None:
             factor = factor * (self._gradient_clip_norm / (norm + 1e-6)).clamp(max=1.0)
         scale_gradients(parameters, factor)
-        lr = float(optimizer.param_groups[0]["lr"])
-        self.step_metrics.finish_step(self.global_step + 1, totals=totals, gradient_norm=norm, lr=lr)
+        lr = self._hyperparameters.set_for(self.global_step, self.total_steps)
+        skip = self._judge(totals, norm)
+        self._undo = None if skip is None or self.spikes is None else (Undo(optimizer), skip)
+        self.step_metrics.finish_step(self.global_step + 1, totals=totals, gradient_norm=norm, lr=lr, skip=skip)
+
+    def optimizer_step(self, *arguments: Any, **settings: Any) -> None:
+        """Step; take the step back if it was a spike; average the weights."""
+        super().optimizer_step(*arguments, **settings)
+        if self._undo is not None:
+            undo, skip = self._undo
+            undo.where(skip)
+            self._undo = None
+        if self.weight_average is not None:
+            self.weight_average.update(self.language_model, step=self.global_step)
+
+    def _judge(self, totals: Tensor, norm: Tensor) -> Tensor | None:
+        if self.spikes is not None:
+            return self.spikes.judge(torch.stack([totals[0] / totals[1], norm.double()]))
+        return ~norm.isfinite() if self._scales_loss else None
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restate Lightning's micro-batch counters for this run's accumulation, which may differ from the saved one.
@@ -150,6 +180,17 @@ def materialize(model: LanguageModel, *, device: torch.device, seed: int) -> Lan
         model.to_empty(device=device)
         model.initialize_weights(torch.Generator(device=device).manual_seed(seed))
     return model
+
+
+def seed_device(device: torch.device, seed: int) -> None:
+    """Seed the generators of the CPU and of the device that computes.
+
+    `torch.manual_seed` also leaves a note with a stack trace for each kind of accelerator that a process does not use:
+    a third of a millisecond a step, and memory that grows for ever (torch 2.13).
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
 
 
 def keyed_seed(*parts: int) -> int:

@@ -13,12 +13,16 @@ from lmtrain.losses.base import LossTotal
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One optimizer step: mean loss in nats per token over all micro-batches and ranks, and the gradient's norm."""
+    """One optimizer step: mean loss in nats per token over all micro-batches and ranks, and the gradient's norm.
+
+    `was_skipped` says that it changed nothing, being a spike.
+    """
 
     step: int
     loss: float
     gradient_norm: float
     lr: float
+    was_skipped: bool = False
 
 
 class StepMetrics:
@@ -26,7 +30,7 @@ class StepMetrics:
 
     def __init__(self) -> None:
         self._micro_totals: list[Tensor] = []  # each [2]: nats, valid tokens
-        self._finished: list[tuple[int, float, Tensor]] = []  # step, lr, [3]: loss, gradient norm, tokens
+        self._finished: list[tuple[int, float, Tensor]] = []  # step, lr, [4]: loss, gradient norm, skipped, tokens
         self._last_step: Tensor | None = None
         self._drained_tokens = 0
         self._first_step_tokens: int | None = None
@@ -37,19 +41,26 @@ class StepMetrics:
 
     @property
     def last_step(self) -> Tensor | None:
-        """Return [loss, gradient norm] of the newest finished step, still on its device, as float64 [2]."""
+        """Return [loss, gradient norm, skipped] of the newest finished step, still on its device, as float64 [3]."""
         return self._last_step
+
+    @property
+    def left_sound_weights(self) -> Tensor | None:
+        """Return whether the newest finished step was finite or changed nothing, still on its device, as bool []."""
+        if self._last_step is None:
+            return None
+        return self._last_step[:2].isfinite().all() | (self._last_step[2] > 0)
 
     @property
     def trained_tokens(self) -> int:
         """Return the tokens that carried loss in all finished steps, over all ranks; no read just after a drain."""
-        return self._drained_tokens + sum(int(value[2].item()) for _, _, value in self._finished)
+        return self._drained_tokens + sum(int(value[3].item()) for _, _, value in self._finished)
 
     @property
     def first_step_tokens(self) -> int:
         """Return those of the first step, which nobody times; no read after a drain."""
         if self._first_step_tokens is None:
-            return int(self._finished[0][2][2].item()) if self._finished else 0
+            return int(self._finished[0][2][3].item()) if self._finished else 0
         return self._first_step_tokens
 
     def reduce_totals(self) -> Tensor:
@@ -60,9 +71,12 @@ class StepMetrics:
             distributed.all_reduce(totals)
         return totals
 
-    def finish_step(self, step: int, *, totals: Tensor, gradient_norm: Tensor, lr: float) -> None:
-        """Close a step, counted from 1, with its totals [2] and gradient norm []."""
-        self._last_step = torch.stack([totals[0] / totals[1], gradient_norm.detach().double()])
+    def finish_step(
+        self, step: int, *, totals: Tensor, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
+    ) -> None:
+        """Close a step, counted from 1, with its totals [2], gradient norm [] and whether it is skipped []."""
+        skipped = totals.new_zeros(()) if skip is None else skip.to(totals.dtype)
+        self._last_step = torch.stack([totals[0] / totals[1], gradient_norm.detach().double(), skipped])
         self._finished.append((step, lr, torch.cat([self._last_step, totals[1:]])))
 
     def drain(self) -> list[StepRecord]:
@@ -71,11 +85,11 @@ class StepMetrics:
             return []
         finished, self._finished = self._finished, []
         values = torch.stack([value for _, _, value in finished]).tolist()
-        tokens = [int(num_tokens) for _, _, num_tokens in values]
+        tokens = [int(num_tokens) for *_, num_tokens in values]
         self._drained_tokens += sum(tokens)
         if self._first_step_tokens is None:
             self._first_step_tokens = tokens[0]
         return [
-            StepRecord(step=step, lr=lr, loss=loss, gradient_norm=norm)
-            for (step, lr, _), (loss, norm, _) in zip(finished, values, strict=True)
+            StepRecord(step=step, lr=lr, loss=loss, gradient_norm=norm, was_skipped=bool(skipped))
+            for (step, lr, _), (loss, norm, skipped, _) in zip(finished, values, strict=True)
         ]

@@ -13,12 +13,15 @@ from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.determinism import be_deterministic
+from lmtrain.training.precision_plugin import PrecisionPlugin
+from lmtrain.training.unused_hooks import leave_out_unused_hooks
 
 
 def make_trainer(
     *,
     strategy: Strategy | str,
-    precision: str,
+    precision: PrecisionPlugin | str,
     devices: int = 1,
     num_nodes: int = 1,
     accelerator: str = "auto",
@@ -32,11 +35,18 @@ def make_trainer(
 ) -> pl.Trainer:
     """Build the Trainer of a run; it stops only when a callback says so.
 
-    `cpu_threads` None leaves torch's own choice: all cores for one process, a share of them under a launcher.
+    `precision` may also be a word of Lightning's. `cpu_threads` None leaves torch's own choice: all cores for one
+    process, a share of them under a launcher.
     """
     if cpu_threads is not None:
         torch.set_num_threads(cpu_threads)
-    torch.set_float32_matmul_precision("high")  # TF32 where a GPU has it; no effect on CPU
+    if deterministic:
+        be_deterministic()
+    is_plugin = isinstance(precision, PrecisionPlugin)
+    torch.set_float32_matmul_precision(precision.matmul_precision if is_plugin else "highest")
+    plugins: list[Any] = [precision] if is_plugin else []
+    if not getattr(strategy, "writes_own_checkpoints", False):
+        plugins.append(AtomicCheckpointIO())
     options: dict[str, Any] = {
         "use_distributed_sampler": False,  # swaps in a shuffled sampler at world size > 1
         "num_sanity_val_steps": 0,
@@ -49,14 +59,14 @@ def make_trainer(
     }
     return pl.Trainer(
         strategy=strategy,
-        precision=precision,  # pyright: ignore[reportArgumentType]  # a Literal of many spellings there
+        precision=None if is_plugin else precision,  # pyright: ignore[reportArgumentType]  # a Literal there
         devices=devices,
         num_nodes=num_nodes,
         accelerator=accelerator,
         accumulate_grad_batches=accumulation_micro_steps,
         default_root_dir=folder,
-        callbacks=list(callbacks),
-        plugins=[AtomicCheckpointIO()] if not getattr(strategy, "writes_own_checkpoints", False) else [],
+        callbacks=[leave_out_unused_hooks(callback) for callback in callbacks],
+        plugins=plugins,
         detect_anomaly=detect_anomaly,
         deterministic=deterministic,
         profiler=profiler,

@@ -1,35 +1,67 @@
-"""Read only the model's weights out of a checkpoint, of one file or sharded, on one process."""
+"""Read only the model's weights, or their average, out of a checkpoint, of one file or sharded, on one process."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import torch
 import torch.distributed.checkpoint as sharded_checkpoint
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.fsdp import SHARDED
 from lmtrain.parallel.sharded_metadata import require_safe_metadata
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.training.checkpoint_io import STATE
 
-PREFIX = "language_model."  # the model's name inside the training module
+Kind = Literal["raw", "ema"]
+PREFIX: Final = "language_model."  # the model's name inside the training module
+AVERAGE_PREFIX: Final = "weight_average."
 
 
-def load_weights(model: LanguageModel, checkpoint: Path) -> None:
-    """Fill a materialised model from a checkpoint's folder.
+def load_weights(model: LanguageModel, checkpoint: Path, kind: Kind = "raw") -> None:
+    """Fill a materialised model from a checkpoint's folder: with the weights, or with their moving average.
 
     Raises:
+        ConfigurationError: The run kept no average.
         EnvironmentProblem: The checkpoint is damaged.
     """
     require_whole(checkpoint)
+    model.load_state_dict(_read(checkpoint, PREFIX, model.state_dict()))
+    if kind == "ema":
+        weights = dict(model.named_parameters())
+        averages = _read(checkpoint, AVERAGE_PREFIX, weights)
+        if averages.keys() != weights.keys():
+            raise _no_average(checkpoint)
+        with torch.no_grad():
+            for name, weight in weights.items():
+                weight.copy_(averages[name])
+
+
+def _read(checkpoint: Path, prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what a checkpoint has under a prefix, without it; a sharded one is asked for the names in `like`."""
     if (checkpoint / STATE).is_file():
         state: dict[str, Any] = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True, mmap=True)
-        weights = state["state_dict"]
-    else:
-        weights = {PREFIX + name: torch.empty_like(value) for name, value in model.state_dict().items()}
-        require_safe_metadata(checkpoint / SHARDED)
-        with warnings.catch_warnings():  # torch warns of what no_dist asks for (2.13)
-            warnings.filterwarnings("ignore", "torch.distributed is disabled")
-            sharded_checkpoint.load({"state_dict": weights}, checkpoint_id=checkpoint / SHARDED, no_dist=True)
-    model.load_state_dict({name.removeprefix(PREFIX): value for name, value in weights.items()})
+        saved: dict[str, Tensor] = state["state_dict"]
+        return {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
+    require_safe_metadata(checkpoint / SHARDED)
+    read = {prefix + name: torch.empty_like(value) for name, value in like.items()}
+    with warnings.catch_warnings():  # torch warns of what no_dist asks for (2.13)
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")
+        try:
+            sharded_checkpoint.load({"state_dict": read}, checkpoint_id=checkpoint / SHARDED, no_dist=True)
+        except CheckpointException as failure:
+            if prefix == AVERAGE_PREFIX and "Missing key" in str(failure):
+                raise _no_average(checkpoint) from failure
+            raise
+    return {name.removeprefix(prefix): value for name, value in read.items()}
+
+
+def _no_average(checkpoint: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"--weights ema: {checkpoint} holds no average of the weights; train with weight_average=ema, or leave "
+        "--weights out."
+    )

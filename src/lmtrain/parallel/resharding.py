@@ -1,0 +1,11 @@
+"""Let sharded modules forget what they gathered, after their weights were written to."""
+
+from torch import nn
+from torch.distributed.fsdp import FSDPModule
+
+
+def reshard(model: nn.Module) -> None:
+    """Free gathered weights of each sharded module, so that the next forward pass gathers anew; a no-op for others."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()

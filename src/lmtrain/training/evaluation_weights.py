@@ -1,0 +1,48 @@
+"""The weights that are to be judged and kept, where they are not those that are trained.
+
+An optimizer such as schedule-free AdamW trains at one point and evaluates at another: its `eval()` and `train()`
+move the weights between them (https://arxiv.org/abs/2405.15682).
+"""
+
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+from torch.optim import Optimizer
+
+
+@runtime_checkable
+class TwoPoints(Protocol):
+    """An optimizer whose weights for evaluation differ from those for training."""
+
+    def train(self) -> None:
+        """Move the weights to where they are trained."""
+        ...
+
+    def eval(self) -> None:
+        """Move the weights to where they are evaluated."""
+        ...
+
+
+def to_training(optimizers: Iterable[Optimizer]) -> None:
+    """Put each such optimizer's weights where they are trained; leave the others."""
+    for optimizer in optimizers:
+        if isinstance(optimizer, TwoPoints):
+            optimizer.train()
+
+
+def to_evaluation(optimizers: Iterable[Optimizer]) -> None:
+    """Put each such optimizer's weights where they are evaluated; leave the others."""
+    for optimizer in optimizers:
+        if isinstance(optimizer, TwoPoints):
+            optimizer.eval()
+
+
+@contextmanager
+def evaluation_weights(optimizers: list[Optimizer]) -> Generator[None]:
+    """Hold the weights for evaluation, and those for training again afterwards."""
+    to_evaluation(optimizers)
+    try:
+        yield
+    finally:
+        to_training(optimizers)

@@ -1,0 +1,74 @@
+"""The settings of an optimizer that change from step to step: set before each step from the step's number alone.
+
+Nothing of this is saved: a run that resumes computes the same values, and the config's own settings hold, not those
+that a checkpoint remembers.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lmtrain.errors import ConfigurationError
+
+Multiplier = Callable[[int, int], float]  # (step, total_steps)
+MomentumCurve = Callable[[int, int, float], float]  # (step, total_steps, the optimizer's momentum)
+SETTINGS: Final = ("lr", "momentum", "weight_decay", "betas", "beta1", "beta2", "eps")
+
+
+class Hyperparameters:
+    """Hold what each group was configured with, and set what a step's share of it is."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        lr: Multiplier,
+        momentum: MomentumCurve | None = None,
+        weight_decay: Multiplier | None = None,
+    ) -> None:
+        """Take the groups as they are now for what was configured; None leaves a setting there.
+
+        Raises:
+            ConfigurationError: A schedule of something that no group has.
+        """
+        self._optimizer = optimizer
+        self._lr, self._momentum, self._weight_decay = lr, momentum, weight_decay
+        self._configured: list[dict[str, Any]] = [
+            {name: _plain(group[name]) for name in SETTINGS if name in group} for group in optimizer.param_groups
+        ]
+        for name, schedule in (("momentum", momentum), ("weight_decay", weight_decay)):
+            if schedule is not None and not any(group.get(name) for group in self._configured):
+                raise ConfigurationError(
+                    f"{name}_schedule has no effect: {type(optimizer).__name__} has no {name.replace('_', ' ')} here; "
+                    f"choose {name}_schedule=none, or an optimizer with optimizer.{name} above 0."
+                )
+
+    def set_for(self, step: int, total_steps: int) -> float:
+        """Set what holds in `step`, counted from 0; return the first group's learning rate."""
+        for group, configured in zip(self._optimizer.param_groups, self._configured, strict=True):
+            for name, value in configured.items():
+                _set(group, name, self._scheduled(name, value, step, total_steps))
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    def _scheduled(self, name: str, value: Any, step: int, total_steps: int) -> Any:
+        if name == "lr":
+            return value * self._lr(step, total_steps)
+        if name == "momentum" and self._momentum is not None and value:
+            return self._momentum(step, total_steps, value)
+        if name == "weight_decay" and self._weight_decay is not None:
+            return value * self._weight_decay(step, total_steps)
+        return value
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def _set(group: dict[str, Any], name: str, value: Any) -> None:
+    """Set a number, or fill the tensor that stands for it where a compiled step reads one."""
+    if isinstance(group[name], Tensor):
+        group[name].fill_(value)
+    else:
+        group[name] = value

@@ -1,0 +1,85 @@
+"""How the Trainer carries a precision out: autocast around the model, fresh copies of weights, a scaled loss in fp16.
+
+Lightning's own plugin casts every weight in every forward pass, and in fp16 leaves gradients scaled while they are
+clipped where the optimizer could skip a step by itself (2.6.6).
+"""
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.plugins import Precision as LightningPrecision
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from lmtrain.precision.kept_copies import KeptCopies
+from lmtrain.precision.policy import Precision
+
+
+class PrecisionPlugin(LightningPrecision):
+    """Carry out a precision; `strategy_casts` says that the strategy casts weights and inputs by itself.
+
+    In fp16 a step whose gradient is not finite on any rank is skipped on all of them: gradients are summed over ranks
+    before they are looked at. An optimizer that takes `found_inf` (torch's fused ones) skips on the device; any other
+    costs one read by the host per step.
+    """
+
+    def __init__(self, precision: Precision, *, device_type: str, strategy_casts: bool = False) -> None:
+        self.precision = precision.name  # pyright: ignore[reportAttributeAccessIssue]  # a Literal of other words there
+        self.matmul_precision = "highest" if precision.name == "fp32" else "high"
+        self._device_type = device_type
+        self._autocast = precision.compute_dtype if precision.casts and not strategy_casts else None
+        self._scaler = torch.amp.GradScaler(device_type) if precision.scales_loss else None
+        self._copies = KeptCopies(nn.Identity())
+
+    @override
+    def connect(
+        self, model: nn.Module, optimizers: list[Optimizer], lr_schedulers: list[Any]
+    ) -> tuple[nn.Module, list[Optimizer], list[Any]]:
+        """Find the model's copies once it is on its device, and let every optimizer step expire them."""
+        self._copies = KeptCopies(model)
+        for optimizer in optimizers:
+            optimizer.register_step_post_hook(lambda *_: self._copies.expire())
+        return super().connect(model, optimizers, lr_schedulers)
+
+    @override
+    @contextmanager
+    def forward_context(self) -> Generator[None]:
+        """Run the model as it trains; also around what is evaluated or generated meanwhile."""
+        self._copies.refresh()
+        with (
+            nullcontext()
+            if self._autocast is None
+            else torch.autocast(self._device_type, dtype=self._autocast, cache_enabled=False)
+        ):
+            yield
+
+    @override
+    def pre_backward(self, tensor: Tensor, module: pl.LightningModule) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().pre_backward(tensor if self._scaler is None else self._scaler.scale(tensor), module)
+
+    @override
+    def optimizer_step(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, optimizer: Optimizer, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
+    ) -> Any:
+        """Step, in fp16 with gradients divided by the scale before they are clipped."""
+        if self._scaler is None:
+            return super().optimizer_step(optimizer, model=model, closure=closure, **kwargs)
+        result = closure()
+        self._scaler.unscale_(optimizer)
+        self._after_closure(model, optimizer)
+        self._scaler.step(optimizer, **kwargs)
+        self._scaler.update()
+        return result
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self._scaler is None else self._scaler.state_dict()
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self._scaler is not None:
+            self._scaler.load_state_dict(state_dict)

@@ -1,0 +1,65 @@
+"""Tell a step that would hurt from others, on the device: its loss or gradient norm stands out, or is no number.
+
+As in OLMo's skip-step optimizer (https://arxiv.org/abs/2501.00656, section 3.1): mean and standard deviation are those
+of the last steps, skipped ones among them, so that a run whose loss rises for good goes on.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.parallel.reduction import sum_over_ranks
+
+
+def none() -> None:
+    """Make every step, whatever its loss."""
+
+
+class SpikeFilter(nn.Module):
+    """Judge steps by a window of those before; its state is in buffers, which a checkpoint of the module saves."""
+
+    recent: Tensor
+    num_seen: Tensor
+    num_skipped: Tensor
+
+    def __init__(self, *, num_sigmas: float, window_steps: int) -> None:
+        """Call a spike what is `num_sigmas` standard deviations above the mean of `window_steps` steps.
+
+        Until half the window is full only a loss or norm that is not finite is one.
+
+        Raises:
+            ConfigurationError: No width, or a window too short to have a deviation.
+        """
+        super().__init__()
+        if not num_sigmas > 0:  # nor NaN, above which nothing stands out
+            raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only what stands out.")
+        if window_steps < 4:
+            raise ConfigurationError(f"spikes.window_steps={window_steps} is below 4; 128 is usual.")
+        self._num_sigmas = num_sigmas
+        self._window_steps = window_steps
+        self.register_buffer("recent", torch.zeros(2, window_steps))  # loss, gradient norm
+        self.register_buffer("num_seen", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("num_skipped", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def judge(self, values: Tensor) -> Tensor:
+        """Return whether a step with these [2], loss and gradient norm, is skipped: bool [], alike on all ranks."""
+        values = values.to(self.recent.dtype)
+        is_finite = values.isfinite().all()
+        skip = ~is_finite | self._stands_out(values)
+        skip = sum_over_ranks(skip.int()) > 0
+        slots = torch.arange(self._window_steps, device=self.recent.device)
+        is_slot = (slots == self.num_seen % self._window_steps) & is_finite
+        self.recent.copy_(torch.where(is_slot, values[:, None], self.recent))
+        self.num_seen += is_finite
+        self.num_skipped += skip
+        return skip
+
+    def _stands_out(self, values: Tensor) -> Tensor:
+        slots = torch.arange(self._window_steps, device=self.recent.device)
+        is_filled = slots < self.num_seen
+        num_filled = is_filled.sum().clamp(min=1)
+        mean = (self.recent * is_filled).sum(1) / num_filled
+        variance = ((self.recent - mean[:, None]).square() * is_filled).sum(1) / (num_filled - 1).clamp(min=1)
+        is_spike = (values > mean + self._num_sigmas * variance.sqrt()).any()
+        return is_spike & (self.num_seen >= self._window_steps // 2)

@@ -1,0 +1,40 @@
+"""What is done to a plain model before training, in one visible order; "off" leaves it as it is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch.distributed.device_mesh import DeviceMesh
+
+from lmtrain.models.base import LanguageModel
+
+ModelTransform = Callable[[LanguageModel], LanguageModel]
+
+
+def unchanged(model: LanguageModel) -> LanguageModel:
+    """Return the model as it is: the "off" of every transform."""
+    return model
+
+
+def unsharded(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
+    """Return the model whole, whatever the mesh."""
+    del mesh
+    return model
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTransforms:
+    """The transforms of a materialised, initialised model."""
+
+    start_from: ModelTransform = unchanged  # weights of an earlier training in place of the random ones
+    precision: ModelTransform = unchanged
+    recompute: ModelTransform = unchanged
+    compile: ModelTransform = unchanged
+    parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel] = unsharded
+
+    def apply(self, model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
+        """Start from given weights, choose the precision, recompute, compile, parallelize: in this order."""
+        model = self.start_from(model)
+        model = self.precision(model)
+        model = self.recompute(model)
+        model = self.compile(model)
+        return self.parallelize(model, mesh)

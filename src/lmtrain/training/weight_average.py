@@ -1,0 +1,76 @@
+"""An exponential moving average of the weights: smoother than they are, and evaluated and exported in their place.
+
+Kept in fp32 as frozen parameters of the training module, so that a strategy shards and a checkpoint saves it.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
+from lmtrain.optim.sharded import local
+from lmtrain.parallel.resharding import reshard
+
+
+def none() -> None:
+    """Keep no average."""
+
+
+class WeightAverage(nn.Module):
+    """Average the weights after each step; `in_place_of` lets a model compute with the averages for a while."""
+
+    def __init__(self, *, decay: float) -> None:
+        """Keep `decay` of the average at each step, and less in the first ones: (1 + step) / (10 + step).
+
+        Raises:
+            ConfigurationError: A decay outside [0, 1).
+        """
+        super().__init__()
+        if not 0 <= decay < 1:
+            raise ConfigurationError(f"weight_average.decay={decay} is not at least 0 and below 1; 0.999 is usual.")
+        self._decay = decay
+
+    def start(self, model: LanguageModel) -> None:
+        """Begin with the weights as they are, under their own names."""
+        for name, parameter in model.named_parameters():
+            *path, last = name.split(".")
+            place: nn.Module = self
+            for part in path:
+                if part not in dict(place.named_children()):
+                    place.add_module(part, nn.Module())
+                place = place.get_submodule(part)
+            place.register_parameter(last, nn.Parameter(parameter.detach().float().clone(), requires_grad=False))
+
+    @torch.no_grad()
+    def update(self, model: LanguageModel, *, step: int) -> None:
+        """Move towards the weights after `step`, counted from 1."""
+        decay = min(self._decay, (1 + step) / (10 + step))
+        averages = [local(average) for average in self.parameters()]
+        weights = [weight.to(torch.float32) for weight in _weights(model)]
+        torch._foreach_lerp_(averages, weights, 1 - decay)  # pyright: ignore[reportPrivateUsage]  # as in torch's swa_utils
+
+    @contextmanager
+    def in_place_of(self, model: LanguageModel) -> Generator[None]:
+        """Let the model have the averages as its weights, and its own again afterwards."""
+        reshard(model)  # evaluation leaves what is outside the blocks gathered
+        weights = _weights(model)
+        own = [weight.clone() for weight in weights]
+        _fill(weights, [local(average) for average in self.parameters()])
+        reshard(model)
+        try:
+            yield
+        finally:
+            _fill(weights, own)
+            reshard(model)
+
+
+def _weights(model: LanguageModel) -> list[Tensor]:
+    return [local(parameter).detach() for parameter in model.parameters()]
+
+
+@torch.no_grad()
+def _fill(weights: list[Tensor], values: list[Tensor]) -> None:
+    torch._foreach_copy_(weights, values)  # pyright: ignore[reportPrivateUsage]  # as in torch's swa_utils

@@ -1,0 +1,42 @@
+import pytest
+import schedulefree
+import torch
+
+from lmtrain.training.evaluation_weights import evaluation_weights, to_evaluation, to_training
+
+
+def trained():
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = schedulefree.AdamWScheduleFree([weight], lr=0.1)
+    to_training([optimizer])
+    for _ in range(3):
+        weight.grad = torch.tensor([1.0, 2.0, -1.0])
+        optimizer.step()
+    return weight, optimizer
+
+
+def test_an_optimizer_of_two_points_holds_the_one_for_evaluation_meanwhile():
+    weight, optimizer = trained()
+    for_training = weight.detach().clone()
+    with evaluation_weights([optimizer]):
+        assert not torch.equal(weight, for_training)
+        with pytest.raises(Exception, match="train mode"):
+            optimizer.step()
+    torch.testing.assert_close(weight.detach(), for_training)
+    optimizer.step()
+
+
+def test_it_returns_to_training_after_a_failure():
+    _, optimizer = trained()
+    with pytest.raises(RuntimeError, match="meanwhile"), evaluation_weights([optimizer]):
+        raise RuntimeError("meanwhile")
+    optimizer.step()
+
+
+def test_any_other_optimizer_is_left_alone():
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight])
+    to_training([optimizer])
+    with evaluation_weights([optimizer]):
+        to_evaluation([optimizer])
+    assert torch.equal(weight, torch.ones(3))

@@ -1,0 +1,92 @@
+import pytest
+import torch
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.weight_average import WeightAverage, none
+from tests.optim.models import tiny_model
+
+
+def started(decay=0.9):
+    model, average = tiny_model(), WeightAverage(decay=decay)
+    average.start(model)
+    return model, average
+
+
+def values(module):
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+def move(model, seed):
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator))
+
+
+def test_it_begins_with_the_weights_under_their_own_names_and_is_not_trained():
+    model, average = started()
+    for name, parameter in model.named_parameters():
+        assert torch.equal(average.get_parameter(name), parameter)
+    assert values(average).keys() == values(model).keys()
+    assert not any(parameter.requires_grad for parameter in average.parameters())
+
+
+def test_it_is_torch_s_own_average_once_the_decay_is_reached():
+    model, average = started(decay=0.9)
+    theirs = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    theirs.update_parameters(model)  # the first copies
+    for step in range(200, 205):
+        move(model, step)
+        average.update(model, step=step)
+        theirs.update_parameters(model)
+    for name, parameter in values(theirs.module).items():
+        torch.testing.assert_close(average.get_parameter(name), parameter)
+
+
+def test_the_first_steps_count_more():
+    model, average = started(decay=0.999)
+    before = values(average)
+    move(model, 1)
+    average.update(model, step=1)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(average.get_parameter(name), before[name].lerp(parameter, 1 - 2 / 11))
+
+
+def test_a_model_has_the_average_for_a_while_and_then_its_own_to_the_last_bit():
+    model, average = started()
+    move(model, 1)
+    own, averaged = values(model), values(average)
+    with average.in_place_of(model):
+        assert all(torch.equal(parameter, averaged[name]) for name, parameter in model.named_parameters())
+    assert all(torch.equal(parameter, own[name]) for name, parameter in model.named_parameters())
+    assert all(torch.equal(parameter, averaged[name]) for name, parameter in average.named_parameters())
+
+
+def test_a_failure_meanwhile_gives_the_model_its_own_weights_back():
+    model, average = started()
+    move(model, 1)
+    own = values(model)
+    with pytest.raises(RuntimeError, match="meanwhile"), average.in_place_of(model):
+        raise RuntimeError("meanwhile")
+    assert all(torch.equal(parameter, own[name]) for name, parameter in model.named_parameters())
+
+
+def test_weights_in_bf16_are_averaged_in_fp32():
+    model = tiny_model().bfloat16()
+    average = WeightAverage(decay=0.999)
+    average.start(model)
+    before = values(average)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.0625)
+    average.update(model, step=10**6)
+    moved = [value - before[name] for name, value in values(average).items()]
+    assert all(value.dtype == torch.float32 for value in moved)
+    assert all((value > 0).all() for value in moved), "bf16 would lose steps as small"
+
+
+@pytest.mark.parametrize("decay", [1.0, -0.1])
+def test_a_decay_that_is_none_is_refused(decay):
+    with pytest.raises(ConfigurationError, match=rf"weight_average\.decay={decay} is not at least 0 and below 1"):
+        WeightAverage(decay=decay)
+    assert none() is None
