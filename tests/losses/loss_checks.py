@@ -23,6 +23,10 @@ class Head:
     weight: torch.Tensor
     soft_cap: float | None = None
 
+    @property
+    def product_weight(self):
+        return self.weight
+
     def __call__(self, hidden):
         scores = F.linear(hidden, self.weight)
         if self.soft_cap is None:

@@ -40,6 +40,11 @@ class OutputHead(Protocol):
         """Return c, or None."""
         ...
 
+    @property
+    def product_weight(self) -> Float[Tensor, "V D"]:
+        """Return the parameter as products take it: in their format where a copy is kept, else as it is."""
+        ...
+
     def __call__(self, hidden: Float[Tensor, "B T D"], /) -> Float[Tensor, "B T V"]:
         """Project: [B, T, D] -> [B, T, V]."""
         ...

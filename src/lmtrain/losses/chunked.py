@@ -46,6 +46,7 @@ class ChunkedCrossEntropy(TokenLoss):
         self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
     ) -> LossTotal:
         states, flat, weight = hidden.flatten(0, -2), targets.flatten(), project.weight
+        head = project.product_weight.detach()  # the gradient of the parameter itself is summed here, in fp32
         rule = Rule(
             dtype=compute_dtype(hidden),
             chunk_tokens=self.logit_tokens(len(states)),
@@ -55,9 +56,9 @@ class ChunkedCrossEntropy(TokenLoss):
         )
         wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
         if wants_gradients:
-            objective, nats = _Scored.apply(states, weight, flat, rule)
+            objective, nats = _Scored.apply(states, weight, head, flat, rule)
         else:
-            objective, nats, _, _ = score(states, weight, flat, rule, gradients=(False, False))
+            objective, nats, _, _ = score(states, head, flat, rule, gradients=(False, False))
         return LossTotal(objective, nats=nats, num_tokens=(flat != self.ignore_index).sum())
 
 
@@ -84,11 +85,11 @@ class _Scored(torch.autograd.Function):
     @staticmethod
     @override
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, rule: Rule
+        ctx: Any, states: Tensor, weight: Tensor, head: Tensor, targets: Tensor, rule: Rule
     ) -> tuple[Tensor, Tensor]:
         wanted = (ctx.needs_input_grad[0], ctx.needs_input_grad[1])
-        objective, nats, of_states, of_weight = score(states, weight, targets, rule, gradients=wanted)
-        ctx.save_for_backward(of_states, of_weight)
+        objective, nats, of_states, of_weight = score(states, head, targets, rule, gradients=wanted)
+        ctx.save_for_backward(of_states, of_weight if of_weight is None else of_weight.to(weight.dtype))
         ctx.mark_non_differentiable(nats)
         return objective, nats
 
@@ -100,7 +101,7 @@ class _Scored(torch.autograd.Function):
         of_states, of_weight = ctx.saved_tensors
         # In place, as a copy of the head's gradient is what this loss avoids: a second backward pass is an error.
         scaled = (gradient if gradient is None else gradient.mul_(of_objective) for gradient in (of_states, of_weight))
-        return (*scaled, None, None)
+        return (*scaled, None, None, None)
 
 
 def score(
@@ -111,7 +112,7 @@ def score(
     *,
     gradients: tuple[bool, bool],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N D"] | None, Float[Tensor, "V D"] | None]:
-    """Return objective, nats, and the objective's gradients of states and weight where they are wanted."""
+    """Return objective, nats, and the objective's gradients of states and, in fp32 or better, of weight, if wanted."""
     head = weight.to(rule.dtype)
     sum_dtype = torch.promote_types(rule.dtype, torch.float32)
     objective = torch.zeros((), dtype=sum_dtype, device=states.device)
@@ -132,7 +133,7 @@ def score(
         objective,
         nats,
         torch.cat(of_states) if gradients[0] else None,
-        None if of_weight is None else of_weight.to(weight.dtype),
+        of_weight,
     )
 
 

@@ -56,7 +56,7 @@ class LinearCrossEntropy(TokenLoss):
         self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
     ) -> LossTotal:
         dtype = compute_dtype(hidden)
-        states, weight, flat = hidden.flatten(0, -2).to(dtype), project.weight.to(dtype), targets.flatten()
+        states, weight, flat = hidden.flatten(0, -2).to(dtype), project.product_weight.to(dtype), targets.flatten()
         valid = flat != self.ignore_index
         if self.z_loss_weight or not torch.is_grad_enabled():
             per_token = self._score(states, weight, flat, reduction="none").to(_at_least_fp32(dtype))

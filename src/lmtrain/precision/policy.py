@@ -1,52 +1,138 @@
-"""Which number format the matrix products run in; weights, gradients and optimizer state stay fp32.
+"""The number formats of a run: of matrix products, and of the weights, gradients and moments behind them.
 
 `auto` takes bf16 where the device has bf16 matrix hardware: CUDA compute capability 8.0 and later, and CPUs with
 avx512_bf16 or amx_bf16 (there 2 to 5 times the fp32 rate on the default model's shapes).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
 
+from lmtrain.accounting.hardware import MatmulDtype
+from lmtrain.accounting.number_formats import PrecisionBytes, precision_bytes
+from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
+from lmtrain.precision.devices import capability_here, require_tf32
+from lmtrain.precision.kept_copies import keep_copies
+
+PrecisionName = Literal["fp32", "tf32", "fp16_mixed", "bf16_mixed", "bf16_true", "fp8"]
+
+
+def as_it_is(model: LanguageModel) -> LanguageModel:
+    """Return the model as it is."""
+    return model
+
+
+def nothing_more(model: LanguageModel) -> list[str]:
+    """Have nothing to tell of the model."""
+    del model
+    return []
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """A compute format with the Trainer's word for it, and why it was chosen."""
+    """A set of number formats, and why it was chosen.
 
-    name: Literal["fp32", "bf16_mixed"]
-    reason: str
+    `convert` changes the model itself, whatever the strategy, and `explain` tells what it will do.
+    `stochastic_rounding` asks the optimizer to round its updates up or down at random, so that small ones count.
+    """
+
+    name: PrecisionName
+    reason: str = "asked for"
+    convert: Callable[[LanguageModel], LanguageModel] = as_it_is
+    explain: Callable[[LanguageModel], list[str]] = nothing_more
+    stochastic_rounding: bool = False
 
     @property
-    def trainer_word(self) -> str:
-        """Return Lightning's name of this format."""
-        return {"fp32": "32-true", "bf16_mixed": "bf16-mixed"}[self.name]
+    def bytes_of(self) -> PrecisionBytes:
+        """Return the bytes of a value by role."""
+        return precision_bytes(self.name)
+
+    @property
+    def matmul(self) -> MatmulDtype:
+        """Return the format of the matrix products, whose peak utilization divides by."""
+        return self.bytes_of.matmul
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Return the dtype of the matrix products."""
-        return {"fp32": torch.float32, "bf16_mixed": torch.bfloat16}[self.name]
+        """Return the dtype that activations have beside the products."""
+        return {4: torch.float32, 2: torch.float16 if self.matmul == "fp16" else torch.bfloat16}[
+            self.bytes_of.activations
+        ]
+
+    @property
+    def casts(self) -> bool:
+        """Tell whether products run in another dtype than the weights have."""
+        return self.bytes_of.activations < self.bytes_of.weights
+
+    @property
+    def scales_loss(self) -> bool:
+        """Tell whether gradients would underflow without a scaled loss."""
+        return self.matmul == "fp16"
+
+    def prepare(self, model: LanguageModel, *, strategy_casts: bool) -> LanguageModel:
+        """Convert the model, and keep copies of its matrices unless the strategy casts as it gathers."""
+        model = self.convert(model)
+        return keep_copies(model, dtype=self.compute_dtype) if self.casts and not strategy_casts else model
+
+    def describe(self) -> str:
+        """Return one line for people: formats, bytes and why."""
+        held = self.bytes_of
+        copy = f" + {held.compute_copy} copy" if held.compute_copy else ""
+        rounding = ", rounded at random" if self.stochastic_rounding else ""
+        return (
+            f"{self.name} ({self.reason}): products in {self.matmul}; bytes a parameter: {held.weights} "
+            f"weights{rounding}{copy} + {held.gradients} gradients + {held.state} a moment"
+        )
 
 
 def fp32() -> Precision:
     """Compute in fp32 throughout."""
-    return Precision(name="fp32", reason="asked for")
+    return Precision(name="fp32")
+
+
+def tf32(*, device_type: str) -> Precision:
+    """Keep all in fp32 and let products round their inputs to 10 bits of fraction.
+
+    Raises: ConfigurationError on a device without it.
+    """
+    require_tf32(device_type)
+    return Precision(name="tf32")
+
+
+def fp16_mixed() -> Precision:
+    """Compute products in fp16 under a scaled loss, with fp32 master weights."""
+    return Precision(name="fp16_mixed")
 
 
 def bf16_mixed() -> Precision:
-    """Compute matrix products in bf16 under autocast, with fp32 master weights."""
-    return Precision(name="bf16_mixed", reason="asked for")
+    """Compute products in bf16, with fp32 master weights that are cast once per optimizer step."""
+    return Precision(name="bf16_mixed")
 
 
-def auto() -> Precision:
+def bf16_true(*, stochastic_rounding: bool = False) -> Precision:
+    """Keep weights, gradients and moments in bf16: half the memory, and updates below 1/256 of a weight are lost."""
+    convert = partial(cast_parameters, dtype=torch.bfloat16)
+    return Precision(name="bf16_true", convert=convert, stochastic_rounding=stochastic_rounding)
+
+
+def auto(*, device_type: str) -> Precision:
     """Choose bf16_mixed where this machine has bf16 matrix hardware, else fp32."""
-    if torch.cuda.is_available():
-        major, minor = torch.cuda.get_device_capability()
+    if device_type == "cuda":
+        major, minor = capability_here()
         return _choose(fast=major >= 8, device=f"compute capability {major}.{minor}")
     flags = bf16_flags()
     return _choose(fast=bool(flags), device=" and ".join(sorted(flags)) or "a CPU without avx512_bf16 or amx_bf16")
+
+
+def cast_parameters(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
+    """Round every parameter in place; buffers, such as the angles of rotary positions, stay in fp32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
 def _choose(*, fast: bool, device: str) -> Precision:

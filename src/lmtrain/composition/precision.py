@@ -1,0 +1,45 @@
+"""A run's precision: settled for its device before anything is allocated, told once, and handed to the optimizer."""
+
+from typing import Any
+
+from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.kernels import device_type
+from lmtrain.composition.source_signatures import setting_names
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
+from lmtrain.precision.policy import Precision
+from lmtrain.tracking.events import EventLog
+
+ROUNDING = "stochastic_rounding"
+THAT_ROUND = ("adamw", "muon")  # a test holds this to what the options of conf/optimizer take
+
+
+def build_precision(config: dict[str, Any]) -> Precision:
+    """Settle the precision for the device of the run.
+
+    Raises:
+        ConfigurationError: The device has not got it, or the optimizer cannot do what it asks for.
+        EnvironmentProblem: A package is missing.
+    """
+    facts = {"device_type": device_type(config["trainer"]["accelerator"])}
+    precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
+    target = str(config["optimizer"]["_target_"])
+    if precision.stochastic_rounding and ROUNDING not in setting_names(target):
+        known = " and ".join(f"optimizer={name}" for name in THAT_ROUND)
+        raise ConfigurationError(
+            f"precision.{ROUNDING}=true has no effect with optimizer={target.rpartition('.')[2]}, which rounds to "
+            f"nearest; {known} can; nearest valid: false."
+        )
+    return precision
+
+
+def tell_of_precision(precision: Precision, model: LanguageModel, events: EventLog, *, rank: int) -> None:
+    """Say once which formats are used, why, and what that means for this model's layers.
+
+    Raises:
+        ConfigurationError: The precision does not suit the model.
+    """
+    lines = [f"precision={precision.describe()}", *precision.explain(model)]
+    events.mark("precision", choice=precision.name, reason=precision.reason, lines="; ".join(lines))
+    if rank == 0:
+        print("\n".join(lines), flush=True)

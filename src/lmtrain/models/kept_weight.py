@@ -1,0 +1,32 @@
+"""A weight as matrix products take it: a copy in their format, kept beside the master weight that is trained.
+
+The gradient reaches the master in the master's own format, as if the cast had happened in the forward pass.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from typing_extensions import override
+
+
+class _Kept(torch.autograd.Function):
+    """The copy going forward, the master going back."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, master: Tensor, copy: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx.dtype = master.dtype
+        return copy.view_as(copy)
+
+    @staticmethod
+    @once_differentiable
+    @override
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return gradient.to(ctx.dtype), None
+
+
+def kept_weight(master: Tensor, copy: Tensor) -> Tensor:
+    """Return `copy`, which holds the rounded values of `master`; what is differentiated is the master."""
+    return _Kept.apply(master, copy)

@@ -1,0 +1,151 @@
+"""Matrix products of the blocks in 8-bit floating point, each operand scaled to the format's range as it is cast.
+
+torchao's linear layer: e4m3 forward, e5m2 for gradients, one scale a tensor or one a row (arXiv 2209.05433). It was
+taken for what others measured with it on H100 (8B: 1.25 times bf16 tensorwise, 1.10 rowwise); next to a linear of our
+own it is not measured. Evaluation runs in bf16. The head's product belongs to the loss and stays in bf16.
+"""
+
+import functools
+import importlib
+import importlib.util
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
+from lmtrain.precision.devices import require_fp8
+from lmtrain.precision.policy import Precision
+
+Recipe = Literal["tensorwise", "rowwise"]
+MULTIPLE = 16  # numbers: what the hardware's 8-bit product wants of both dimensions
+
+
+@dataclass(frozen=True)
+class ChosenLayers:
+    """The linear layers that run in fp8 by name, and those that do not, each with the reason."""
+
+    converted: list[str] = field(default_factory=list[str])
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
+
+    def lines(self) -> list[str]:
+        """Tell both for people, layers of one name and reason together."""
+        return [
+            *(f"fp8: {name} ({count} layers)" for name, count in _counted(self.converted).items()),
+            *(
+                f"not fp8: {name} ({count} layers): {reason}"
+                for reason in dict.fromkeys(self.skipped.values())
+                for name, count in _counted([name for name, why in self.skipped.items() if why == reason]).items()
+            ),
+        ]
+
+
+def fp8(
+    *, recipe: Recipe = "tensorwise", min_width: int = 512, skip: list[str] | None = None, device_type: str
+) -> Precision:
+    """Compute the blocks' large products in fp8, with bf16 copies of fp32 master weights.
+
+    Layers with a side below `min_width`, or whose name matches a pattern of `skip`, stay in bf16.
+
+    Raises:
+        ConfigurationError: The device has no fp8, or `min_width` is below 1.
+        EnvironmentProblem: torchao is missing.
+    """
+    if min_width < 1:
+        raise ConfigurationError(f"precision.min_width={min_width} is below 1; nearest valid: 1.")
+    require_fp8(device_type, recipe=recipe)
+    _require_torchao()
+    choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()))
+    return Precision(
+        name="fp8",
+        convert=lambda model: convert_layers(model, choose(model), recipe=recipe),
+        explain=lambda model: [f"fp8 {recipe} by torchao", *choose(model).lines()],
+    )
+
+
+def choose_layers(model: LanguageModel, *, min_width: int, skip: tuple[str, ...] = ()) -> ChosenLayers:
+    """Sort every linear layer of a model, which may be on the meta device.
+
+    Raises: ConfigurationError where a pattern of `skip` matches none, or none is left to convert.
+    """
+    chosen = ChosenLayers()
+    blocks = {id(module) for module in model.blocks.modules()}
+    names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    for pattern in skip:
+        if not any(fnmatch(name, pattern) for name in names):
+            raise ConfigurationError(f"precision.skip={pattern} matches no linear layer; there are {', '.join(names)}.")
+    for name, module in model.named_modules():
+        if isinstance(module, MixtureOfExperts):
+            chosen.skipped[f"{name}.gate_up"] = chosen.skipped[f"{name}.down"] = "a product per expert"
+        if not isinstance(module, nn.Linear):
+            continue
+        reason = _reason_against(name, module, min_width, skip) if id(module) in blocks else "not in a block"
+        if reason:
+            chosen.skipped[name] = reason
+        else:
+            chosen.converted.append(name)
+    if not chosen.converted:
+        raise ConfigurationError(
+            f"precision=fp8 finds no layer to convert: {'; '.join(chosen.lines())}. Nearest valid: "
+            "precision=bf16_mixed, or a smaller precision.min_width."
+        )
+    return chosen
+
+
+def convert_layers(
+    model: LanguageModel, chosen: ChosenLayers, *, recipe: Recipe, emulate: bool = False
+) -> LanguageModel:
+    """Replace the chosen layers in place, with the same parameters under the same names.
+
+    `emulate` multiplies what was rounded to fp8 in the format it came from: for tests, on any device.
+    """
+    float8: Any = importlib.import_module("torchao.float8")
+    config = float8.Float8LinearConfig.from_recipe_name(recipe)
+    object.__setattr__(config, "emulate", emulate)
+    names = set(chosen.converted)
+    float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name in names)
+    for name in chosen.converted:
+        layer = model.get_submodule(name)
+        layer.__class__ = _bf16_in_evaluation(type(layer))
+    return model
+
+
+@functools.cache
+def _bf16_in_evaluation(kind: type[nn.Module]) -> type[nn.Module]:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return F.linear(x, self.weight, self.bias)
+        weight_dtype: torch.dtype = self.weight.dtype
+        return kind.forward(self, x.to(weight_dtype))
+
+    return type(kind.__name__, (kind,), {"forward": forward})
+
+
+def _require_torchao() -> None:
+    if importlib.util.find_spec("torchao") is None:
+        raise EnvironmentProblem(
+            "precision=fp8 needs torchao: pip install 'lmtrain[fp8]', or use precision=bf16_mixed."
+        )
+
+
+def _reason_against(name: str, layer: nn.Linear, min_width: int, skip: tuple[str, ...]) -> str | None:
+    sides = (layer.in_features, layer.out_features)
+    if pattern := next((pattern for pattern in skip if fnmatch(name, pattern)), None):
+        return f"precision.skip={pattern}"
+    if any(side % MULTIPLE for side in sides):
+        return f"{sides[0]} x {sides[1]} is not a multiple of {MULTIPLE} both ways"
+    if min(sides) < min_width:
+        return f"{sides[0]} x {sides[1]} has a side below precision.min_width={min_width}"
+    return None
+
+
+def _counted(names: list[str]) -> dict[str, int]:
+    """Count layers that differ in their number alone."""
+    shown = [".".join("*" if word.isdigit() else word for word in name.split(".")) for name in names]
+    return {name: shown.count(name) for name in dict.fromkeys(shown)}

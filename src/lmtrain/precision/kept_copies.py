@@ -1,0 +1,104 @@
+"""Copies of the matrices in the format of the products, made once per optimizer step and used by every micro-batch.
+
+Autocast casts every weight anew in each forward pass, and again where it is recomputed. Here the fp32 masters stay the
+model's parameters, which optimizers, DDP and checkpoints see, and a product takes the copy instead: the same numbers
+to the last bit. Tables that are only looked up, norms and biases have none.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.head import OutputHead
+from lmtrain.models.kept_weight import kept_weight
+
+
+def keep_copies(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
+    """Let every matrix of the blocks and the head's product go through a copy in `dtype`, in place."""
+    for module in model.blocks.modules():
+        matrices = {name: weight for name, weight in _own(module) if weight.ndim >= 2}
+        if matrices and not isinstance(module, nn.Embedding):
+            for name, weight in matrices.items():
+                _add_copy(module, name, weight, dtype=dtype)
+            module.__class__ = _reading_copies(type(module), tuple(matrices))
+    _keep_head(model, dtype=dtype)
+    return model
+
+
+class KeptCopies:
+    """The copies of a model, brought up to date when their masters have changed."""
+
+    def __init__(self, model: nn.Module) -> None:
+        """Find what `keep_copies` left in the model; nothing is fine too."""
+        pairs = list(_pairs(model))
+        self._masters = [master for master, _ in pairs]
+        self._copies = [copy for _, copy in pairs]
+        self._seen: list[tuple[int, int]] | None = None
+
+    def expire(self) -> None:
+        """Say that the masters have changed, as by torch's fused kernels, which leave no trace (torch 2.13)."""
+        self._seen = None
+
+    def refresh(self) -> None:
+        """Cast again if a master has been written to: by an optimizer, a loaded checkpoint, or averaged weights."""
+        versions = [(master.data_ptr(), master._version) for master in self._masters]  # noqa: SLF001  nothing public
+        if versions and versions != self._seen:
+            with torch.no_grad():
+                torch._foreach_copy_(self._copies, self._masters)  # pyright: ignore[reportPrivateUsage]  # one launch
+            self._seen = versions
+
+
+def _copy_name(name: str) -> str:
+    return f"_{name}_copy"
+
+
+def _add_copy(module: nn.Module, name: str, weight: Tensor, *, dtype: torch.dtype) -> None:
+    """Keep it as a buffer that follows the module to its device and never enters a checkpoint."""
+    module.register_buffer(_copy_name(name), weight.detach().to(dtype), persistent=False)
+
+
+def _own(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    return module.named_parameters(recurse=False)
+
+
+def _pairs(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+    for module in model.modules():
+        buffers = dict(module.named_buffers(recurse=False))
+        for name, master in _own(module):
+            if _copy_name(name) in buffers:
+                yield master, buffers[_copy_name(name)]
+
+
+@functools.cache
+def _reading_copies(kind: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
+    """Return the class whose weights of these names are read as their copies; one, so that blocks compile alike."""
+    return type(kind.__name__, (kind,), {name: property(_reader(name)) for name in names})
+
+
+def _reader(name: str) -> Callable[[Any], Tensor]:
+    copy_name = _copy_name(name)
+
+    def read(module: Any) -> Tensor:
+        return kept_weight(module._parameters[name], module._buffers[copy_name])  # noqa: SLF001
+
+    return read
+
+
+def _keep_head(model: LanguageModel, *, dtype: torch.dtype) -> None:
+    """Give the head a copy of its own, also where it is tied to a table whose lookups stay in fp32."""
+    make_head = model.output_head
+    weight = make_head().weight
+    owner, name = next(
+        (module, name) for module in model.modules() for name, parameter in _own(module) if parameter is weight
+    )
+    _add_copy(owner, name, weight, dtype=dtype)
+
+    def output_head() -> OutputHead:
+        return replace(make_head(), copy=owner.get_buffer(_copy_name(name)))
+
+    model.output_head = output_head

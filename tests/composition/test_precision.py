@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.compose import compose_config
+from lmtrain.composition.precision import ROUNDING, THAT_ROUND, build_precision
+from lmtrain.composition.source_signatures import setting_names
+from lmtrain.errors import ConfigurationError
+
+OPTIMIZERS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "optimizer").glob("*.yaml"))
+
+
+def precision(*words):
+    return build_precision(compose_config([*words, "trainer.accelerator=cpu"]))
+
+
+@pytest.mark.parametrize("name", ["fp32", "fp16_mixed", "bf16_mixed", "bf16_true"])
+def test_what_a_cpu_can_do_is_built(name):
+    assert precision(f"precision={name}").name == name
+
+
+@pytest.mark.parametrize("name", ["tf32", "fp8"])
+def test_what_it_cannot_is_refused_although_it_can_be_planned(name):
+    with pytest.raises(ConfigurationError, match=f"precision={name} needs a GPU"):
+        precision(f"precision={name}")
+
+
+def test_rounding_at_random_needs_an_optimizer_that_does_it():
+    for name in THAT_ROUND:
+        assert precision("precision=bf16_true", "precision.stochastic_rounding=true", f"optimizer={name}")
+    with pytest.raises(
+        ConfigurationError, match="optimizer=sgd, which rounds to nearest; optimizer=adamw and optimizer"
+    ):
+        precision("precision=bf16_true", "precision.stochastic_rounding=true", "optimizer=sgd")
+
+
+def test_the_refusal_names_every_optimizer_that_rounds():
+    targets = {name: compose_config([f"optimizer={name}"])["optimizer"]["_target_"] for name in OPTIMIZERS}
+    rounding = {target for target in targets.values() if ROUNDING in setting_names(target)}
+    assert {targets[name] for name in THAT_ROUND} == rounding

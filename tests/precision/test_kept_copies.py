@@ -1,0 +1,154 @@
+"""Kept copies against torch's autocast, which casts each weight anew: equal to the last bit, since the casts are."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.losses.linear import LinearCrossEntropy
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.parallel import activation_checkpoint
+from lmtrain.precision.kept_copies import KeptCopies, keep_copies
+
+SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 65, "max_context_tokens": 16}
+MODELS = {
+    "llama": lambda: Llama(feed_forward_width=48, **SHAPE),
+    "tied": lambda: Llama(feed_forward_width=48, tie_embeddings=True, **SHAPE),
+    "gpt2": lambda: GPT2(**SHAPE),
+    "experts": lambda: Llama(feed_forward_width=16, experts=Experts(num_experts=4, num_experts_per_token=2), **SHAPE),
+}
+TOKENS = torch.randint(65, (2, 16), generator=torch.Generator().manual_seed(1))
+TARGETS = torch.randint(65, (2, 16), generator=torch.Generator().manual_seed(2))
+
+
+def build(name="llama"):
+    model = MODELS[name]()
+    model.initialize_weights(torch.Generator().manual_seed(0))
+    return model
+
+
+def step(model, loss, *, dtype=torch.bfloat16):
+    """Return the loss and every gradient of one micro-batch under autocast without its cache, as Lightning has it."""
+    with torch.autocast("cpu", dtype=dtype, cache_enabled=False):
+        total = model(TOKENS, TARGETS, loss)
+    total.objective.backward()
+    return total.objective.item(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+def assert_same(found, expected):
+    assert found[0] == expected[0]
+    for name, gradient in expected[1].items():
+        assert gradient.dtype == torch.float32
+        assert torch.equal(found[1][name], gradient), name
+
+
+@pytest.mark.parametrize("loss", [CrossEntropy(), ChunkedCrossEntropy(chunk_tokens=8), LinearCrossEntropy()])
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradients_are_those_of_autocast_to_the_last_bit(name, loss):
+    expected = step(build(name), loss)
+    assert_same(step(keep_copies(build(name), dtype=torch.bfloat16), loss), expected)
+
+
+def test_in_fp16_too():
+    expected = step(build(), CrossEntropy(), dtype=torch.float16)
+    assert_same(step(keep_copies(build(), dtype=torch.float16), CrossEntropy(), dtype=torch.float16), expected)
+
+
+@pytest.mark.parametrize("recompute", [activation_checkpoint.every_block, activation_checkpoint.selective])
+def test_a_recomputed_block_takes_the_same_copies(recompute):
+    expected = step(recompute(build()), CrossEntropy())
+    assert_same(step(recompute(keep_copies(build(), dtype=torch.bfloat16)), CrossEntropy()), expected)
+
+
+def compile_blocks(model):
+    for block in model.blocks:
+        block.compile(fullgraph=True, dynamic=False, backend="aot_eager")
+    return model
+
+
+def compile_whole(model):
+    model.compile(dynamic=False, backend="aot_eager")
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiled", [compile_blocks, compile_whole])
+def test_captured_as_graphs_it_gives_what_autocast_gives(compiled):
+    expected = step(build(), CrossEntropy())
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    model = compiled(keep_copies(build(), dtype=torch.bfloat16))
+    assert_same(step(model, CrossEntropy()), expected)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, "blocks that are alike share a graph"
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5).grad = None
+    KeptCopies(model).refresh()
+    plain = build()
+    plain.load_state_dict(model.state_dict())
+    assert_same(step(model, CrossEntropy()), step(plain, CrossEntropy()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_and_checkpoints_know_nothing_of_copies(name):
+    plain, kept = build(name), keep_copies(build(name), dtype=torch.bfloat16)
+    assert list(kept.state_dict()) == list(plain.state_dict())
+    for (name_of, parameter), expected in zip(kept.named_parameters(), plain.parameters(), strict=True):
+        assert parameter.dtype == torch.float32, name_of
+        assert torch.equal(parameter, expected), name_of
+
+
+def test_what_no_product_takes_has_no_copy():
+    kept = keep_copies(build(), dtype=torch.bfloat16)
+    copied = {name.removesuffix("._weight_copy") for name, _ in kept.named_buffers() if name.endswith("_copy")}
+    block = ("self_attention.qkv", "self_attention.output", "feed_forward.gate_up", "feed_forward.down")
+    assert copied == {"head", *(f"layers.{layer}.{name}" for layer in range(2) for name in block)}
+
+
+def test_a_master_that_was_written_to_is_cast_once_and_no_more():
+    model = keep_copies(build(), dtype=torch.bfloat16)
+    copies = KeptCopies(model)
+    copies.refresh()
+    master = dict(model.named_parameters())["layers.0.self_attention.qkv.weight"]
+    copy = model.get_buffer("layers.0.self_attention.qkv._weight_copy")
+    for write in (
+        lambda: master.mul_(3),
+        lambda: model.load_state_dict({name: 2 * value for name, value in model.state_dict().items()}),
+    ):
+        with torch.no_grad():
+            write()
+        before = copy._version
+        copies.refresh()
+        copies.refresh()
+        assert copy._version == before + 1
+        assert torch.equal(copy, master.bfloat16())
+
+
+def test_a_write_that_leaves_no_trace_needs_to_be_told():
+    model = keep_copies(build(), dtype=torch.bfloat16)
+    copies = KeptCopies(model)
+    copies.refresh()
+    master = dict(model.named_parameters())["head.weight"]
+    master.data.mul_(2)
+    copies.refresh()
+    copies.expire()
+    copies.refresh()
+    assert torch.equal(model.output_head().product_weight, master.bfloat16())
+
+
+def test_a_model_without_copies_has_nothing_to_refresh():
+    KeptCopies(build()).refresh()
+
+
+def test_gradients_of_micro_batches_add_up_in_fp32():
+    model = keep_copies(build(), dtype=torch.bfloat16)
+    _, once = step(model, CrossEntropy())
+    step(model, CrossEntropy())
+    _, found = step(model, CrossEntropy())
+    for name, gradient in once.items():
+        expected = gradient + gradient + gradient
+        assert torch.equal(found[name], expected), name
+    assert F.mse_loss(found["head.weight"], found["head.weight"].bfloat16().float()) > 0
