@@ -29,6 +29,7 @@ OPTIONS = {
     "squared relu": {"activation": "relu_squared"},
     "learned query-key norm": {"qk_norm": True},
     "fixed query-key norm": {"qk_norm": True, "qk_norm_scale": 1.2},
+    "attention multiplier": {"attention_multiplier": 0.5},
     "soft cap": {"logit_soft_cap": 15.0},
     "no norm weights": {"norm_weights": False},
     "embedding norm": {"embedding_norm": True},

@@ -27,6 +27,7 @@ def test_skips_start_per_layer():
         (lambda: check_values((), 4, gate=12, init_std=0.0), "value_gate_width=12 has no effect without"),
         (lambda: check_values((), 4, gate=None, init_std=0.1), "value_embedding_init_std=0.1 has no effect without"),
         (lambda: check_values((-1,), 4, gate=None, init_std=0.0), r"value_embedding_layers=\[-1\] names layer -1"),
+        (lambda: check_values((1, 1), 4, gate=None, init_std=0.0), r"value_embedding_layers=\[1, 1\].*twice.*\[1\]"),
         (lambda: check_head(0.0, None, tie_embeddings=False), "logit_soft_cap=0.0 is not above 0"),
         (lambda: check_head(float("nan"), None, tie_embeddings=False), "logit_soft_cap=nan is not above 0 and finite"),
         (lambda: check_head(None, 0.0, tie_embeddings=True), "head_init_std=0.0 needs a head of its own"),

@@ -99,3 +99,20 @@ def test_what_fsdp_does_to_the_inputs_of_a_block_leaves_rotations_in_fp32():
     positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
     _, cast = tree_map(lambda x: x.bfloat16() if isinstance(x, torch.Tensor) else x, (torch.ones(2), positions))
     assert cast.cos.dtype == torch.float32
+
+
+def test_a_multiplier_of_scores_is_a_wider_or_a_narrower_root():
+    """Scores x 2 are scores of queries x 2, at the same values."""
+    plain, doubled = build(), build(attention_multiplier=2.0)
+    doubled.load_state_dict(plain.state_dict())
+    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
+    x = torch.randn(2, 6, 32)
+    assert not torch.allclose(doubled(x, positions), plain(x, positions))
+    with torch.no_grad():
+        plain.qkv.weight[:32] *= 2
+    torch.testing.assert_close(doubled(x, positions), plain(x, positions))
+
+
+def test_a_multiplier_that_is_no_scale_is_refused():
+    with pytest.raises(ConfigurationError, match=r"model\.attention_multiplier=0\.0 is not above 0"):
+        build(attention_multiplier=0.0)

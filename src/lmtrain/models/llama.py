@@ -39,7 +39,8 @@ BACKOUT_START = 0.2
 class Llama(LanguageModel):
     """A decoder with rotary positions, grouped-query attention, RMSNorm and gated feed-forward layers.
 
-    `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`: as in SelfAttention.
+    `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`: as in
+    SelfAttention.
     `window_tokens` is the sliding window of all layers, or of those that `window_pattern`, repeated, spells S, while L
     see the whole context. `experts` makes every feed-forward a mixture of experts, `feed_forward_width` wide each.
     `value_embedding_layers` are the layers, from 0, that add a vector per token to their values. `logit_soft_cap` c
@@ -71,6 +72,7 @@ class Llama(LanguageModel):
         qk_norm: bool = False,
         qk_norm_scale: float | None = None,
         qk_norm_over: NormOver = "head",
+        attention_multiplier: float = 1.0,
         logit_soft_cap: float | None = None,
         embedding_norm: bool = False,
         embedding_skip: bool = False,
@@ -106,7 +108,7 @@ class Llama(LanguageModel):
         block = partial(block, qk_norm=qk_norm, qk_norm_scale=qk_norm_scale, qk_norm_over=qk_norm_over)
         block = partial(block, attention=attention, key_smear=key_smear, value_gate_width=value_gate_width)
         block = partial(block, feed_forward_width=feed_forward_width, activation=activation, experts=experts)
-        block = partial(block, norm_eps=norm_eps, norm_weights=norm_weights)
+        block = partial(block, norm_eps=norm_eps, norm_weights=norm_weights, attention_multiplier=attention_multiplier)
         norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights)
         norms = norm() if embedding_norm else None
         smear = build_smear(width, smear_gate_width, embedding_smear=embedding_smear)

@@ -47,6 +47,7 @@ class LlamaBlock(nn.Module):
         value_embedding: bool = False,
         value_gate_width: int | None = None,
         window_tokens: int | None = None,
+        attention_multiplier: float = 1.0,
         embedding_skip: tuple[float, float] | None = None,
         experts: Experts | None = None,
     ) -> None:
@@ -67,6 +68,7 @@ class LlamaBlock(nn.Module):
             value_embedding=value_embedding,
             value_gate_width=value_gate_width,
             window_tokens=window_tokens,
+            attention_multiplier=attention_multiplier,
         )
         self.feed_forward_norm = RMSNorm(width, eps=norm_eps, learned=norm_weights)
         self.feed_forward = _feed_forward(activation, width, feed_forward_width, experts)

@@ -16,6 +16,11 @@ def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, in
                 f"model.value_embedding_layers={list(layers)} names layer {layer} of "
                 f"model.num_layers={num_layers}; layers are 0 to {num_layers - 1}."
             )
+        if layers.count(layer) > 1:
+            nearest = sorted({*layers})
+            raise ConfigurationError(
+                f"model.value_embedding_layers={list(layers)} names layer {layer} twice; nearest valid: {nearest}."
+            )
     if init_std and not layers:
         raise without("value_embedding_init_std", init_std, "value_embedding_layers", nearest="0.0")
     if gate is not None and not layers:

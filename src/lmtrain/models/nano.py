@@ -5,6 +5,7 @@ embeddings, residual scalars, a gated smear, a soft cap, sliding windows but in 
 https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where those come from.
 """
 
+from lmtrain.accounting.nano_dial import HEAD_WIDTH, VALUE_GATE_WIDTH, nano_width, value_embedding_layers
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.dimensions import check_positive
@@ -12,8 +13,6 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.residual_stream import SkipStart
 from lmtrain.models.windows import WHOLE, check_pattern
 
-WIDTH_PER_LAYER = 64
-HEAD_WIDTH = 128
 WINDOW_MULTIPLE = 128  # tokens: what attention kernels work through at a time
 TUNED_DEPTH = 12
 
@@ -58,8 +57,8 @@ def nano(
         backout=True,
         embedding_smear=True,
         smear_gate_width=24,
-        value_embedding_layers=range((depth - 1) % 2, depth, 2),
-        value_gate_width=12,
+        value_embedding_layers=value_embedding_layers(depth),
+        value_gate_width=VALUE_GATE_WIDTH,
         init_std=width**-0.5,
         embedding_init_std=0.8,
         head_init_std=0.001,
@@ -77,11 +76,6 @@ def skip_start(depth: int) -> SkipStart:
     return SkipStart(
         first_stream=1.15**share, last_stream=1.05**share, first_embedded=0.2 * share, last_embedded=0.05 * share
     )
-
-
-def nano_width(depth: int) -> int:
-    """Return the width of a depth: 64 a layer, rounded up to whole heads of 128."""
-    return -(-depth * WIDTH_PER_LAYER // HEAD_WIDTH) * HEAD_WIDTH
 
 
 def short_window(max_context_tokens: int) -> int:

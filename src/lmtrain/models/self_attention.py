@@ -46,7 +46,8 @@ class SelfAttention(nn.Module):
     learns a scale per head dimension, a number fixes it; `qk_norm_over` "width" (OLMoE, arXiv 2409.02060 section 3.1)
     takes one root mean square over all heads of a token. `value_embedding` mixes what forward is given into the values:
     by two learned scalars, or with a `value_gate_width` by a gate per head that reads that many of a token's first
-    dimensions. `window_tokens` is how many tokens a token sees, itself included; None is all.
+    dimensions. `window_tokens` is how many tokens a token sees, itself included; None is all. `attention_multiplier` is
+    what scores are multiplied by beside 1 / sqrt(K).
     Raises: ConfigurationError for dimensions that do not divide.
     """
 
@@ -66,6 +67,7 @@ class SelfAttention(nn.Module):
         value_embedding: bool = False,
         value_gate_width: int | None = None,
         window_tokens: int | None = None,
+        attention_multiplier: float = 1.0,
     ) -> None:
         super().__init__()
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
@@ -76,8 +78,10 @@ class SelfAttention(nn.Module):
             head_width = width // num_heads
         _check_rotary(head_width)
         _check_norm(qk_norm_scale, qk_norm_over, qk_norm=qk_norm)
+        check_above_zero(nearest="1.0", attention_multiplier=attention_multiplier)
         self.num_heads, self.num_kv_heads, self.head_width = num_heads, num_kv_heads, head_width
         self.attention, self.window_tokens = attention, window_tokens
+        self.attention_multiplier = attention_multiplier
         self.norm_eps, self.qk_norm_scale = norm_eps, qk_norm_scale
         self.widths = (num_heads * head_width, self.value_width, self.value_width)
         self.qkv = nn.Linear(width, sum(self.widths), bias=False)
@@ -115,6 +119,8 @@ class SelfAttention(nn.Module):
         if value_embedding is not None:
             v = self._with_embedding(v, value_embedding, x)
         q, k = self._normalised(q, k)  # [B, H, T, K], [B, Hkv, T, K]
+        if self.attention_multiplier != 1.0:
+            q = q * self.attention_multiplier
         q, k = rotate(q, positions.cos, positions.sin), rotate(k, positions.cos, positions.sin)
         v, seen = self._heads(v), positions.documents if positions.prepared is None else positions.prepared
         mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=seen)  # [B, H, T, K]

@@ -93,7 +93,7 @@ def _packaged(version: int) -> FlashPackage:
     module: Any = importlib.import_module(MODULES[version])
 
     def dense(q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
-        return _first(module.flash_attn_func(q, k, v, causal=True, window_size=_sides(window)))
+        return _first(module.flash_attn_func(q, k, v, causal=True, window_size=_sides(window), **_order()))
 
     def ragged(lines: Lines, max_tokens: int, window: int | None) -> Tensor:
         return _first(
@@ -107,6 +107,7 @@ def _packaged(version: int) -> FlashPackage:
                 max_seqlen_k=max_tokens,
                 causal=True,
                 window_size=_sides(window),
+                **_order(),
             )
         )
 
@@ -152,6 +153,11 @@ def _causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def _sides(window: int | None) -> tuple[int, int]:
     """Return how many tokens are seen to the left and to the right of a token besides itself; -1 is all."""
     return (-1, -1) if window is None else (window - 1, 0)
+
+
+def _order() -> dict[str, bool]:
+    """Ask for a backward pass without atomics where the run is deterministic; it is slower."""
+    return {"deterministic": True} if torch.are_deterministic_algorithms_enabled() else {}
 
 
 def _first(result: Any) -> Tensor:

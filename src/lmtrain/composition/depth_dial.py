@@ -1,0 +1,59 @@
+"""`scaling=depth_dial`: batch, learning rates and decay of a nano, by its depth, from those of depth 12."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from lmtrain.accounting.depth_scaling import depth_scaling
+from lmtrain.accounting.scaling import Scaling
+from lmtrain.composition.check import PARTIAL, TARGET, check_value
+from lmtrain.composition.scaling import apply_rule, setting
+from lmtrain.errors import ConfigurationError
+
+NANO: Final = "lmtrain.models.nano.nano"
+MUON: Final = "lmtrain.optim.muon.muon"
+BATCH: Final = "batch.tokens_per_step"
+OF_TABLES: Final = ("optimizer.embedding_lr", "optimizer.head_lr")
+RATES: Final = ("optimizer.lr", *OF_TABLES, "optimizer.vector_lr")
+
+
+def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float]:
+    """Derive the batch, unless it was typed, and scale rates and decay to it and to the depth.
+
+    Raises:
+        ConfigurationError: Another model than nano, or another optimizer than muon, for which depth 12 was tuned.
+    """
+    _require(config, "model", NANO, "model=nano, or scaling=width_transfer for a Llama")
+    _require(config, "optimizer", MUON, "optimizer=muon_nano")
+    given = check_value(setting(config, BATCH), int, key=BATCH) if BATCH in typed else None
+    found = depth_scaling(
+        check_value(setting(config, "model.depth"), int, key="model.depth"),
+        vocab_size=check_value(setting(config, "model.vocab_size"), int, key="model.vocab_size"),
+        tokens_per_step=given,
+    )
+    rates = {key: _rate(config, key) * found.lr_factor for key in RATES}
+    rates |= {key: rates[key] * found.table_lr_factor for key in OF_TABLES}
+    decay = _rate(config, "optimizer.weight_decay") * found.weight_decay_factor
+    return {BATCH: found.tokens_per_step, **rates, **({"optimizer.weight_decay": decay} if decay else {})}
+
+
+def _rate(config: dict[str, Any], key: str) -> float:
+    return check_value(setting(config, key), float, key=key)
+
+
+def _require(config: dict[str, Any], group: str, target: str, fix: str) -> None:
+    found = str(config[group].get("_target_"))
+    if found != target:
+        word, wanted = found.rpartition(".")[2], target.rpartition(".")[2]
+        raise ConfigurationError(
+            f"scaling=depth_dial is a rule for {group}={wanted}, but {group} is {word}; nearest valid: {fix}, or "
+            "scaling=none."
+        )
+
+
+def offered(config: dict[str, Any], overrides: Sequence[str]) -> Scaling | None:
+    """Return what the dial would derive for a nano that is not scaled; None for another model or optimizer."""
+    if (config["model"].get("_target_"), config["optimizer"].get("_target_")) != (NANO, MUON):
+        return None
+    node = {TARGET: f"{__name__}.depth_dial", PARTIAL: True}
+    return replace(apply_rule(config, node, overrides), is_applied=False)

@@ -1,0 +1,119 @@
+"""`scaling=width_transfer`: settings that are best for a Llama of one width, carried over to another (muP)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lmtrain.accounting.width_transfer import DECAY_IN_GRADIENT, UNDEFINED, UPDATES, Update, WidthTransfer
+from lmtrain.accounting.width_transfer import width_transfer as factors_of
+from lmtrain.composition.check import check_value
+from lmtrain.composition.scaling import setting
+from lmtrain.composition.source_signatures import default_settings
+from lmtrain.errors import ConfigurationError
+
+LLAMA: Final = "lmtrain.models.llama.Llama"
+# Options of a Llama for which the tables say nothing, or another thing than for what stands beside them.
+WITHOUT_RULE: Final = {
+    "tie_embeddings": "a head and a table want different rates; nearest valid: model.tie_embeddings=false",
+    "experts": "a router is neither a matrix nor a head; nearest valid: a model without experts",
+    "value_gate_width": "a gate that reads a fixed number of dimensions is no matrix; nearest valid: null",
+}
+
+
+def width_transfer(
+    config: dict[str, Any], typed: frozenset[str], *, base_width: int, base_head_width: int | None = None
+) -> dict[str, float]:
+    """Derive spreads at the start, learning rates, decay and the scale of attention from those of the base width.
+
+    Raises:
+        ConfigurationError: Another model than a Llama, or an option or optimizer without a rule.
+    """
+    del typed  # what is typed is the base's
+    settings = _settings(config)
+    head_width = settings["head_width"] or settings["width"] // settings["num_heads"]
+    bases = {"base_width": base_width, "base_head_width": head_width if base_head_width is None else base_head_width}
+    for name, value in bases.items():
+        if value < 1:
+            raise ConfigurationError(f"scaling.{name}={value} is below 1; nearest valid: 1.")
+    update = _update(config["optimizer"])
+    factors = factors_of(settings["width"], head_width=head_width, update=update, **bases)
+    return {**_of_model(settings, factors), **_of_optimizer(config, factors, update)}
+
+
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the model's settings with every default filled in, those that count here checked."""
+    node = config["model"]
+    if node.get("_target_") != LLAMA:
+        word = _word(node)
+        raise ConfigurationError(
+            f"scaling=width_transfer is defined for a Llama, but model is {word}; nearest valid: a Llama such as "
+            "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none."
+        )
+    settings = default_settings(LLAMA) | node
+    for name, reason in WITHOUT_RULE.items():
+        if value := settings[name]:
+            shown = f"model.{name}" if isinstance(value, dict) else f"model.{name}={value}"
+            raise ConfigurationError(f"{shown} has no rule under scaling=width_transfer: {reason}.")
+    kinds: dict[str, Any] = {"width": int, "num_heads": int, "head_width": int | None, "init_std": float}
+    kinds |= {"embedding_init_std": float | None, "head_init_std": float | None, "attention_multiplier": float}
+    return settings | {name: check_value(settings.get(name), kind, key=f"model.{name}") for name, kind in kinds.items()}
+
+
+def _update(optimizer: Mapping[str, Any]) -> Update:
+    word = _word(optimizer)
+    if word in UPDATES:
+        return UPDATES[word]
+    reason = UNDEFINED.get(word, "there is no rule for its steps")
+    raise ConfigurationError(
+        f"scaling=width_transfer is not defined for optimizer={word}: {reason}; nearest valid: optimizer=adamw, or "
+        f"any of {', '.join(UPDATES)}."
+    )
+
+
+def _of_model(settings: dict[str, Any], factors: WidthTransfer) -> dict[str, float]:
+    """Scale how matrices and head start, and keep how tables do; a head that starts at zero stays there."""
+    std: float = settings["init_std"]
+    head_std: float = std if settings["head_init_std"] is None else settings["head_init_std"]
+    derived: dict[str, float] = {"model.init_std": std * factors.matrix_init_std}
+    if settings["embedding_init_std"] is None:
+        derived["model.embedding_init_std"] = std
+    if head_std:
+        derived["model.head_init_std"] = head_std * factors.head_init_std
+    if factors.attention != 1.0:
+        derived["model.attention_multiplier"] = settings["attention_multiplier"] * factors.attention
+    return derived
+
+
+def _of_optimizer(config: dict[str, Any], factors: WidthTransfer, update: Update) -> dict[str, float]:
+    if update == "spectrum":
+        return {"optimizer.head_lr": _number(config, "optimizer.head_lr", 1.0) * factors.head_lr}
+    by_kind = {"matrices": factors.matrix_lr, "head": factors.head_lr}
+    keys = {f"optimizer.lr_multipliers.{kind}": factor for kind, factor in by_kind.items()}
+    derived = {key: _number(config, key, 1.0) * factor for key, factor in keys.items()}
+    decay = _number(config, "optimizer.weight_decay", 0.0)
+    if not decay:
+        return derived
+    _require_rule_of_decay(config, decay)
+    return derived | {"optimizer.weight_decay": decay * factors.weight_decay}
+
+
+def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
+    word = _word(config["optimizer"])
+    if word in DECAY_IN_GRADIENT:
+        raise ConfigurationError(
+            f"optimizer.weight_decay={decay} has no rule under scaling=width_transfer: {word} adds it to the gradient, "
+            "whose size changes with width; nearest valid: 0."
+        )
+    if setting(config, "optimizer.decay_embeddings"):
+        raise ConfigurationError(
+            "optimizer.decay_embeddings=true has no rule under scaling=width_transfer, where decay follows the rates "
+            "of matrices and head; nearest valid: false."
+        )
+
+
+def _word(node: Mapping[str, Any]) -> str:
+    return str(node.get("_target_")).rpartition(".")[2]
+
+
+def _number(config: dict[str, Any], key: str, default: float) -> float:
+    found = setting(config, key)
+    return default if found is None else check_value(found, float, key=key)
