@@ -1,0 +1,157 @@
+"""What a comparison needs of one run's folder: its settings, its curve, what it was measured on, how it ended."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.report.run_facts import BITS_PER_BYTE, read_run
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.flat_config import flatten
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.status import read_status
+
+Curve = Sequence[tuple[float, float]]  # (tokens trained on, value)
+MEASURED: Final = ("/bits_per_byte", "/loss")  # lower is better
+NUM_MEANS: Final = 40  # a training curve has a value a step, too noisy to read one of
+# Where, how fast and how often a run is executed and saved, not what it learns.
+EXECUTION: Final = (
+    "run.", "resume", "logger.", "trainer.", "data.num_workers", "data.cache", "data.folder.root", "engine.",
+    "callbacks.checkpoint.", "callbacks.progress.", "callbacks.text_samples.",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutText:
+    """What was measured on: a source, the bytes of its split, those that were read; the tokens it was written in."""
+
+    source: str
+    split_bytes: int
+    num_bytes: int
+    tokenizer: str
+
+    @property
+    def text(self) -> tuple[str, int]:
+        """Return what names the text, whatever tokenizer reads it."""
+        return self.source, self.split_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedRun:
+    """One run: `settings` are what decides what it learns, without the seed; `words` what was typed of them."""
+
+    folder: Path
+    name: str
+    status: str
+    exit_code: int | None
+    step: int
+    num_steps: int
+    seed: str
+    settings: dict[str, str]
+    words: tuple[str, ...]
+    held_out: HeldOutText
+    curve: Curve
+    flops_per_token: float
+    tokens_per_second: float | None
+
+    @property
+    def final(self) -> float:
+        """Return the last value of its curve, which must not be empty."""
+        return self.curve[-1][1]
+
+    @property
+    def tokens(self) -> float:
+        """Return the tokens that it was trained on when it was measured last."""
+        return self.curve[-1][0]
+
+    @property
+    def trouble(self) -> str | None:
+        """Say why the run's last value is not the result of its settings; None where it is."""
+        done = f"step {self.step:,} of {self.num_steps:,}"
+        if self.status != "FINISHED":
+            code = "" if self.exit_code is None else f", exit code {self.exit_code}"
+            return f"{self.status.lower()}{code} at {done}"
+        return None if math.isfinite(self.final) else f"diverged: its last value is {self.final}"
+
+
+def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedRun:
+    """Read a run's folder.
+
+    Raises:
+        ConfigurationError: The run has no such metric.
+        DataError: The run's settings are gone.
+    """
+    status = read_status(folder)
+    assert status is not None, "the folder of a run has a status"
+    attempts = RunFolder(folder).attempts()
+    job: dict[str, Any] = read_json(attempts[-1] / "job.json") if attempts else {}
+    if "config" not in job:
+        raise DataError(f"{folder} has no attempts/<n>/job.json, so that its settings are not known; leave it out.")
+    points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
+    flat = flatten(job["config"])
+    plan = read_json(folder / "plan.json")
+    return ComparedRun(
+        folder=folder,
+        name=str(read_json(folder / "run.json").get("name", folder.name)),
+        status=status.status,
+        exit_code=status.exit_code,
+        step=max((point.step for point in points), default=0),
+        num_steps=_number(plan, "horizon", "steps"),
+        seed=flat.get("seed", ""),
+        settings={key: value for key, value in flat.items() if key != "seed" and not key.startswith(EXECUTION)},
+        words=tuple(word for word in job.get("overrides", ()) if _tells(word)),
+        held_out=_held_out(points, read_json(folder / "dataset.json"), split=_split(flat)),
+        curve=_curve(points, metric, name=folder.name),
+        flops_per_token=_number(plan, "flops_per_token", "palm"),
+        tokens_per_second=read_run(folder).tokens_per_second,
+    )
+
+
+def _tells(word: str) -> bool:
+    key = word.lstrip("+~").partition("=")[0]
+    return key not in ("seed", "logger", "experiment") and not f"{key}.".startswith(EXECUTION)
+
+
+def _number(plan: dict[str, Any], part: str, key: str) -> Any:
+    return plan.get(part, {}).get(key, 0)
+
+
+def _split(flat: dict[str, str]) -> str:
+    return flat.get("callbacks.validation.split", "validation")
+
+
+def _held_out(points: Sequence[Point], dataset: dict[str, Any], *, split: str) -> HeldOutText:
+    measured = [point.metrics["validation/num_bytes"] for point in points if "validation/num_bytes" in point.metrics]
+    return HeldOutText(
+        source=str(dataset.get("name", "unknown")),
+        split_bytes=int(dataset.get("splits", {}).get(split, {}).get("text_bytes", 0)),
+        num_bytes=int(measured[-1]) if measured else 0,
+        tokenizer=str(dataset.get("tokenizer_fingerprint", "unknown")),
+    )
+
+
+def _curve(points: Sequence[Point], metric: str, *, name: str) -> Curve:
+    known = sorted({key for point in points for key in point.metrics if key.endswith(MEASURED)})
+    if not metric.endswith(MEASURED):
+        raise ConfigurationError(
+            f"--metric {metric} is none that is better where it is lower; it must end with {' or '.join(MEASURED)}."
+        )
+    curve = [(float(point.tokens), point.metrics[metric]) for point in points if metric in point.metrics]
+    if points and not curve:
+        has = f"it has {', '.join(known)}" if known else "it was stopped before its first measurement"
+        raise ConfigurationError(f"--metric {metric}: {name} has no such metric; {has}.{suggest(metric, known)}")
+    return _means(curve) if metric.startswith("train/") else curve
+
+
+def _means(curve: Curve) -> Curve:
+    """Return the means of as many consecutive parts, each where its last point is."""
+    if len(curve) <= NUM_MEANS:
+        return curve
+    edges = [round(index * len(curve) / NUM_MEANS) for index in range(NUM_MEANS + 1)]
+    parts = [curve[start:end] for start, end in pairwise(edges)]
+    return [(part[-1][0], statistics.fmean(value for _, value in part)) for part in parts]

@@ -1,0 +1,101 @@
+"""The spread of repeated runs, and the difference of two choices with its noise.
+
+Seeds that two choices share are compared seed by seed (Student's paired interval): a seed gives both the same data in
+the same order, so that much of its luck cancels. Where they share too few the interval is Welch's (Biometrika 34,
+1947), which lets each choice have a spread of its own.
+"""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+CONFIDENCE: Final = 0.95
+INTERVALS: Final = 400  # of Simpson's rule
+HALVINGS: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Mean and standard deviation (over n - 1) of values; None where a single value has no deviation."""
+
+    num: int
+    mean: float
+    standard_deviation: float | None
+
+    @property
+    def squared_error(self) -> float | None:
+        """Return the variance of the mean."""
+        return None if self.standard_deviation is None else self.standard_deviation**2 / self.num
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A difference of two means with half the width of its 95% interval; None where the noise is not known."""
+
+    mean: float
+    plus_minus: float | None
+    is_paired: bool
+
+    @property
+    def is_noise(self) -> bool | None:
+        """Tell whether zero lies within the interval."""
+        return None if self.plus_minus is None else abs(self.mean) <= self.plus_minus
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain numbers."""
+        return {**asdict(self), "is_noise": self.is_noise}
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Return the mean of one value or more, and how far they lie apart."""
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Spread(num=len(values), mean=statistics.fmean(values), standard_deviation=deviation)
+
+
+def difference(of: Mapping[str, float], against: Mapping[str, float]) -> Difference:
+    """Return how much larger one choice is than another, both values by seed: over the seeds they share, if enough."""
+    shared = of.keys() & against.keys()
+    if len(shared) > 1 or (shared and 1 in (len(of), len(against))):
+        return _paired([of[seed] - against[seed] for seed in shared])
+    return _welch(spread([*of.values()]), spread([*against.values()]))
+
+
+def _paired(differences: Sequence[float]) -> Difference:
+    found = spread(differences)
+    if found.squared_error is None:
+        return Difference(mean=found.mean, plus_minus=None, is_paired=True)
+    width = student_quantile(CONFIDENCE, freedom=found.num - 1) * math.sqrt(found.squared_error)
+    return Difference(mean=found.mean, plus_minus=width, is_paired=True)
+
+
+def _welch(of: Spread, against: Spread) -> Difference:
+    mean = of.mean - against.mean
+    errors = (of.squared_error, against.squared_error)
+    if errors[0] is None or errors[1] is None:
+        return Difference(mean=mean, plus_minus=None, is_paired=False)
+    total = errors[0] + errors[1]
+    if total == 0.0:
+        return Difference(mean=mean, plus_minus=0.0, is_paired=False)
+    freedom = total**2 / (errors[0] ** 2 / (of.num - 1) + errors[1] ** 2 / (against.num - 1))
+    width = student_quantile(CONFIDENCE, freedom=freedom) * math.sqrt(total)
+    return Difference(mean=mean, plus_minus=width, is_paired=False)
+
+
+def student_quantile(confidence: float, *, freedom: float) -> float:
+    """Return the t that Student's distribution stays within, on both sides, with this probability."""
+    low, high = 0.0, math.pi / 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _probability_within(middle, freedom) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _probability_within(angle: float, freedom: float) -> float:
+    """Integrate Student's density over |t| < sqrt(freedom) tan(angle), where it is a power of the cosine."""
+    width = angle / INTERVALS
+    heights = [math.cos(index * width) ** (freedom - 1) for index in range(INTERVALS + 1)]
+    area = width / 3 * (heights[0] + 4 * sum(heights[1:-1:2]) + 2 * sum(heights[2:-1:2]) + heights[-1])
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    return 2 * scale * area
