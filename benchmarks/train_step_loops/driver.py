@@ -1,0 +1,126 @@
+"""Start the loops one after another, let them take turns, and collect what they say."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from benchmarks.train_step_loops.task import Task
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Contestant:
+    """One loop's process: orders go in, answers come out, its own console goes to a file."""
+
+    name: str
+    process: "subprocess.Popen[bytes]"
+    orders: IO[str]
+    answers: IO[str]
+    console: Path
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    turns: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+
+    def hear(self) -> dict[str, Any]:
+        """Wait for the next answer; a process that died without one is skipped."""
+        line = self.answers.readline()
+        if not line:
+            return {"skipped": f"its process died; see {self.console}"}
+        return json.loads(line)
+
+    def hear_until(self, key: str) -> None:
+        """Collect answers until one has a key, or the loop drops out."""
+        while True:
+            answer = self.hear()
+            if "wall_seconds" in answer:
+                self.turns.append(answer)
+            else:
+                self.facts.update(answer)
+            if key in answer or "skipped" in answer:
+                return
+
+    def order(self, **order: Any) -> None:
+        """Tell the loop what to do next."""
+        self.orders.write(json.dumps(order) + "\n")
+        self.orders.flush()
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether it still takes part."""
+        return "skipped" not in self.facts
+
+
+def start(name: str, task: Task, path: Path) -> Contestant:
+    """Start one loop's process."""
+    console = Path(task.scratch) / f"{name}.log"
+    order_out, order_in = os.pipe()
+    answer_out, answer_in = os.pipe()
+    environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads), "PYTHONPATH": os.pathsep.join(_paths())}
+    environment["TOKENIZERS_PARALLELISM"] = "false"
+    command = [sys.executable, "-m", "benchmarks.train_step_loops.worker", name, str(path)]
+    with console.open("wb") as log:
+        process = subprocess.Popen(
+            [*command, str(order_out), str(answer_in), str(time.time())],
+            pass_fds=(order_out, answer_in),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            cwd=task.scratch,
+        )
+    os.close(order_out)
+    os.close(answer_in)
+    return Contestant(name, process, os.fdopen(order_in, "w"), os.fdopen(answer_out), console)
+
+
+def _paths() -> list[str]:
+    return [str(ROOT), str(ROOT / "src"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
+def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[str], None]) -> list[Contestant]:
+    """Warm every loop up, then let them take turns `rounds` times, each round beginning with another one."""
+    path = Path(task.scratch) / "task.json"
+    task.save(path)
+    contestants: list[Contestant] = []
+    for name in names:  # one at a time, so that first steps do not disturb one another
+        contestant = start(name, task, path)
+        contestant.hear_until("ready")
+        contestants.append(contestant)
+        tell(
+            f"{name}: "
+            + contestant.facts.get("skipped", f"ready {contestant.facts.get('first_step_seconds', 0):.1f} s")
+        )
+    running = [contestant for contestant in contestants if contestant.is_running]
+    for number in range(rounds):
+        for place in range(len(running)):
+            _take_turn(running[(number + place) % len(running)], task.turn_steps)
+        tell(f"round {number + 1} of {rounds}")
+    for contestant in running:
+        _finish(contestant, task)
+    return contestants
+
+
+def _take_turn(contestant: Contestant, num_steps: int) -> None:
+    if not contestant.is_running:
+        return
+    contestant.order(steps=num_steps)
+    contestant.hear_until("ready")
+
+
+def _finish(contestant: Contestant, task: Task) -> None:
+    """Ask for its peak memory, then count its host syncs, which takes memory, and let it go."""
+    for order, answer in (({"memory": True}, "ready"), ({"count": task.turn_steps}, "ready"), ({"end": True}, "ended")):
+        if contestant.is_running:
+            contestant.order(**order)
+            contestant.hear_until(answer)
+    contestant.orders.close()
+    try:
+        contestant.process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        contestant.process.kill()

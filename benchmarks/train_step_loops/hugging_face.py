@@ -1,0 +1,82 @@
+"""Hugging Face: its LlamaForCausalLM in its Trainer, from the installed transformers."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from benchmarks.train_step_loops.task import BETAS, CLIP_NORM, LOG_EVERY_STEPS, LR, WEIGHT_DECAY, Task, Unavailable
+from benchmarks.train_step_loops.turns import Turns
+
+GIVEN = (
+    "LlamaForCausalLM (sdpa) in Trainer; adamw_torch_fused, torch_compile, logging_steps 10, "
+    "logging_nan_inf_filter off, no reports, bar, saving or evaluation"
+)
+
+
+class Windows(Dataset[dict[str, torch.Tensor]]):
+    """Rows of the token file; the model shifts them itself."""
+
+    def __init__(self, task: Task) -> None:
+        self._tokens, self._length = task.tokens(), task.context_tokens
+
+    def __len__(self) -> int:
+        return len(self._tokens) // self._length
+
+    def __getitem__(self, row: int) -> dict[str, torch.Tensor]:
+        """Return a row as inputs and labels."""
+        ids = self._tokens[row * self._length : (row + 1) * self._length].astype(np.int64)
+        tokens = torch.from_numpy(ids)
+        return {"input_ids": tokens, "labels": tokens}
+
+
+def run(task: Task, turns: Turns) -> None:
+    """Train."""
+    try:
+        import transformers
+        from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+    except ImportError as problem:
+        raise Unavailable(f"transformers is not installed: {problem}") from problem
+
+    class EndOfStep(TrainerCallback):
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            turns.step()
+
+    transformers.logging.set_verbosity_error()
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=task.vocab_size,
+            hidden_size=task.width,
+            intermediate_size=task.feed_forward_width,
+            num_hidden_layers=task.num_layers,
+            num_attention_heads=task.num_heads,
+            max_position_embeddings=task.context_tokens,
+            tie_word_embeddings=False,
+            attn_implementation="sdpa",
+            use_cache=False,
+        )
+    )
+    turns.say(num_parameters=sum(parameter.numel() for parameter in model.parameters()))
+    arguments = TrainingArguments(
+        output_dir=task.scratch,
+        max_steps=task.max_steps,
+        per_device_train_batch_size=task.num_sequences,
+        learning_rate=LR,
+        lr_scheduler_type="constant",
+        adam_beta1=BETAS[0],
+        adam_beta2=BETAS[1],
+        weight_decay=WEIGHT_DECAY,
+        max_grad_norm=CLIP_NORM,
+        optim="adamw_torch_fused",
+        bf16=task.precision == "bf16_mixed",
+        tf32=True if task.device == "cuda" else None,
+        torch_compile=task.is_compiled,
+        logging_steps=LOG_EVERY_STEPS,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        save_strategy="no",
+        disable_tqdm=True,
+        use_cpu=task.device == "cpu",
+    )
+    Trainer(model=model, args=arguments, train_dataset=Windows(task), callbacks=[EndOfStep()]).train()

@@ -1,0 +1,95 @@
+"""What the loops said as figures, and the figures as a Markdown table."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.train_step_loops.driver import Contestant
+from benchmarks.train_step_loops.task import Task
+
+Row = dict[str, Any]
+HEADS = (
+    "loop", "ms a step (quartiles)", "against bare (quartiles)", "tokens/s", "MFU palm", "MFU causal", "of matmul",
+    "peak memory", "first step", "host syncs a step",
+)  # fmt: skip
+
+
+def rows(contestants: Sequence[Contestant], task: Task, *, peak_flops: float, matmul_flops: float) -> list[Row]:
+    """Return a row for each loop; speed is by CPU seconds of its process on a CPU, by CUDA events on a GPU."""
+    clock = "device_seconds" if task.device == "cuda" else "cpu_seconds"
+    bare = next((one for one in contestants if one.name == "bare" and one.is_running), None)
+    return [
+        {"loop": one.name, "skipped": one.facts["skipped"]}
+        if not one.is_running or not one.turns
+        else _row(one, bare or one, task, clock, peak_flops=peak_flops, matmul_flops=matmul_flops)
+        for one in contestants
+    ]
+
+
+def _row(one: Contestant, bare: Contestant, task: Task, clock: str, *, peak_flops: float, matmul_flops: float) -> Row:
+    seconds = [turn[clock] for turn in one.turns]
+    ratios = [turn[clock] / other[clock] for turn, other in zip(one.turns, bare.turns, strict=True)]
+    tokens_per_second = task.tokens_per_step / statistics.median(seconds)
+    return {
+        "loop": one.name,
+        "step_seconds": _spread(seconds),
+        "wall_step_seconds": _spread([turn["wall_seconds"] for turn in one.turns]),
+        "against_bare": _spread(ratios),
+        "tokens_per_second": tokens_per_second,
+        "mfu_palm": task.flops.palm * tokens_per_second / peak_flops,
+        "mfu_causal": task.flops.causal * tokens_per_second / peak_flops,
+        "of_matmul_rate": task.flops.causal * tokens_per_second / matmul_flops,
+        "helper_cpu_seconds": statistics.mean(turn["helper_cpu_seconds"] for turn in one.turns),
+        **one.facts,
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    lower, median, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    return {"median": median, "lower_quartile": lower, "upper_quartile": upper}
+
+
+def markdown(found: Sequence[Row]) -> str:
+    """Return the table; loops that could not take part stand below it with the reason."""
+    lines = [f"| {' | '.join(HEADS)} |", f"|{'---|' * len(HEADS)}"]
+    lines += [f"| {' | '.join(_cells(row))} |" for row in found if "skipped" not in row]
+    skipped = [f"- {row['loop']} took no part: {row['skipped']}" for row in found if "skipped" in row]
+    return "\n".join([*lines, *([""] if skipped else []), *skipped])
+
+
+def page(report: dict[str, Any], *, command: str) -> str:
+    """Return the page of a measurement: what was measured, on what, and a table for each mode."""
+    task, peak, matmul = report["task"], report["peak_flops"] / 1e9, report["matmul_flops"] / 1e9
+    shape = ", ".join(f"{name.removeprefix('num_').replace('_', ' ')} {value}" for name, value in task.items())
+    given = {row["loop"]: row["given"] for rows in report["modes"].values() for row in rows if "given" in row}
+    parts = [
+        f"# One optimizer step under the same ruler: {report['device']}",
+        f"`{command}`, torch {report['torch']}, Python {report['python']}, {report['date']}. {shape}.",
+        f"MFU divides by {peak:,.0f} GFLOP/s, the last share by the {matmul:,.0f} that a square matrix product reaches"
+        " here; all loops are counted with the same FLOPs. Ratios are medians"
+        " over turns. `+` is what a helping process takes beside.",
+        *(f"## {mode}\n\n{markdown(rows)}" for mode, rows in report["modes"].items()),
+        "## What each was given\n\n" + "\n".join(f"- {loop}: {what}." for loop, what in given.items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _milliseconds(spread: dict[str, float]) -> str:
+    return f"{1e3 * spread['lower_quartile']:.2f} to {1e3 * spread['upper_quartile']:.2f}"
+
+
+def _cells(row: Row) -> list[str]:
+    step, against = row["step_seconds"], row["against_bare"]
+    helper = f" + {1e3 * row['helper_cpu_seconds']:.2f}" if row["helper_cpu_seconds"] > 5e-6 else ""
+    return [
+        row["loop"],
+        f"{1e3 * step['median']:.2f}{helper} ({_milliseconds(step)})",
+        f"{against['median']:.3f} ({against['lower_quartile']:.3f} to {against['upper_quartile']:.3f})",
+        f"{row['tokens_per_second']:,.0f}",
+        f"{row['mfu_palm']:.1%}",
+        f"{row['mfu_causal']:.1%}",
+        f"{row['of_matmul_rate']:.1%}",
+        f"{row['peak_bytes'] / 1e6:,.0f} MB",
+        f"{row['first_step_seconds']:.1f} s",
+        f"{row['host_syncs']:.1f}",
+    ]
