@@ -96,3 +96,13 @@ def test_of_time_and_tokens_the_first_reached_ends_the_run():
     assert (by_tokens.steps, by_tokens.limited_by, by_tokens.seconds) == (50, "tokens", 7200.0)
     by_time = of(Budget(hours=0.01, tokens=50_000), rate=rate)
     assert (by_time.steps, by_time.limited_by, by_time.most_steps) == (12, "hours", 50)
+
+
+def test_the_time_before_the_first_step_is_no_time_to_train():
+    assert of(Budget(hours=1), rate=Rate(seconds_per_step=3.0, setup_seconds=600.0)).steps == 1000
+
+
+def test_a_horizon_moves_in_proportion():
+    run = of(Budget(steps=100))
+    moved = run.ending_at(50)
+    assert (moved.steps, moved.tokens, moved.flops) == (50, run.tokens // 2, run.flops // 2)

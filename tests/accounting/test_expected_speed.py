@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from lmtrain.accounting.batches import BatchPlan
@@ -33,6 +35,11 @@ def test_a_calibration_comes_before_what_is_usual_and_after_what_is_stated():
     assert measured.step_seconds == 0.5
     assert measured.source == "measured over 30 steps by lmtrain doctor"
     assert measured.mfu_palm == pytest.approx(BATCH.tokens_per_step * 1e6 / (PEAK.flops * BATCH.num_ranks * 0.5))
+    started = expected_speed(
+        Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, calibration=replace(known, setup_seconds=8.0)
+    )
+    assert started is not None
+    assert started.seconds(100) == pytest.approx(58.0)
     stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, calibration=known)
     assert stated is not None
     assert stated.source == "cluster.mfu"

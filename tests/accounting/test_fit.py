@@ -20,6 +20,7 @@ SETTING = Setting(
         ),
         activations=LinearBytes(fixed=0.0, per_sequence=1e6),
         workspace=LinearBytes(fixed=0.0, per_sequence=1e6),
+        workspace_of_many=LinearBytes(fixed=0.0, per_sequence=1e6),
     ),
     precision=PRECISIONS["fp32"],
     optimizer=STATES["adamw"],

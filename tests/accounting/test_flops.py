@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.flops import flops_per_token, matmul_flops
+from lmtrain.accounting.flops import flops_per_token, matmul_flops, seen_tokens
 from lmtrain.accounting.model_shape import AttentionShape, ModelShape
 
 
@@ -80,3 +80,11 @@ def test_six_n_counts_the_parameters_that_a_token_meets():
         attention=(),
     )
     assert flops_per_token(mixture, 1).six_n == 6 * 12_879_925_248
+
+
+def test_documents_that_do_not_see_one_another_cost_less_attention():
+    assert seen_tokens(1024) == 1024
+    assert seen_tokens(1024, documents={256: 7}) == 256
+    assert seen_tokens(1024, documents={256: 4, 1024: 1}) == (256 + 1024) // 2, "half of the tokens are in each"
+    assert seen_tokens(1024, window_tokens=512, documents={256: 4, 1024: 1}) == (256 + 512) // 2
+    assert seen_tokens(1024, documents={2560: 1}) == round((2048 * 1024 + 512 * 512) / 2560), "cut into contexts"

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from lmtrain.accounting.memory import TrainedParameters, device_memory, state_bytes
@@ -25,9 +27,7 @@ def test_fp32_bytes_per_parameter(optimizer, bytes_per_parameter):
     assert memory_of(1_000_000_000, optimizer=optimizer).static == bytes_per_parameter * 10**9
 
 
-@pytest.mark.parametrize(
-    ("precision", "bytes_per_parameter"), [("bf16_true", 8), ("bf16_mixed", 16), ("bf16_mixed_cast_once", 18)]
-)
+@pytest.mark.parametrize(("precision", "bytes_per_parameter"), [("bf16_true", 8), ("fp32", 16), ("bf16_mixed", 18)])
 def test_bytes_per_parameter_by_precision(precision, bytes_per_parameter):
     assert memory_of(10**9, precision=precision).static == bytes_per_parameter * 10**9
 
@@ -62,3 +62,13 @@ def test_the_total_is_the_sum_of_the_kinds_and_the_margin_is_of_all():
 
 def test_a_known_matrix_has_the_known_bytes():
     assert memory_of(49152 * 12288, optimizer="sgd").weights == 2_415_919_104 == 2.25 * 2**30
+
+
+def test_an_average_of_the_weights_is_one_more_fp32_value_of_each():
+    parameters = TrainedParameters(num_total=100, num_hidden_matrix=80, num_largest_block=0, num_outside_blocks=0)
+    averaged = replace(optimizer_state("adamw"), average_bytes=4)
+    plain, more = (
+        state_bytes(parameters, precision=PRECISIONS["bf16_mixed"], optimizer=state)
+        for state in (optimizer_state("adamw"), averaged)
+    )
+    assert more == plain + 4 * 100

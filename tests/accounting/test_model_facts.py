@@ -10,7 +10,8 @@ FACTS = ModelFacts(
     components={"embedding": 100, "feed_forward": 900},
     parameters=TrainedParameters(num_total=1000, num_hidden_matrix=800, num_largest_block=200, num_outside_blocks=200),
     activations=LinearBytes(fixed=100.0, per_sequence=50.0),
-    workspace=LinearBytes(fixed=0.0, per_sequence=10.0),
+    workspace=LinearBytes(fixed=100.0, per_sequence=0.0),
+    workspace_of_many=LinearBytes(fixed=0.0, per_sequence=10.0),
 )
 
 
@@ -25,3 +26,7 @@ def test_bytes_and_sequences_are_each_others_inverse():
     assert FACTS.activations.most_sequences(250) == 3
     assert FACTS.activations.most_sequences(249) == 2
     assert FACTS.activations.most_sequences(10) == 0
+
+
+def test_the_higher_of_the_two_places_where_a_workspace_peaks_counts():
+    assert [FACTS.workspace_bytes(sequences) for sequences in (1, 10, 64)] == [100, 100, 640]

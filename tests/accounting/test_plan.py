@@ -40,7 +40,7 @@ def test_json_survives_a_round_trip(plan):
 
 def test_what_is_not_known_is_null_or_absent(plan):
     report = plan.to_json()
-    assert report["peak"] == {"flops": None, "source": "unknown"}
+    assert report["peak"] == {"flops": None, "source": "unknown", "measured_flops": None}
     assert "memory" not in report
     assert "time" not in report
 

@@ -2,6 +2,8 @@ import json
 import logging
 
 import pytest
+import schedulefree
+import torch
 
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.step_log import StepLog
@@ -9,6 +11,8 @@ from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.spikes import SpikeFilter
+from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import AtStep, NotANumber
 
 
@@ -59,15 +63,65 @@ def test_a_manifest_tells_step_tokens_identity_and_metrics(make_run):
     assert damage(folder) is None
 
 
-def test_going_on_from_a_checkpoint_gives_the_same_losses_to_the_last_bit(make_run):
-    straight, stopped = make_run(name="straight", steps=6), make_run(name="stopped", steps=6)
-    train(straight, StepLog(every_steps=4, context=straight.context))
-    stop = AtStep(3, lambda trainer: setattr(trainer, "should_stop", True))
-    train(stopped, StepLog(every_steps=4, context=stopped.context), Checkpoint(context=stopped.context), stop)
+def schedule_free(model):
+    return schedulefree.AdamWScheduleFree(model.parameters(), lr=0.01)
+
+
+def falling(step, total_steps, momentum):
+    return momentum * (1 - step / total_steps)
+
+
+# What a run has beside its weights: made anew for each run.
+PARTS = {
+    "plain": dict,
+    "skipped steps": lambda: {"spikes": SpikeFilter(num_sigmas=0.5, window_steps=4)},
+    "average": lambda: {"weight_average": WeightAverage(decay=0.9)},
+    "schedule-free": lambda: {"optimizer": schedule_free},
+    "momentum that falls": lambda: {
+        "optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9),
+        "momentum_schedule": falling,
+    },
+}
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_going_on_from_a_checkpoint_gives_the_same_losses_and_weights_to_the_last_bit(make_run, parts):
+    """Both save step 3: leaving and entering schedule-free training rounds the weights."""
+    straight, stopped = make_run(name="straight", steps=8), make_run(name="stopped", steps=8)
+    modules = [straight.module(**PARTS[parts]()), stopped.module(**PARTS[parts]()), stopped.module(**PARTS[parts]())]
+
+    def go(run, module, *callbacks, **settings):
+        log, save = StepLog(every_steps=4, context=run.context), Checkpoint(every_steps=3, context=run.context)
+        train(run, log, save, *callbacks, module=module, **settings)
+
+    go(straight, modules[0])
+    go(stopped, modules[1], AtStep(3, lambda trainer: setattr(trainer, "should_stop", True)))
     assert stopped.saved_steps() == [3]
-    saved = stopped.context.checkpoints_folder / "step_00000003"
-    train(stopped, StepLog(every_steps=4, context=stopped.context), checkpoint=saved)
+    go(stopped, modules[2], checkpoint=stopped.context.checkpoints_folder / "step_00000003")
     assert stopped.points("train/loss") == straight.points("train/loss")
+    assert stopped.points("train/skipped_steps") == straight.points("train/skipped_steps")
+    expected = modules[0].state_dict()
+    for name, tensor in modules[2].state_dict().items():
+        assert torch.equal(tensor, expected[name]), name
+
+
+def test_the_parts_that_skip_steps_do_skip_some(make_run):
+    run = make_run(steps=8)
+    module = run.module(**PARTS["skipped steps"]())
+    train(run, StepLog(every_steps=4, context=run.context), module=module)
+    counts = run.points("train/skipped_steps")
+    assert [*counts] == [*range(1, 9)]
+    assert 0 < counts[8] == int(module.spikes.num_skipped) < 8
+
+
+def test_a_checkpoint_of_schedule_free_training_holds_the_weights_that_it_evaluates(make_run):
+    run = make_run(steps=3)
+    module = run.module(optimizer=schedule_free)
+    train(run, Checkpoint(context=run.context), module=module)
+    state = torch.load(run.context.checkpoints_folder / "step_00000003" / "state.pt", weights_only=True)
+    for name, parameter in module.named_parameters():  # left in evaluation by the end of training
+        assert torch.equal(state["state_dict"][name], parameter), name
+    assert state["optimizer_states"][0]["param_groups"][0]["train_mode"] is False
 
 
 def test_the_log_holds_every_step_before_a_checkpoint_even_after_a_crash(make_run):

@@ -101,4 +101,4 @@ def test_resuming_a_finished_run_changes_nothing(make_run):
 def test_every_file_begins_with_a_line_for_help(file):
     first, second = file.read_text().splitlines()[:2]
     assert first.startswith("# ")
-    assert second in ("defaults:", f"{file.stem}:")
+    assert second in {"defaults:", *(f"{option.stem}:" for option in CONF.glob("*.yaml"))}

@@ -3,6 +3,7 @@ import json
 from lmtrain.callbacks.run_manifest import RunManifest
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.tokenizers.loading import load_tokenizer
+from tests.callbacks.tiny_run import AtStep
 
 
 def test_plan_data_and_devices_lie_beside_the_results(make_run):
@@ -17,3 +18,16 @@ def test_plan_data_and_devices_lie_beside_the_results(make_run):
     assert load_tokenizer(run.context.folder / "tokenizer").fingerprint == run.context.tokenizer.fingerprint
     devices = json.loads((attempt / "devices.json").read_text())
     assert (devices["type"], devices["num_devices"], devices["precision"]) == ("cpu", 1, "32-true")
+
+
+def test_under_a_budget_of_time_the_plan_ends_where_the_run_did(make_run):
+    run = make_run(steps=100)
+    run.context.last_step.seconds = 3600.0
+
+    def finish(_):
+        run.context.last_step.steps = 3  # as the budget of time would
+
+    run.fit(RunManifest(context=run.context), AtStep(2, finish), TokenBudget(context=run.context))
+    horizon = json.loads((run.context.folder / "plan.json").read_text())["horizon"]
+    assert horizon["steps"] == 3
+    assert horizon["tokens"] == 3 * run.context.plan.batch.tokens_per_step

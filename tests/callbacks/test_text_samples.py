@@ -5,6 +5,8 @@ import pytest
 from lmtrain.callbacks.text_samples import TextSamples
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
+from lmtrain.training.weight_average import WeightAverage
+from tests.callbacks.tiny_run import AtStep
 
 
 def samples(run):
@@ -42,3 +44,13 @@ def test_sampling_more_tokens_than_the_context_holds_works(make_run):
 def test_zero_tokens_are_refused(make_run):
     with pytest.raises(ConfigurationError, match="num_new_tokens=0"):
         TextSamples(num_new_tokens=0, context=make_run().context)
+
+
+def test_the_average_of_the_weights_speaks_where_there_is_one(make_run):
+    run = make_run(steps=3)
+    module = run.module(weight_average=WeightAverage(decay=0.9))
+    sampled = TextSamples(num_new_tokens=5, temperature=0.0, context=run.context)
+    zero = AtStep(3, lambda _: [parameter.zero_() for parameter in module.weight_average.parameters()])
+    run.fit(zero, sampled, TokenBudget(context=run.context), module=module)
+    assert samples(run)[0]["text"] == "\0" * 5, "weights of zero always say the first byte"
+    assert module.language_model.head.weight.abs().sum() > 0

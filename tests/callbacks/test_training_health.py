@@ -4,12 +4,14 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.training_health import TrainingHealth
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.training.spikes import SpikeFilter
 from tests.callbacks.tiny_run import NotANumber
 
 
-def train(run, *callbacks):
+def train(run, *callbacks, **settings):
     health = TrainingHealth(every_steps=4, context=run.context)
-    return run.fit(*callbacks, health, TokenBudget(context=run.context), Checkpoint(every_steps=2, context=run.context))
+    budget, checkpoint = TokenBudget(context=run.context), Checkpoint(every_steps=2, context=run.context)
+    return run.fit(*callbacks, health, budget, checkpoint, module=run.module(**settings))
 
 
 @pytest.mark.parametrize(("gradient", "norm"), [(float("nan"), "nan"), (float("inf"), "inf")])
@@ -35,3 +37,18 @@ def test_the_last_step_is_looked_at_whatever_the_interval(make_run):
 def test_a_healthy_run_is_left_alone(make_run):
     run = make_run(steps=9)
     assert train(run).global_step == 9
+
+
+def test_a_step_that_was_skipped_is_no_harm_and_is_saved(make_run):
+    run = make_run(steps=6)
+    spikes = SpikeFilter(num_sigmas=6.0, window_steps=8)
+    assert train(run, NotANumber(4), spikes=spikes).global_step == 6
+    assert run.saved_steps() == [4, 6]
+    assert int(spikes.num_skipped) == 1
+
+
+def test_ten_steps_skipped_one_after_the_other_stop_the_run(make_run):
+    run = make_run(steps=30)
+    broken = [NotANumber(step) for step in range(3, 13)]
+    with pytest.raises(EnvironmentProblem, match="Step 12 has loss"):
+        train(run, *broken, spikes=SpikeFilter(num_sigmas=6.0, window_steps=8))

@@ -1,6 +1,7 @@
 import math
 
 import pytest
+import schedulefree
 import torch
 from torch.nn import functional as F
 
@@ -9,6 +10,8 @@ from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.training.weight_average import WeightAverage
+from tests.callbacks.tiny_run import TinyModel
 
 
 def train(run, validation, **settings):
@@ -84,3 +87,31 @@ def test_two_answers_to_one_question_are_refused(make_run):
 def test_an_unknown_split_is_refused_with_the_nearest_name(make_run):
     with pytest.raises(DataError, match="Did you mean 'validation'"):
         Validation(split="valdation", context=make_run().context)
+
+
+def test_the_average_of_the_weights_is_measured_beside_them(make_run):
+    run = make_run(steps=6)
+    module = run.module(weight_average=WeightAverage(decay=0.5))
+    train(run, Validation(num_passes=2, context=run.context), module=module)
+    raw, averaged = run.points("validation/loss"), run.points("validation/ema_loss")
+    assert [*raw] == [*averaged] == [0, 3, 6]
+    assert averaged[0] == raw[0]
+    assert averaged[6] > raw[6], "behind them, while the loss falls"
+    other = run.module(TinyModel())
+    other.language_model.load_state_dict(module.weight_average.state_dict())
+    tokens = torch.from_numpy(run.context.dataset.split("validation").window(0, 192).astype("int64"))
+    with torch.no_grad():
+        nats = F.cross_entropy(other.language_model(tokens[None, :-1])[0], tokens[1:]).item()
+    assert averaged[6] == pytest.approx(nats, rel=1e-5)
+    assert run.points("validation/ema_bits_per_byte")[6] == pytest.approx(nats / math.log(2), rel=1e-5)
+
+
+def test_a_schedule_free_optimizer_is_measured_where_it_evaluates(make_run):
+    run = make_run(steps=6)
+    module = run.module(optimizer=lambda model: schedulefree.AdamWScheduleFree(model.parameters(), lr=0.01))
+    train(run, Validation(num_passes=2, context=run.context), module=module)
+    tokens = torch.from_numpy(run.context.dataset.split("validation").window(0, 192).astype("int64"))
+    with torch.no_grad():  # left in evaluation by the end of training
+        nats = F.cross_entropy(module.language_model(tokens[None, :-1])[0], tokens[1:]).item()
+    assert run.points("validation/loss")[6] == pytest.approx(nats, rel=1e-5)
+    assert module.trainer.optimizers[0].param_groups[0]["train_mode"] is False

@@ -67,13 +67,17 @@ class TinyRun:
 
     context: RunContext
 
-    def module(self, model: LanguageModel | None = None) -> CausalLMModule:
+    def module(self, model: LanguageModel | None = None, **settings: Any) -> CausalLMModule:
+        """Make the module; settings add to it, or replace what it has."""
         torch.manual_seed(0)
+        plain: dict[str, Any] = {
+            "optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
+            "schedule": lambda step, total_steps: 1.0 - step / (2 * total_steps),
+        }
         return CausalLMModule(
             model or TinyModel(),
             loss=CrossEntropy(),
-            optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
-            schedule=lambda step, total_steps: 1.0 - step / (2 * total_steps),
+            **plain | settings,
             batch=self.context.plan.batch,
             total_steps=self.context.plan.horizon.steps,
             seed=1,
@@ -114,6 +118,10 @@ class NotANumber(pl.Callback):
 
     def __init__(self, step: int, *, gradient: float = math.nan) -> None:
         self.step, self.gradient = step, gradient
+
+    @property
+    def state_key(self) -> str:
+        return f"not_a_number_{self.step}"
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.global_step + 1 == self.step:

@@ -2,6 +2,7 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -48,12 +49,17 @@ def test_a_plan_counts_what_the_config_says(tiny_job: MakeJob) -> None:
 def test_the_trainer_follows_the_plan_and_the_precision(tiny_job: MakeJob) -> None:
     run = build_run(tiny_job("batch.micro_batch_sequences=1", "precision=bf16_mixed"), rank=0, log=None)
     assert run.trainer.accumulate_grad_batches == 4
-    assert run.trainer.precision == "bf16-mixed"
+    assert run.trainer.precision == "bf16_mixed"
+    plugin: Any = run.trainer.precision_plugin
+    with plugin.forward_context():
+        assert torch.is_autocast_enabled("cpu")
 
 
 def test_a_strategy_that_casts_parameters_keeps_the_trainer_from_doing_it_too(tiny_job: MakeJob) -> None:
     run = build_run(tiny_job("strategy=fsdp", "precision=bf16_mixed"), rank=0, log=None)
-    assert run.trainer.precision == "32-true"
+    plugin: Any = run.trainer.precision_plugin
+    with plugin.forward_context():
+        assert not torch.is_autocast_enabled("cpu")
 
 
 def test_building_changes_no_config(tiny_job: MakeJob) -> None:

@@ -5,19 +5,29 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.ledger import Reading
+from lmtrain.accounting.plan import Speed
 from lmtrain.composition import calibrate as module
 from lmtrain.composition.calibrate import calibration_from
 from lmtrain.errors import EnvironmentProblem
 
 
 def reading(step: int, compute: float, checkpoint: float = 0.0) -> Reading:
-    return Reading(step=step, time=0.0, seconds={"compute": compute, "data_wait": 0.1, "checkpoint": checkpoint})
+    return Reading(
+        step=step, time=0.0, seconds={"setup": 7.0, "compute": compute, "data_wait": 0.1, "checkpoint": checkpoint}
+    )
 
 
 def test_a_step_is_timed_after_the_warm_ones_without_pauses():
     found = calibration_from((reading(0, 0.0), reading(5, 50.0), reading(10, 60.0), reading(40, 75.0, 100.0)))
     assert found.num_steps == 30
     assert found.step_seconds == pytest.approx(0.5)
+    assert found.setup_seconds == 7.0
+
+
+@pytest.mark.parametrize(("step_seconds", "num_steps"), [(1e-5, 2000), (0.05, 200), (60.0, 30)])
+def test_a_calibration_takes_about_ten_seconds(step_seconds: float, num_steps: int) -> None:
+    assert module.steps_worth_timing(Speed(step_seconds=step_seconds, mfu_palm=0.4, source="assumed")) == num_steps
+    assert module.steps_worth_timing(None) == 30
 
 
 def test_a_run_without_accounts_is_refused():

@@ -11,6 +11,7 @@ from lmtrain.composition.calibration import (
     calibration_key,
     calibration_of,
     kind_here,
+    measured_flops,
     peak_here,
     threads_here,
 )
@@ -66,7 +67,7 @@ def test_threads_are_as_asked_or_the_environment_s_or_torch_s_share(
 
 
 def test_a_gpu_counts_unless_the_config_trains_on_the_cpu(config: dict[str, Any], tmp_path: Path) -> None:
-    measured = Measurements(devices=(MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"tf32": 1e14}),))
+    measured = Measurements(devices=(MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"fp32": 1e14}),))
     assert kind_here(config, measured) == "gpu"
     assert kind_here({**config, "trainer": {**config["trainer"], "accelerator": "cpu"}}, measured) == "cpu"
     write_measurements(tmp_path, measured)
@@ -85,3 +86,11 @@ def test_a_plan_and_a_run_have_the_same_key(config: dict[str, Any]) -> None:
     written = {**checked, "optimizer": {**config["optimizer"], "lr": "25ms"}}
     assert calibration_key(checked, BATCH, measured) == calibration_key(config, BATCH, measured)
     assert calibration_key(written, BATCH, measured) != calibration_key(config, BATCH, measured)
+
+
+def test_the_roofline_is_what_products_were_measured_to_reach(config: dict[str, Any], tmp_path: Path) -> None:
+    assert measured_flops(config, "bf16") is None
+    write_measurements(tmp_path, Measurements(devices=(CPU,)))
+    threads = {**config, "trainer": {**config["trainer"], "accelerator": "cpu", "cpu_threads": 2}}
+    assert measured_flops(threads, "bf16") == 3e11
+    assert measured_flops(threads, "fp8") is None

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.composition import calibrate
 from lmtrain.composition import doctor as module
 from lmtrain.composition.doctor import doctor, read_words
 from lmtrain.composition.plan import plan
@@ -23,10 +24,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_doctor_s_own_words_are_taken_out():
     asked = read_words(["model=llama_tiny", "--json", "calibrate=true"])
-    assert (asked.as_json, asked.calibration_steps, asked.overrides) == (True, 30, ["model=llama_tiny"])
-    assert read_words(["--calibrate"]).calibration_steps == 30
+    assert (asked.as_json, asked.calibrates, asked.overrides) == (True, True, ["model=llama_tiny"])
+    assert read_words(["--calibrate"]).calibrates
     assert read_words(["calibrate=200"]).calibration_steps == 200
-    assert read_words(["calibrate=false"]).calibration_steps is None
+    assert not read_words(["calibrate=false"]).calibrates
     with pytest.raises(ConfigurationError, match=r"calibrate=5 is neither .* nearest valid: calibrate=true"):
         read_words(["calibrate=5"])
 
@@ -63,6 +64,7 @@ def test_something_bad_exits_one_with_its_fix(
 def test_a_plan_after_calibration_says_what_was_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(calibrate, "TIMED_SECONDS", 0.0)
     for name, value in tiny.environment().items():
         monkeypatch.setenv(name, value)
     assert doctor([*SMALL, "--json", "--calibrate", "budget.tokens=20B"]) == 0
@@ -72,5 +74,7 @@ def test_a_plan_after_calibration_says_what_was_measured(
     plan([*SMALL, "--json", "budget.steps=1000"])
     planned = json.loads(capsys.readouterr().out)["time"]
     assert planned["step_seconds"] == kept["step_seconds"]
+    assert planned["setup_seconds"] == kept["setup_seconds"] > 0
+    assert planned["hours"] == pytest.approx((1000 * kept["step_seconds"] + kept["setup_seconds"]) / 3600)
     assert planned["source"] == "measured over 30 steps by lmtrain doctor"
     assert not Path("runs").exists(), "a throwaway run leaves nothing among the runs"

@@ -78,7 +78,7 @@ def test_the_card_tells_the_facts_of_the_run(trained: Path) -> None:
 
 @pytest.mark.slow
 def test_half_precision_and_shards_are_chosen_on_the_command_line(trained: Path) -> None:
-    words = ["hf", str(trained / "runs/a"), str(trained / "bf16"), "--dtype", "bf16", "--max-shard", "30KB"]
+    words = ["hf", str(trained / "runs/a"), str(trained / "bf16"), "--dtype", "bf16", "--max-shard-bytes", "30KB"]
     assert export(words) == 0
     written = weights_of(trained / "bf16")
     assert {tensor.dtype for tensor in written.values()} == {torch.bfloat16}

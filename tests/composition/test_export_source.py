@@ -24,6 +24,8 @@ def test_an_import_without_tokenizer_has_none(tmp_path: Path) -> None:
     saved("llama", tmp_path / "hf", tokenizer=False)
     import_folder(open_hugging_face(tmp_path / "hf", with_tokenizer=False), tmp_path / "in")
     assert model_to_export(tmp_path / "in").tokenizer is None
+    with pytest.raises(ConfigurationError, match=r"--weights ema: .*in is an imported folder"):
+        model_to_export(tmp_path / "in", weights="ema")
 
 
 def test_held_out_figures_are_the_newest_up_to_the_checkpoint(tmp_path: Path) -> None:

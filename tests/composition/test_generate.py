@@ -22,6 +22,8 @@ def test_a_run_continues_a_text_alike_for_alike_seeds(tmp_path: Path, capsys: py
     first = continue_text(run, seed=1, **options)
     assert first == continue_text(run, seed=1, **options)
     assert first != continue_text(run, seed=2, **options)
+    with pytest.raises(ConfigurationError, match=r"--weights ema: .* holds no average of the weights"):
+        generate([str(run), "--weights", "ema"])
     assert generate([str(run), "--prompt", "ab", "--num-new-tokens", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["prompt"] == "ab"
 

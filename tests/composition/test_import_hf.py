@@ -20,7 +20,15 @@ def test_the_command_to_go_on_with_is_printed(tmp_path: Path, capsys: pytest.Cap
 
 def test_one_json_object_is_printed_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved("gpt2", tmp_path / "hf", tokenizer=False)
-    words = ["hf", str(tmp_path / "hf"), str(tmp_path / "in"), "--json", "--without-tokenizer", "--max-shard", "20KB"]
+    words = [
+        "hf",
+        str(tmp_path / "hf"),
+        str(tmp_path / "in"),
+        "--json",
+        "--without-tokenizer",
+        "--max-shard-bytes",
+        "20KB",
+    ]
     assert import_model(words) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["command"] == f"python train.py init_from={tmp_path / 'in'}"

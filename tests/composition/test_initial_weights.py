@@ -7,7 +7,7 @@ from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.imported import read_facts
 from lmtrain.interop.model_settings import build
-from lmtrain.training.module import unchanged
+from lmtrain.training.transforms import unchanged
 from tests.interop.hugging_face import imported, saved, tokens
 
 

@@ -1,10 +1,18 @@
 import json
 
+import pytest
+
+from lmtrain.accounting.known_facts import KnownFacts, model_row, table_row
 from lmtrain.composition import known_models, measured_model
 from lmtrain.composition.compose import compose_config
 from lmtrain.composition.known_models import key_of, model_facts
 from lmtrain.composition.planned_setting import attention_of, planned_setting
 from tests.accounting.test_model_facts import FACTS
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(known_models, "TABLE", tmp_path / "none.json")
 
 
 def config(tmp_path, *words):
@@ -25,7 +33,9 @@ def test_a_model_is_measured_once(tmp_path, monkeypatch):
 def test_the_table_that_ships_comes_first(tmp_path, monkeypatch):
     composed, setting = config(tmp_path)
     table = tmp_path / "table.json"
-    table.write_text(json.dumps({key_of(composed, setting): FACTS.to_json()}))
+    known = KnownFacts(facts=FACTS, context_tokens=256, fewest_tokens=256, most_tokens=256)
+    rows = {key_of(composed, setting): [table_row(known, model="tiny")]}
+    table.write_text(json.dumps({"models": {"tiny": model_row(FACTS)}, "settings": rows}))
     monkeypatch.setattr(known_models, "TABLE", table)
     monkeypatch.setattr(measured_model, "measure_model", None)
     assert model_facts(composed, setting, allowed=[]) == FACTS
@@ -33,6 +43,7 @@ def test_the_table_that_ships_comes_first(tmp_path, monkeypatch):
 
 def test_what_does_not_decide_the_facts_is_not_in_the_key(tmp_path):
     same = ("seed=2", "budget.tokens=5M", "optimizer=adamw", "attention=flash", "cluster.num_nodes=4")
+    same += ("+model.backout=false", "model.rope_base=20_000", "model.width=0.128K")
     other = ("model.width=256", "batch.context_tokens=128", "recompute=every_block", "precision=fp32", "compile=none")
     key = key_of(*config(tmp_path))
     assert all(key_of(*config(tmp_path, word)) == key for word in same)

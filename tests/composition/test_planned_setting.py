@@ -27,7 +27,28 @@ def test_auto_precision_asks_the_processor(monkeypatch, flags, precision):
     assert setting().precision == precision
 
 
-def test_fp32_products_run_as_tf32_on_a_gpu():
-    peak = setting("cluster=h100_8x", "precision=fp32").peak()
+@pytest.mark.parametrize(
+    ("precision", "teraflops"),
+    [
+        ("fp32", 66.9),
+        ("tf32", 494.7),
+        ("fp16_mixed", 989.4),
+        ("bf16_mixed", 989.4),
+        ("bf16_true", 989.4),
+        ("fp8", 1978.9),
+    ],
+)
+def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_here(precision, teraflops):
+    peak = setting("cluster=h100_8x", f"precision={precision}").peak()
     assert peak is not None
-    assert peak.flops == 494.7e12
+    assert peak.flops == pytest.approx(teraflops * 1e12)
+
+
+@pytest.mark.parametrize(("words", "copy"), [([], 2), (["strategy=fsdp"], 0)])
+def test_no_copy_is_kept_where_sharding_casts_what_it_gathers(words, copy):
+    assert setting("cluster=h100_8x", "precision=bf16_mixed", *words).bytes_of.compute_copy == copy
+
+
+def test_an_average_of_the_weights_counts_beside_the_optimizer():
+    assert setting().state.average_bytes == 0
+    assert setting("weight_average=ema").state.average_bytes == 4

@@ -10,9 +10,9 @@ import pytest
 
 from lmtrain.composition import run as run_module
 from lmtrain.composition.job import Job
-from lmtrain.composition.run import execute, find_checkpoint, fit, is_done, keep_caches_in, run_saved, train
+from lmtrain.composition.run import execute, fit, is_done, keep_caches_in, train
+from lmtrain.composition.start import run_saved
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
-from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import read_status
 from lmtrain.training.checkpoints import CheckpointFacts
@@ -30,70 +30,6 @@ def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     yield
     for name, level in levels.items():
         logging.getLogger(name).setLevel(level)
-
-
-def save(run_folder: Path, step: int) -> Path:
-    path = run_folder / "checkpoints" / f"step_{step:08d}"
-    facts = {"step": step, "tokens": step * 64, "identity": {}}
-    write_atomically(path, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"weights"))
-    return path
-
-
-def resuming(root: Path, resume: str) -> Job:
-    return Job(config={"resume": resume}, overrides=[], name="cat", root=str(root))
-
-
-def step_of(job: Job) -> int | None:
-    facts = find_checkpoint(job)
-    return facts.step if facts else None
-
-
-@pytest.mark.parametrize(("resume", "step"), [("auto", 20), ("must", 20), ("never", None)])
-def test_a_run_goes_on_from_its_newest_checkpoint_unless_told_never(
-    tmp_path: Path, resume: str, step: int | None
-) -> None:
-    save(tmp_path / "cat", 9)
-    save(tmp_path / "cat", 20)
-    assert step_of(resuming(tmp_path, resume)) == step
-
-
-def test_a_run_without_checkpoints_starts_anew_or_is_refused_as_told(tmp_path: Path) -> None:
-    assert step_of(resuming(tmp_path, "auto")) is None
-    with pytest.raises(ConfigurationError, match=r"resume=must, but .*cat holds no checkpoint; use resume=auto"):
-        find_checkpoint(resuming(tmp_path, "must"))
-
-
-def test_a_path_names_a_checkpoint_or_another_run(tmp_path: Path) -> None:
-    older = save(tmp_path / "dog", 9)
-    save(tmp_path / "dog", 20)
-    assert step_of(resuming(tmp_path, str(older))) == 9
-    assert step_of(resuming(tmp_path, str(tmp_path / "dog"))) == 20
-
-
-@pytest.mark.parametrize("resume", ["nowhere", "atuo", "dog"])
-def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path, resume: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "dog" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(ConfigurationError, match=f"resume={resume} is neither.*nearest valid: resume=auto"):
-        find_checkpoint(resuming(tmp_path, resume))
-
-
-@pytest.mark.parametrize("resume", ["auto", "must", "cat"])
-def test_a_damaged_checkpoint_is_passed_over_aloud(
-    tmp_path: Path, resume: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    save(tmp_path / "cat", 9)
-    (save(tmp_path / "cat", 20) / "state.pt").unlink()
-    assert step_of(resuming(tmp_path, resume)) == 9
-    assert capsys.readouterr().err == "step_00000020 is damaged: state.pt is missing; passed over\n"
-
-
-@pytest.mark.parametrize("resume", ["auto", "must"])
-def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(tmp_path: Path, resume: str) -> None:
-    (save(tmp_path / "cat", 9) / "state.pt").unlink()
-    with pytest.raises(EnvironmentProblem, match=r"No checkpoint in .* is whole"):
-        find_checkpoint(resuming(tmp_path, resume))
 
 
 def done(step: int, *, of: int, rank: int = 0) -> bool:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.composition.source_signatures import setting_names
+from lmtrain.composition.source_signatures import default_settings, setting_names
 from lmtrain.models.llama import Llama
 from lmtrain.models.nano import nano
 
@@ -34,3 +34,11 @@ def test_no_part_is_loaded_for_it():
         "assert 'width' in setting_names('lmtrain.models.llama.Llama'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("target", PARTS)
+def test_defaults_that_are_plain_values_are_those_of_the_signature(target):
+    parameters = inspect.signature(PARTS[target]).parameters.values()
+    known = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
+    plain = {name: value for name, value in known.items() if not callable(value)}
+    assert default_settings(target) == plain

@@ -49,8 +49,11 @@ def test_a_root_key_added_by_mistake_is_refused_with_the_one_that_was_meant() ->
     [
         ("seed=abc", "seed=abc is not a count"),
         ("gradient_clip_norm=[1]", r"gradient_clip_norm=\[1\] is not of type"),
+        ("gradient_clip_norm=-1", "gradient_clip_norm=-1 is not above 0"),
+        ("gradient_clip_norm=nan", "gradient_clip_norm=nan is not above 0"),
         ("+model.widht=8", r"model\.widht=8 is not a setting of this node.*Did you mean 'width'"),
         ("+callbacks.checkpoint.keep=3", r"callbacks\.checkpoint\.keep=3 is not a setting"),
+        ("+precision.stochastic_rounding=true", r"precision\.stochastic_rounding=True .* it has none\."),
         ("model._target_=os.system", r"model\._target_=os\.system is not allowed"),
         ("data=shards", r"data\.folder\.path has no value; set it on the command line"),
     ],
@@ -110,6 +113,22 @@ def test_a_run_that_is_being_trained_is_not_started_twice(
     with pytest.raises(EnvironmentProblem, match="already being trained"):
         start(make_job(tmp_path), outer=None)
     assert started == []
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_model_that_is_refused_when_it_is_built_leaves_no_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existed: bool
+) -> None:
+    def refuse(job: Any) -> int:
+        raise ConfigurationError("model.num_heads=3 does not divide model.width=128")
+
+    monkeypatch.setattr(start_module, "train", refuse)
+    job = make_job(tmp_path)
+    if existed:
+        job.folder.mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="num_heads"):
+        start(job, outer=None)
+    assert job.folder.exists() == existed
 
 
 @pytest.mark.parametrize("name", ["../cat", "/cat", "a/../../cat", ".hidden"])

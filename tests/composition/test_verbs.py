@@ -88,6 +88,7 @@ def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
         [failed, "failed,", "exit", "code", "4"],
         [jobs[2].name, "done"],
     ]
+    assert f"\n  side by side: lmtrain compare runs/{jobs[0].sweep}\n" in printed.out, "all trials have this sweep"
 
 
 @pytest.mark.parametrize(("seeds", "status"), [("1,3", "FINISHED"), ("1,2", "FAILED")])

@@ -5,6 +5,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.ledger import read_attempts, read_ledger
+from lmtrain.report.ledger_page import text_of
 from tests.report.ledger_folder import PLAN, ROWS, row, write
 
 
@@ -23,6 +24,14 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
     assert ledger.projected_usd == pytest.approx(2 * 73 / 3600 * 2 * 36), "half of the steps are done"
     assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
+
+
+def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
+    assert read_ledger(write(tmp_path / "a")).share_of_roofline is None
+    plan = PLAN | {"peak": PLAN["peak"] | {"measured_flops": 8e9}}
+    ledger = read_ledger(write(tmp_path / "b", plan=plan))
+    assert ledger.share_of_roofline == pytest.approx(6e6 * 500 / (2 * 8e9))
+    assert "18.8% of what a matrix product was measured to reach here" in text_of(ledger)
 
 
 def test_energy_is_rated_power_over_the_clock(tmp_path):

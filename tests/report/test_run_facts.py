@@ -101,3 +101,29 @@ def test_a_budget_of_time_is_read_in_its_own_unit(folder, key, budget):
     write(folder / "plan.json", {"batch": {"num_ranks": 4}, "horizon": horizon, "cost": {"usd_per_gpu_hour": 3.0}})
     facts = read_run(folder)
     assert (facts.budget_key, facts.budget) == (f"budget.{key}", budget)
+
+
+def test_skipped_steps_and_the_score_of_averaged_weights_are_told(folder):
+    before = read_run(folder)
+    assert before.held_out is not None
+    assert (before.skipped_steps, before.held_out.after_averaged) == (0, None)
+    log = RunLog(folder)
+    log.append(300, 3000, {"train/loss": 1.0, "train/skipped_steps": 4})
+    log.append(300, 3000, {"validation/bits_per_byte": 1.45, "validation/ema_bits_per_byte": 1.4})
+    after = read_run(folder)
+    assert after.held_out is not None
+    assert (after.skipped_steps, after.held_out.after_averaged) == (4, 1.4)
+
+
+def test_a_fork_took_the_time_of_its_own_steps(folder):
+    whole = read_run(folder).seconds
+    assert whole is not None
+    write(folder / "fork.json", {"checkpoint": "runs/dog/checkpoints/step_00000100", "step": 100})
+    assert read_run(folder).seconds == pytest.approx(whole * 2 / 3)
+
+
+def test_the_rate_to_type_again_is_that_of_the_base_which_scaling_derived_from(folder):
+    assert read_run(folder).lr == 0.02
+    config = {"optimizer": {"lr": 0.0283}, "scaling": {"base": {"optimizer.lr": 0.02}}}
+    write(folder / "attempts" / "1" / "job.json", {"overrides": [], "config": config})
+    assert read_run(folder).lr == 0.02

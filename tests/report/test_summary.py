@@ -124,3 +124,11 @@ def test_a_run_of_which_little_is_known_has_a_summary(tmp_path, capsys):
     assert "0 tokens in 0 steps" in printed
     assert "\x1b" not in printed
     assert read_run(tmp_path).lr is None
+
+
+def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summary):
+    held_out = replace(HELD_OUT, after_averaged=1.3)
+    text = summary(replace(FACTS, skipped_steps=1204, held_out=held_out))
+    assert "$0.01, 1,204 steps skipped as spikes\n" in text
+    assert "  after training, weights averaged   1.300\n" in text
+    assert "skipped" not in summary(FACTS)

@@ -1,7 +1,7 @@
 """From a budget to a horizon: how many steps and tokens a run goes on for."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from lmtrain.errors import ConfigurationError
@@ -31,9 +31,10 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """How fast the devices are and what they cost together; None where it is not known beforehand."""
+    """How fast the devices are, what comes before the first step, and what they cost together; None: not known."""
 
     seconds_per_step: float | None = None
+    setup_seconds: float = 0.0
     usd_per_hour: float | None = None
 
 
@@ -51,6 +52,11 @@ class Horizon:
     limited_by: str
     seconds: float | None = None
     most_steps: int | None = None
+
+    def ending_at(self, steps: int) -> "Horizon":
+        """Return it with another last step, in proportion."""
+        tokens = steps * (self.tokens // self.steps)
+        return replace(self, steps=steps, tokens=tokens, flops=tokens * (self.flops // self.tokens))
 
 
 # Before a speed is known a run of hours is taken to have many steps: the schedule then begins gently.
@@ -125,7 +131,7 @@ def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:
 def _steps_within(seconds: float, rate: Rate | None) -> int:
     if rate is None or rate.seconds_per_step is None:
         return STEPS_BEFORE_SPEED_IS_KNOWN
-    return max(1, math.ceil(seconds / rate.seconds_per_step))
+    return max(1, math.ceil((seconds - rate.setup_seconds) / rate.seconds_per_step))
 
 
 def _first_step_past(limit: float, size_of_step: float, tolerance: float) -> int:

@@ -26,7 +26,12 @@ def expected_speed(
     if calibration is not None and cluster.mfu is None:
         mfu = batch.tokens_per_step * flops_per_token / (peak.flops * batch.num_ranks * calibration.step_seconds)
         source = f"measured over {calibration.num_steps} steps by lmtrain doctor"
-        return Speed(step_seconds=calibration.step_seconds, mfu_palm=mfu, source=source)
+        return Speed(
+            step_seconds=calibration.step_seconds,
+            mfu_palm=mfu,
+            source=source,
+            setup_seconds=calibration.setup_seconds,
+        )
     mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU, "assumed")
     flops = batch.tokens_per_step * flops_per_token
     seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)
@@ -38,5 +43,6 @@ def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
     price = cluster.usd_per_gpu_hour
     return Rate(
         seconds_per_step=speed.step_seconds if speed else None,
+        setup_seconds=speed.setup_seconds if speed else 0.0,
         usd_per_hour=None if price is None else price * num_ranks,
     )

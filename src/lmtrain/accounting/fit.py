@@ -28,7 +28,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         optimizer=setting.optimizer,
         num_shards=batch.num_ranks if setting.is_sharded else 1,
         activations=setting.facts.activations.of(batch.micro_batch_sequences),
-        workspace=max(0, setting.facts.workspace.of(batch.micro_batch_sequences)),
+        workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences),
     )
 
 

@@ -33,10 +33,14 @@ class MeasuredDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """How long a step of one config took on one device, over how many steps; without set-up and pauses."""
+    """How long a step of one config took on one device, over how many steps, and its start; without pauses.
+
+    `step_seconds` leaves out what other work took from the process.
+    """
 
     step_seconds: float
     num_steps: int
+    setup_seconds: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,13 +20,18 @@ class TrainedParameters:
     """Parameters as optimizer and sharding see them; `num_largest_block` is what FSDP gathers at a time.
 
     `num_hidden_matrix` are those in matrices of the layers, which Muon updates; `num_outside_blocks` are embeddings,
-    head and last norm, gathered together for the whole of a step.
+    head and last norm, gathered together for the whole of a step. `num_vector` are norms, biases and scalars, the only
+    ones that optimizers with factored or coarse state keep in full; `num_edge` counts the rows and columns of all
+    other tensors, `num_long_edge` the longer of both for hidden matrices, by which optimizers keep single values.
     """
 
     num_total: int
     num_hidden_matrix: int
     num_largest_block: int
     num_outside_blocks: int
+    num_vector: int = 0
+    num_edge: int = 0
+    num_long_edge: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +95,16 @@ def device_memory(
 
 
 def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, optimizer: OptimizerState) -> int:
-    """Count the bytes of an optimizer's state over all shards."""
-    num_values = optimizer.per_matrix_value * parameters.num_hidden_matrix + optimizer.per_other_value * (
-        parameters.num_total - parameters.num_hidden_matrix
-    )
-    return math.ceil(num_values * (optimizer.value_bytes or precision.state))
+    """Count the bytes of an optimizer's state over all shards, an average of the weights included."""
+    num_table = parameters.num_total - parameters.num_hidden_matrix - parameters.num_vector
+    large = (
+        optimizer.per_matrix_value * parameters.num_hidden_matrix
+        + optimizer.per_table_value * num_table
+        + optimizer.per_edge * parameters.num_edge
+    ) * (optimizer.value_bytes or precision.state)
+    small = optimizer.per_vector_value * parameters.num_vector * (optimizer.vector_bytes or precision.state)
+    averages = optimizer.average_bytes * parameters.num_total
+    return math.ceil(large + small + averages + optimizer.bytes_per_long_edge * parameters.num_long_edge)
 
 
 def _gathered(parameters: TrainedParameters, precision: PrecisionBytes, num_blocks: int) -> int:

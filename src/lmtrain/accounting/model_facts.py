@@ -27,13 +27,22 @@ class LinearBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """A model in one context length, precision, recomputation and loss; `components` count parameters by part."""
+    """A model in one context length, precision, recomputation and loss; `components` count parameters by part.
+
+    What comes on top of activations peaks in one place for few sequences (`workspace`), in another for many
+    (`workspace_of_many`): the higher one counts.
+    """
 
     shape: ModelShape
     components: Mapping[str, int]
     parameters: TrainedParameters
     activations: LinearBytes
     workspace: LinearBytes
+    workspace_of_many: LinearBytes
+
+    def workspace_bytes(self, sequences: int) -> int:
+        """Return what a micro-batch of so many sequences needs for a while beyond its activations."""
+        return max(0, self.workspace.of(sequences), self.workspace_of_many.of(sequences))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values; layers that are alike are counted together."""
@@ -54,4 +63,5 @@ def facts_from_json(content: Mapping[str, Any]) -> ModelFacts:
         parameters=TrainedParameters(**content["parameters"]),
         activations=LinearBytes(**content["activations"]),
         workspace=LinearBytes(**content["workspace"]),
+        workspace_of_many=LinearBytes(**content["workspace_of_many"]),
     )

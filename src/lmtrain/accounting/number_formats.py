@@ -51,7 +51,8 @@ FORMATS: Final[dict[str, NumberFormat]] = {
 class PrecisionBytes:
     """Bytes of one value by role, and the format that the matrix products run in.
 
-    `weights` are what the optimizer updates; `compute_copy` is of weights kept beside them for the products.
+    `weights` are what the optimizer updates; `compute_copy` is of weights kept beside them for the products, where no
+    sharding casts them as it gathers them.
     """
 
     weights: int
@@ -62,15 +63,11 @@ class PrecisionBytes:
     matmul: MatmulDtype
 
 
-# Autocast casts weights anew for each product and keeps no copy; a kept copy saves the casts and costs 2 bytes.
 PRECISIONS: Final[dict[str, PrecisionBytes]] = {
     "fp32": PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="fp32"),
     "tf32": PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="tf32"),
-    "fp16_mixed": PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=2, matmul="fp16"),
-    "bf16_mixed": PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=2, matmul="bf16"),
-    "bf16_mixed_cast_once": PrecisionBytes(
-        weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16"
-    ),
+    "fp16_mixed": PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp16"),
+    "bf16_mixed": PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16"),
     "bf16_true": PrecisionBytes(weights=2, compute_copy=0, gradients=2, state=2, activations=2, matmul="bf16"),
     "fp8": PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp8"),
 }

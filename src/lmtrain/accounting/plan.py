@@ -8,27 +8,37 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import SECONDS_PER_HOUR, Horizon
 from lmtrain.accounting.checkpoint_plan import CheckpointPlan
 from lmtrain.accounting.communication import Communication
-from lmtrain.accounting.depth_scaling import DepthScaling
 from lmtrain.accounting.flops import FlopsPerToken
 from lmtrain.accounting.memory import DeviceMemory
 from lmtrain.accounting.model_shape import ModelShape
+from lmtrain.accounting.scaling import Scaling
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How long an optimizer step is expected to take, by what share of the peak, and who says so."""
+    """How long an optimizer step is expected to take, by what share of the peak, and who says so.
+
+    `setup_seconds` is the time before the first step, 0 where nobody measured it.
+    """
 
     step_seconds: float
     mfu_palm: float
     source: str
+    setup_seconds: float = 0.0
+
+    def seconds(self, num_steps: int) -> float:
+        """Return how long so many steps take, from the start on."""
+        return self.setup_seconds + num_steps * self.step_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Shape, batch, horizon and FLOPs of one run; None where something is not known.
 
-    `peak_flops` is of one device; `peak_source` says where it is from, or why there is none. `device_bytes` is one
-    device's memory. `components` count parameters by part.
+    `seen_tokens` are what attention goes over for a token on average where documents do not see one another; None is
+    the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
+    `measured_flops` are what products reached on the device, its roofline. `device_bytes` is one device's memory.
+    `components` count parameters by part.
     """
 
     shape: ModelShape
@@ -36,8 +46,10 @@ class Plan:
     horizon: Horizon
     flops_per_token: FlopsPerToken
     train_tokens: int | None = None
+    seen_tokens: int | None = None
     peak_flops: float | None = None
     peak_source: str = "unknown"
+    measured_flops: float | None = None
     usd_per_gpu_hour: float | None = None
     usd_per_kwh: float | None = None
     device_watts: float | None = None
@@ -47,7 +59,7 @@ class Plan:
     speed: Speed | None = None
     communication: Communication | None = None
     checkpoints: CheckpointPlan | None = None
-    depth_scaling: DepthScaling | None = None
+    scaling: Scaling | None = None
 
     @property
     def epochs(self) -> float | None:
@@ -63,8 +75,8 @@ class Plan:
 
     @property
     def hours(self) -> float | None:
-        """Return how long the steps take, without set-up, evaluation and checkpoints."""
-        return None if self.speed is None else self.horizon.steps * self.speed.step_seconds / SECONDS_PER_HOUR
+        """Return how long the steps take, and the start where it was measured; without evaluation and checkpoints."""
+        return None if self.speed is None else self.speed.seconds(self.horizon.steps) / SECONDS_PER_HOUR
 
     @property
     def usd(self) -> float | None:
@@ -91,9 +103,13 @@ class Plan:
             },
             "batch": self._batch(),
             "horizon": asdict(self.horizon) | {"epochs": self.epochs},
-            "data": {"train_tokens": self.train_tokens},
+            "data": {"train_tokens": self.train_tokens, "seen_tokens": self.seen_tokens},
             "flops_per_token": asdict(self.flops_per_token),
-            "peak": {"flops": self.peak_flops, "source": self.peak_source},
+            "peak": {
+                "flops": self.peak_flops,
+                "source": self.peak_source,
+                "measured_flops": self.measured_flops,
+            },
             "cost": {"usd": self.usd, "usd_per_gpu_hour": self.usd_per_gpu_hour},
         }
         if self.components:
@@ -105,7 +121,9 @@ class Plan:
                 "fits": self.fits,
             }
         if self.speed is not None and self.hours is not None:
-            report["time"] = asdict(self.speed) | {"hours": self.hours, "days": self.hours / 24}
+            rate = self.batch.tokens_per_step / self.speed.step_seconds
+            hours = {"hours": self.hours, "days": self.hours / 24}
+            report["time"] = asdict(self.speed) | {"tokens_per_second": rate} | hours
         return report | self._links_energy_and_checkpoints()
 
     def _links_energy_and_checkpoints(self) -> dict[str, Any]:
@@ -123,8 +141,8 @@ class Plan:
             }
         if self.checkpoints is not None:
             report["checkpoints"] = asdict(self.checkpoints)
-        if self.depth_scaling is not None:
-            report["depth_scaling"] = asdict(self.depth_scaling)
+        if self.scaling is not None:
+            report["scaling"] = asdict(self.scaling)
         return report
 
     def _batch(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpoint_io import FACTS
 from lmtrain.training.checkpoints import CheckpointFacts, list_checkpoints
 from lmtrain.training.context import RunContext
+from lmtrain.training.evaluation_weights import evaluation_weights
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
 from lmtrain.training.steps import is_step_end
@@ -130,11 +131,12 @@ class Checkpoint(pl.Callback):
     def _write(self, trainer: pl.Trainer, module: pl.LightningModule, path: Path) -> str | None:
         """Write one checkpoint; return why there is none."""
         assert isinstance(module, CausalLMModule)
-        last_step = module.step_metrics.last_step
-        if last_step is not None and not bool(last_step.isfinite().all()):
+        is_sound = module.step_metrics.left_sound_weights
+        if is_sound is not None and not bool(is_sound):
             return f"Step {trainer.global_step} is not saved: its loss or gradient norm is not finite."
         try:
-            trainer.save_checkpoint(path)
+            with evaluation_weights(trainer.optimizers):
+                trainer.save_checkpoint(path)
         except (OSError, EnvironmentProblem) as problem:
             trainer.strategy.barrier("Trainer.save_checkpoint")  # where the ranks that did not fail are waiting
             return str(problem)

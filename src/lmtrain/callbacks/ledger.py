@@ -5,6 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.tracking.preemption import Preemption
 from lmtrain.training.context import RunContext
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
@@ -14,9 +15,9 @@ from lmtrain.training.steps import is_step_end
 class Ledger(pl.Callback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    With them go the tokens that carried loss, of this process. The first rank also logs each kind's share and the
-    goodput, which is computing's, of this attempt. It belongs after the callbacks that do
-    something, so that what they did is in.
+    On a CPU what other work took from the process is a kind of its own. With them go the tokens that carried loss, of
+    this process. The first rank also logs each kind's share and the goodput, which is computing's, of this attempt. It
+    belongs after the callbacks that do something, so that what they did is in.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -30,6 +31,8 @@ class Ledger(pl.Callback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._first_step = trainer.global_step
+        if pl_module.device.type == "cpu":
+            self._context.events.preemption = Preemption(self._stopwatch)
         self._write(trainer.global_step)
 
     @override
@@ -54,6 +57,8 @@ class Ledger(pl.Callback):
         self._write(trainer.global_step)
 
     def _write(self, step: int) -> dict[str, float]:
+        if preemption := self._context.events.preemption:
+            preemption.book()
         seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
         self._context.events.mark("ledger", step=step, tokens=self._tokens, **seconds)
         return seconds

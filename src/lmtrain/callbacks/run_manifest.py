@@ -1,5 +1,6 @@
 """Keep beside a run's results what it was promised to be, what it read, and what it ran on."""
 
+from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,7 +13,11 @@ from lmtrain.training.context import RunContext
 
 
 class RunManifest(pl.Callback):
-    """Write plan.json, dataset.json and tokenizer/ into the run's folder, devices.json into its newest attempt's."""
+    """Write plan.json, dataset.json and tokenizer/ into the run's folder, devices.json into its newest attempt's.
+
+    Under a budget of time the plan's horizon begins as an estimate: at the end plan.json has the last step as it is
+    known then.
+    """
 
     def __init__(self, *, context: RunContext) -> None:
         super().__init__()
@@ -24,10 +29,20 @@ class RunManifest(pl.Callback):
             return
         folder = self._context.folder
         attempts = RunFolder(folder).attempts()
-        write_json(folder / "plan.json", self._context.plan.to_json())
+        self._write_plan()
         write_json(folder / "dataset.json", self._context.dataset.manifest.to_json())
         self._context.tokenizer.save(folder / "tokenizer")
         write_json((attempts or [folder])[-1] / "devices.json", describe_devices(trainer))
+
+    @override
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._context.is_main_process and self._context.last_step.seconds is not None:
+            self._write_plan()
+
+    def _write_plan(self) -> None:
+        plan, steps = self._context.plan, self._context.last_step.steps
+        plan = replace(plan, horizon=plan.horizon.ending_at(steps)) if steps else plan
+        write_json(self._context.folder / "plan.json", plan.to_json())
 
 
 def describe_devices(trainer: pl.Trainer) -> dict[str, Any]:

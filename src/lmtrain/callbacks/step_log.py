@@ -15,6 +15,8 @@ from lmtrain.training.steps import is_step_end
 class StepLog(pl.Callback):
     """Append loss (nats per token), gradient norm and learning rate, a line a step, every `every_steps` steps.
 
+    Where spikes are skipped it also counts them, from the run's start.
+
     It also writes before each checkpoint, so that no step before one is ever missing. It belongs first in the list:
     the callbacks after it then find an idle device and a complete log.
     """
@@ -52,11 +54,17 @@ class StepLog(pl.Callback):
         ended_at, self._ended_at = self._ended_at, {}
         if self._context.log is None:
             return
+        num_skipped = None
+        if module.spikes is not None:
+            num_skipped = int(module.spikes.num_skipped) - sum(record.was_skipped for record in records)
         for record in records:
             metrics = {
                 "train/loss": record.loss,
                 "train/gradient_norm": record.gradient_norm,
                 "train/lr": record.lr,
             }
+            if num_skipped is not None:
+                num_skipped += record.was_skipped
+                metrics["train/skipped_steps"] = num_skipped
             tokens = record.step * self._context.plan.batch.tokens_per_step
             self._context.log.append(record.step, tokens, metrics, time=ended_at.get(record.step))

@@ -1,6 +1,7 @@
 """Let the model speak: generate from a fixed prompt at the end of a run, and during it where asked."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -10,12 +11,15 @@ from typing_extensions import override
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.inference.generate import generate
 from lmtrain.training.context import RunContext
+from lmtrain.training.evaluation_weights import evaluation_weights
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
 
 
 class TextSamples(pl.Callback):
     """Append {step, prompt, text} to the run's samples.jsonl after the last step and every `every_steps` steps.
+
+    The average of the weights speaks, where the run keeps one.
 
     An empty prompt starts a new document. The same seed draws the same random numbers at every step.
     """
@@ -57,14 +61,19 @@ class TextSamples(pl.Callback):
         """Generate on every rank, since a sharded model needs them all; write on the first."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # training steps still queued are not part of the pause
-        with self._context.events.pause("text_samples", step=trainer.global_step):
+        assert isinstance(module, CausalLMModule)
+        average = module.weight_average
+        with (
+            self._context.events.pause("text_samples", step=trainer.global_step),
+            evaluation_weights(trainer.optimizers),
+            average.in_place_of(module.language_model) if average else nullcontext(),
+        ):
             text = self._generate(trainer, module)
         if self._context.is_main_process:
             self._append({"step": trainer.global_step, "prompt": self._prompt, "text": text})
 
-    def _generate(self, trainer: pl.Trainer, module: pl.LightningModule) -> str:
+    def _generate(self, trainer: pl.Trainer, module: CausalLMModule) -> str:
         """Return the prompt's continuation, without the prompt."""
-        assert isinstance(module, CausalLMModule)
         tokenizer = self._context.tokenizer
         ids = tokenizer.encode(self._prompt) or [tokenizer.end_of_text_id]
         device = trainer.strategy.root_device

@@ -1,7 +1,7 @@
 """Stop a run whose loss or gradient is no longer a number, and name the step and the batch where that began."""
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
@@ -14,6 +14,8 @@ from lmtrain.training.context import RunContext
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
 from lmtrain.training.steps import is_step_end
+
+MOST_SKIPPED: Final = 10
 
 
 class TrainingHealth(pl.Callback):
@@ -28,7 +30,8 @@ class TrainingHealth(pl.Callback):
         self._interval = StepInterval(
             every_steps, last_step=context.last_step, key="callbacks.training_health.every_steps"
         )
-        self._unseen: list[tuple[int, Tensor]] = []  # step, [2]: loss, gradient norm
+        self._unseen: list[tuple[int, Tensor]] = []  # step, [3]: loss, gradient norm, skipped
+        self._num_skipped = 0  # one after the other, none of them finite
 
     @override
     def on_train_batch_end(
@@ -45,12 +48,17 @@ class TrainingHealth(pl.Callback):
         """Fetch what is unseen.
 
         Raises:
-            EnvironmentProblem: A step's loss or gradient norm is not finite.
+            EnvironmentProblem: A step's loss or gradient norm is not finite, and the step was made; or so are ten in
+                a row, skipped or not.
         """
         unseen, self._unseen = self._unseen, []
         values: list[list[float]] = torch.stack([value for _, value in unseen]).tolist()
-        for (step, _), (loss, gradient_norm) in zip(unseen, values, strict=True):
-            if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+        for (step, _), (loss, gradient_norm, was_skipped) in zip(unseen, values, strict=True):
+            if math.isfinite(loss) and math.isfinite(gradient_norm):
+                self._num_skipped = 0
+                continue
+            self._num_skipped += 1
+            if not was_skipped or self._num_skipped >= MOST_SKIPPED:
                 raise EnvironmentProblem(self._describe(step, loss, gradient_norm))
 
     def _describe(self, step: int, loss: float, gradient_norm: float) -> str:

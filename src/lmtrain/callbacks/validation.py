@@ -10,12 +10,16 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.evaluation_weights import evaluation_weights
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
 
 
 class Validation(pl.Callback):
     """Append bits per byte, loss (nats per token) and bytes read of a held-out split, on every rank.
+
+    The weights are those for evaluation, where an optimizer has others for training. Of an average of the weights,
+    `validation/ema_bits_per_byte` and `validation/ema_loss` come beside them.
 
     Of a mixture, `validation/NAME/bits_per_byte` is of each source, and what has no name of the first.
 
@@ -77,18 +81,32 @@ class Validation(pl.Callback):
         datamodule: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]  # set by fit(datamodule=)
         assert isinstance(datamodule, TokenDataModule)
         first, *others = datamodule.mixture.datasets
-        with self._context.events.pause("validation", step=step):
+        with self._context.events.pause("validation", step=step), evaluation_weights(trainer.optimizers):
             result = self._evaluate(trainer, module, datamodule, source=first)
             of_sources = {name: self._evaluate(trainer, module, datamodule, source=name) for name in others}
+            of_average = self._evaluate_average(trainer, module, datamodule, source=first)
         if self._context.log is not None:
             metrics = {
                 "validation/loss": result.nats_per_token,
                 "validation/bits_per_byte": result.bits_per_byte,
                 "validation/num_bytes": result.num_bytes,
             }
+            if of_average is not None:
+                metrics["validation/ema_loss"] = of_average.nats_per_token
+                metrics["validation/ema_bits_per_byte"] = of_average.bits_per_byte
             for name, of_source in ({first: result} | of_sources if others else {}).items():
                 metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
             self._context.log.append(step, step * self._context.plan.batch.tokens_per_step, metrics)
+
+    def _evaluate_average(
+        self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str
+    ) -> BitsPerByte | None:
+        """Score the average of the weights, where the run keeps one."""
+        assert isinstance(module, CausalLMModule)
+        if module.weight_average is None:
+            return None
+        with module.weight_average.in_place_of(module.language_model):
+            return self._evaluate(trainer, module, datamodule, source=source)
 
     def _evaluate(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str

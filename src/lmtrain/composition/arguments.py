@@ -1,7 +1,8 @@
 """What the command line says beyond Hydra's own grammar.
 
-Four things are settled before composing, so that a composed config is never changed afterwards:
+Five things are settled before composing, so that a composed config is never changed afterwards:
 - `budget.steps=20` alone replaces the default budget instead of competing with it;
+- `schedule.warmup_steps=100` (or _tokens) alone replaces the option's warmup_fraction, and so for warmdown;
 - under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
 - `init_from=FOLDER` of an imported model brings that folder's own options: its model, its tokenizer;
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
@@ -46,6 +47,7 @@ def parse_arguments(
     added: list[str] = []
     if budget_group and any(key.startswith("budget.") for key in _keys(hydra)) and "budget" not in _keys(hydra):
         added.append("budget=none")
+    added += _ramp_overrides(_keys(hydra))
     if world is not None:
         added += _launcher_overrides(hydra, *world)
     added += imported_options(_keys(hydra))
@@ -75,6 +77,16 @@ def _split_allowed(words: list[str]) -> tuple[list[str], list[str]]:
 def _keys(words: list[str]) -> dict[str, str]:
     pairs = (word.lstrip("+~").partition("=") for word in words if "=" in word and not word.startswith("-"))
     return {key: value for key, _, value in pairs}
+
+
+def _ramp_overrides(given: dict[str, str]) -> list[str]:
+    """Take the fraction back where a length was given in another way."""
+    return [
+        f"schedule.{ramp}_fraction=null"
+        for ramp in ("warmup", "warmdown")
+        if any(given.get(f"schedule.{ramp}_{unit}", "null") != "null" for unit in ("steps", "tokens"))
+        and f"schedule.{ramp}_fraction" not in given
+    ]
 
 
 def _launcher_overrides(words: list[str], num_processes: int, num_nodes: int) -> list[str]:

@@ -11,7 +11,7 @@ from lmtrain.accounting.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.hardware import find_device
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.known_models import model_facts
-from lmtrain.composition.plan import fit_setting, fitted_batch
+from lmtrain.composition.planned_run import fit_setting, fitted_batch
 from lmtrain.composition.planned_setting import planned_setting
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.launch.process_group import broadcast_outcome

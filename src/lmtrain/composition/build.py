@@ -1,6 +1,7 @@
 """From a checked config to the objects of a run, in the order in which they come to exist."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -11,14 +12,19 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.expected_speed import expected_speed, rate_of
-from lmtrain.accounting.flops import flops_per_token
+from lmtrain.accounting.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.plan import Plan
 from lmtrain.composition.auto_batch import batch_of
-from lmtrain.composition.calibration import calibration_of, measurements_of
+from lmtrain.composition.calibration import calibration_of, measured_flops, measurements_of
 from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
-from lmtrain.composition.kernels import fit_attention, fit_loss
+from lmtrain.composition.kernels import device_type, fit_attention, fit_loss
+from lmtrain.composition.optimizers import build_optimizer
+from lmtrain.composition.precision import build_precision, tell_of_precision
+from lmtrain.composition.prepared_tokens import masked_documents
+from lmtrain.composition.scaling import scaling_of
+from lmtrain.composition.schedules import schedules_of
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.agree import agree_on
@@ -32,9 +38,13 @@ from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.module import CausalLMModule
 from lmtrain.training.peak import device_peak, device_watts
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.time_profiler import TimeProfiler
+from lmtrain.training.transforms import ModelTransforms
+
+KEPT_BESIDE_WEIGHTS = ("spikes", "weight_average")  # which a checkpoint holds only where the run had them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +58,17 @@ class Run:
     callbacks: dict[str, pl.Callback]
 
 
-def build_run(job: Job, *, rank: int, log: RunLog | None, earlier_seconds: float = 0.0) -> Run:
+def build_run(
+    job: Job, *, rank: int, log: RunLog | None, earlier_seconds: float = 0.0, fork_step: int | None = None
+) -> Run:
     """Build the run of one rank; nothing large is allocated before the Trainer asks for it.
 
-    `earlier_seconds` is how long earlier attempts of the run took.
+    `earlier_seconds` is how long earlier attempts of the run took; `fork_step` where it left another run.
     """
     config = job.config
     num_ranks = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
     batch = batch_of(config, num_ranks=num_ranks, num_local_ranks=config["trainer"]["devices"])
-    precision: Precision = instantiate(config["precision"], key="precision")
+    precision = build_precision(config)
     datamodule = instantiate(config["data"], key="data", batch=batch, seed=config["seed"])
     tokenizer = load_tokenizer(datamodule.dataset.tokenizer_folder)
     datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
@@ -66,10 +78,7 @@ def build_run(job: Job, *, rank: int, log: RunLog | None, earlier_seconds: float
     events.mark("attempt", attempt=job.attempt, started_at=job.started_at)
     context = RunContext(
         folder=job.folder,
-        plan=replace(
-            make_plan(config, model=model, batch=batch, dataset=datamodule.dataset, precision=precision),
-            train_tokens=datamodule.train_tokens,
-        ),
+        plan=make_plan(config, model=model, batch=batch, datamodule=datamodule, precision=precision),
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
         identity={**identity(config, datamodule.dataset), **datamodule.identity},
@@ -79,15 +88,18 @@ def build_run(job: Job, *, rank: int, log: RunLog | None, earlier_seconds: float
         earlier_seconds=earlier_seconds,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    tell_of_data(datamodule, rank=rank)
+    tell_of_run(datamodule, context.plan, rank=rank)
     attention.tell(events, rank=rank)
+    tell_of_precision(precision, model, events, rank=rank)
     facts = {"context": context, "num_ranks": num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism: Parallelism = instantiate(config["strategy"], key="strategy", facts=facts)
     callbacks = build_callbacks(config, facts)
     agreement = config_hash({"config": config, "data": datamodule.identity})
     agree = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
     return Run(
-        module=build_module(config, model=model, context=context, parallelism=parallelism),
+        module=build_module(
+            config, model=model, context=context, parallelism=parallelism, precision=precision, fork_step=fork_step
+        ),
         datamodule=datamodule,
         trainer=build_trainer(config, precision, parallelism, [agree, *callbacks.values()], context),
         context=context,
@@ -104,9 +116,10 @@ def build_callbacks(config: dict[str, Any], facts: dict[str, Any]) -> dict[str, 
     }
 
 
-def tell_of_data(datamodule: TokenDataModule, *, rank: int) -> None:
-    """Find or build what the packing needs on every rank, and tell once what the run is going to read."""
+def tell_of_run(datamodule: TokenDataModule, plan: Plan, *, rank: int) -> None:
+    """Find or build what the packing needs on every rank; tell once what the run reads, and how its size scaled it."""
     lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
+    lines += [plan.scaling.line()] if plan.scaling else []
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)
@@ -142,20 +155,31 @@ def build_model(
 
 
 def build_module(
-    config: dict[str, Any], *, model: LanguageModel, context: RunContext, parallelism: Parallelism
+    config: dict[str, Any],
+    *,
+    model: LanguageModel,
+    context: RunContext,
+    parallelism: Parallelism,
+    precision: Precision,
+    fork_step: int | None = None,
 ) -> CausalLMModule:
-    """Join model, loss, optimizer, schedule and transforms."""
+    """Join model, loss, optimizer, schedules and transforms."""
+    plan = context.plan
     return CausalLMModule(
         model,
         loss=fit_loss(config, model),
-        optimizer=instantiate(config["optimizer"], key="optimizer"),
-        schedule=instantiate(config["schedule"], key="schedule"),
+        optimizer=build_optimizer(config, rank=context.rank, stochastic_rounding=precision.stochastic_rounding),
+        **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
+        spikes=instantiate(config["spikes"], key="spikes"),
+        weight_average=instantiate(config["weight_average"], key="weight_average"),
         batch=context.plan.batch,
         total_steps=context.plan.horizon.steps,
         seed=config["seed"],
         gradient_clip_norm=config["gradient_clip_norm"],
+        scales_loss=precision.scales_loss,
         transforms=ModelTransforms(
             start_from=find_weights(config["init_from"], model),
+            precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=instantiate(config["recompute"], key="recompute"),
             compile=instantiate(config["compile"], key="compile"),
             parallelize=parallelism.parallelize,
@@ -175,7 +199,11 @@ def build_trainer(
         config["trainer"],
         key="trainer",
         strategy=parallelism.strategy,
-        precision="32-true" if parallelism.casts_parameters else precision.trainer_word,
+        precision=PrecisionPlugin(
+            precision,
+            device_type=device_type(config["trainer"]["accelerator"]),
+            strategy_casts=parallelism.casts_parameters,
+        ),
         accumulation_micro_steps=context.plan.batch.accumulation_micro_steps,
         folder=context.folder,
         callbacks=callbacks,
@@ -184,16 +212,17 @@ def build_trainer(
 
 
 def make_plan(
-    config: dict[str, Any], *, model: LanguageModel, batch: BatchPlan, dataset: Dataset, precision: Precision
+    config: dict[str, Any], *, model: LanguageModel, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision
 ) -> Plan:
     """Compute what the run will be from the model's shape, the batch and the budget."""
     shape = model.shape()
-    flops = flops_per_token(shape, batch.context_tokens)
+    documents = masked_documents(config, datamodule.dataset.folder)
+    flops = flops_per_token(shape, batch.context_tokens, documents=documents)
     budget: Budget = instantiate(config["budget"], key="budget")
     cluster: Cluster = instantiate(config["cluster"], key="cluster")
     peak = device_peak(
         cluster,
-        compute_dtype=precision.compute_dtype,
+        matmul=precision.matmul,
         accelerator=config["trainer"]["accelerator"],
         measured=measurements_of(config),
         cpu_threads=config["trainer"]["cpu_threads"],
@@ -212,13 +241,16 @@ def make_plan(
             rate=rate_of(cluster, speed if cluster.mfu else None, num_ranks=batch.num_ranks),
         ),
         flops_per_token=flops,
-        train_tokens=dataset.split("train").num_tokens,
+        train_tokens=datamodule.train_tokens,
+        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown device: set cluster.peak_flops",
+        measured_flops=measured_flops(config, precision.matmul),
         usd_per_gpu_hour=cluster.usd_per_gpu_hour,
         usd_per_kwh=cluster.usd_per_kwh,
         device_watts=device_watts(cluster, accelerator=config["trainer"]["accelerator"]),
         speed=speed,
+        scaling=scaling_of(config),
     )
 
 
@@ -233,4 +265,5 @@ def identity(config: dict[str, Any], dataset: Dataset) -> dict[str, str | int | 
         "batch.context_tokens": config["batch"]["context_tokens"],
         "batch.tokens_per_step": config["batch"]["tokens_per_step"],
         "seed": config["seed"],
+        **{name: target for name in KEPT_BESIDE_WEIGHTS if not (target := config[name]["_target_"]).endswith(".none")},
     }

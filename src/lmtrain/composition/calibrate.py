@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from lmtrain.accounting.ledger import Reading
 from lmtrain.accounting.measured import Calibration
+from lmtrain.accounting.plan import Speed
 from lmtrain.composition.calibration import calibration_key, measurements_of
 from lmtrain.composition.known_models import model_facts
-from lmtrain.composition.plan import fit_setting, planned_batch
+from lmtrain.composition.planned_run import make_plan
 from lmtrain.composition.planned_setting import planned_setting
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EnvironmentProblem
@@ -22,16 +23,23 @@ from lmtrain.tracking.measurements import write_measurements
 STEP_KINDS: Final = ("compute", "data_wait", "communication", "host_overhead")
 READ_EVERY_STEPS: Final = 5
 WARM_STEPS: Final = 10
+FEWEST_STEPS: Final = 30
+MOST_STEPS: Final = 2000
+TIMED_SECONDS: Final = 10.0
 REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger", "calibrate")
 SECONDS: Final = 1800
 
 
-def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int, allowed: list[str]) -> Finding:
-    """Train `num_steps` after the warm ones, keep the time of a step, and tell it.
+def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int | None, allowed: list[str]) -> Finding:
+    """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and tell it.
 
     Raises:
         EnvironmentProblem: The steps failed; the message has the end of what they said.
     """
+    setting = planned_setting(config, allowed=allowed)
+    facts = model_facts(config, setting, allowed=allowed)
+    planned = make_plan(config, setting, facts, allowed=allowed)
+    num_steps = num_steps or steps_worth_timing(planned.speed)
     with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
         words = _words(overrides, Path(folder), cache=Path(config["run"]["cache"]), num_steps=num_steps)
         # As a run that is typed: in a process of its own, with this one's threads left to it.
@@ -44,18 +52,22 @@ def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int, a
             raise EnvironmentProblem(f"calibrate: the steps failed with exit code {ended.returncode}: {tail}")
         (attempt,) = read_attempts(Path(folder) / "calibration")
     found = calibration_from(attempt.readings)
-    setting = planned_setting(config, allowed=allowed)
-    fit = fit_setting(setting, model_facts(config, setting, allowed=allowed))
-    batch = planned_batch(config, setting, fit, allowed=allowed)
     measured = measurements_of(config)
-    key = calibration_key(config, batch, measured)
+    key = calibration_key(config, planned.batch, measured)
     write_measurements(Path(config["run"]["cache"]), measured.with_calibration(key, found))
-    text = f"a step takes {found.step_seconds:.4g} s, over {found.num_steps} steps; kept for `lmtrain plan`"
+    told = f"a step takes {found.step_seconds:.4g} s, over {found.num_steps} steps"
+    text = f"{told}, after a start of {found.setup_seconds:.3g} s; kept for `lmtrain plan`"
     return Finding(name="calibration", state="ok", found=text)
 
 
+def steps_worth_timing(speed: Speed | None) -> int:
+    """Return how many steps take about ten seconds: fewer say little where the machine is shared."""
+    expected = speed.step_seconds if speed else TIMED_SECONDS
+    return min(MOST_STEPS, max(FEWEST_STEPS, round(TIMED_SECONDS / expected)))
+
+
 def calibration_from(readings: tuple[Reading, ...]) -> Calibration:
-    """Return the time of a step between the first reading after the warm steps and the last one.
+    """Return the time of a step between the first reading after the warm steps and the last one, and of the start.
 
     Raises:
         EnvironmentProblem: There are no two such readings.
@@ -66,7 +78,8 @@ def calibration_from(readings: tuple[Reading, ...]) -> Calibration:
     first, last = warm[0], warm[-1]
     seconds = sum(last.seconds.get(kind, 0.0) - first.seconds.get(kind, 0.0) for kind in STEP_KINDS)
     num_steps = last.step - first.step
-    return Calibration(step_seconds=seconds / num_steps, num_steps=num_steps)
+    setup_seconds = last.seconds.get("setup", 0.0)
+    return Calibration(step_seconds=seconds / num_steps, num_steps=num_steps, setup_seconds=setup_seconds)
 
 
 def _words(overrides: list[str], folder: Path, *, cache: Path, num_steps: int) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.hardware import MatmulDtype
 from lmtrain.accounting.measured import Calibration, Kind, Measurements
-from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.canonical import canonical
 from lmtrain.composition.planned_setting import PlannedSetting
-from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.tracking.measurements import read_measurements
 
@@ -48,7 +48,7 @@ def calibration_key(config: Mapping[str, Any], batch: BatchPlan, measured: Measu
     kind = kind_here(config, measured)
     device = measured.find("gpu") if kind == "gpu" else None
     parts = {
-        "config": {name: _as_checked(config[name], key=name) for name in DECIDING},
+        "config": {name: canonical(config[name], key=name) for name in DECIDING},
         "batch": [
             batch.context_tokens,
             batch.micro_batch_sequences,
@@ -71,8 +71,18 @@ def peak_here(config: Mapping[str, Any], setting: PlannedSetting) -> Peak | None
         return device.peak(setting.bytes_of.matmul) if device else None
     device = measured.find("gpu")
     assert device is not None
-    dtype = "tf32" if setting.bytes_of.matmul == "fp32" else setting.bytes_of.matmul
-    return setting.cluster.peak(dtype, detected_device=device.name) or device.peak(dtype)
+    matmul = setting.bytes_of.matmul
+    return setting.cluster.peak(matmul, detected_device=device.name) or device.peak(matmul)
+
+
+def measured_flops(config: Mapping[str, Any], matmul: MatmulDtype) -> float | None:
+    """Return the FLOP/s that the doctor measured of products on this machine's device, None where it did not."""
+    measured = measurements_of(config)
+    if kind_here(config, measured) == "cpu":
+        device = measured.find("cpu", name=cpu_name(), threads=threads_here(config, measured))
+    else:
+        device = measured.find("gpu")
+    return device.matmul_flops.get(matmul) if device else None
 
 
 def kind_here(config: Mapping[str, Any], measured: Measurements) -> Kind:
@@ -90,17 +100,3 @@ def threads_here(config: Mapping[str, Any], measured: Measurements) -> int | Non
         return int(words)
     default = measured.default_threads(cpu_name())
     return None if default is None else max(1, default // int(config["trainer"]["devices"]))
-
-
-def _as_checked(value: Any, *, key: str) -> Any:
-    """Return a composed value and the same one after its check, in which amounts are numbers, alike; without torch."""
-    if isinstance(value, dict):
-        return {name: _as_checked(each, key=name) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_as_checked(each, key=key) for each in value]
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return value
-    try:
-        return float(parse_quantity(value, key))
-    except ConfigurationError:  # an ordinary word
-        return str(value)

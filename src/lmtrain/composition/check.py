@@ -19,7 +19,9 @@ from lmtrain.composition.targets import find_target
 from lmtrain.errors import ConfigurationError, suggest
 
 TARGET, PARTIAL = "_target_", "_partial_"
-LATE_FACTS = frozenset({"context", "num_ranks", "compute_dtype"})
+LATE_FACTS = frozenset(
+    {"context", "num_ranks", "compute_dtype", "tokens_per_step", "device_type", "stochastic_rounding"}
+)
 
 
 def check_node(node: Any, *, key: str, allowed: Sequence[str] = ()) -> Any:
@@ -49,7 +51,8 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
             checked[name] = value
             continue
         if name not in parameters:
-            raise ConfigurationError(_unknown(full_key, name, value, parameters))
+            settings = [known for known in parameters if known in node or known not in {"self", *LATE_FACTS}]
+            raise ConfigurationError(_unknown(full_key, name, value, settings))
         if isinstance(value, dict):
             value = _with_target(value, hints.get(name, Any), key=full_key)
         if isinstance(value, (dict, list)):
@@ -148,9 +151,9 @@ def _require_all(parameters: Mapping[str, inspect.Parameter], given: dict[str, A
             raise ConfigurationError(msg)
 
 
-def _unknown(full_key: str, name: str, value: Any, parameters: Mapping[str, inspect.Parameter]) -> str:
-    names = [known for known in parameters if known != "self"]
-    return f"{full_key}={value} is not a setting of this node; it has {', '.join(names)}.{suggest(name, names)}"
+def _unknown(full_key: str, name: str, value: Any, settings: Sequence[str]) -> str:
+    has = ", ".join(settings) or "none"
+    return f"{full_key}={value} is not a setting of this node; it has {has}.{suggest(name, settings)}"
 
 
 def _wrong_type(key: str, value: Any, annotation: Any) -> str:

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import hydra
@@ -47,7 +47,8 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, progr
 
     def entry(composed: DictConfig) -> None:
         try:  # Hydra would print a heading of its own over what it passes on
-            task(_plain(composed), Choices())
+            choices = Choices()
+            task(_scaled(_plain(composed), choices.overrides, allowed=arguments.allowed_targets), choices)
         except Exception as failure:  # noqa: BLE001  # raised again below
             failures.append(failure)
 
@@ -64,13 +65,19 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
     """Compose a config without running anything: for tests, benchmarks and notebooks."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"):
-        return _plain(compose(config_name, overrides=overrides))
+        return _scaled(_plain(compose(config_name, overrides=overrides)), overrides)
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
     return {str(name): value for name, value in plain.items() if name != "hydra"}
+
+
+def _scaled(config: dict[str, Any], overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> dict[str, Any]:
+    from lmtrain.composition.scaling import scaled  # checks what it reads, by pydantic: --cfg job does without
+
+    return scaled(config, overrides, allowed=allowed)
 
 
 def _translate(problem: Exception, arguments: Arguments, *, config_name: str) -> Exception:

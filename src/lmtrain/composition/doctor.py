@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from lmtrain.accounting.measured import MeasuredDevice
 from lmtrain.composition.arguments import parse_arguments
-from lmtrain.composition.calibrate import calibrate
+from lmtrain.composition.calibrate import FEWEST_STEPS, calibrate
 from lmtrain.composition.known_models import model_facts
-from lmtrain.composition.plan import make_plan
+from lmtrain.composition.planned_run import make_plan
 from lmtrain.composition.planned_setting import planned_setting
 from lmtrain.doctor.disk import disk_speed, room
 from lmtrain.doctor.finding import Finding
@@ -21,15 +21,18 @@ from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.tracking.measurements import read_measurements, write_measurements
 from lmtrain.tracking.mlflow_client import default_uri
 
-CALIBRATION_STEPS: Final = 30
 FLAGS: Final = ("--json", "--calibrate")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The doctor's own words on the command line, and the rest, which are overrides of a run."""
+    """The doctor's own words on the command line, and the rest, which are overrides of a run.
+
+    `calibration_steps` None is as many as are worth timing.
+    """
 
     as_json: bool
+    calibrates: bool
     calibration_steps: int | None
     overrides: list[str]
 
@@ -51,7 +54,7 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         del choices
         device = measure_and_keep(config)
         findings = examine(config, allowed=arguments.allowed_targets)
-        if asked.calibration_steps is not None:
+        if asked.calibrates:
             findings.append(
                 calibrate(config, asked.overrides, num_steps=asked.calibration_steps, allowed=arguments.allowed_targets)
             )
@@ -69,21 +72,21 @@ def read_words(words: list[str]) -> Asked:
     Raises:
         ConfigurationError: `calibrate` is neither true, false nor a number of steps.
     """
-    steps = CALIBRATION_STEPS if "--calibrate" in words else None
+    calibrates, steps = "--calibrate" in words, None
     overrides = [word for word in words if word not in FLAGS and not word.startswith("calibrate=")]
     for word in words:
         if not word.startswith("calibrate="):
             continue
         value = word.partition("=")[2]
-        if value.isdigit() and int(value) >= CALIBRATION_STEPS:
-            steps = int(value)
+        if value.isdigit() and int(value) >= FEWEST_STEPS:
+            calibrates, steps = True, int(value)
         elif value in ("true", "false"):
-            steps = CALIBRATION_STEPS if value == "true" else None
+            calibrates = value == "true"
         else:
             raise ConfigurationError(
-                f"{word} is neither true, false nor at least {CALIBRATION_STEPS} steps; nearest valid: calibrate=true."
+                f"{word} is neither true, false nor at least {FEWEST_STEPS} steps; nearest valid: calibrate=true."
             )
-    return Asked(as_json="--json" in words, calibration_steps=steps, overrides=overrides)
+    return Asked("--json" in words, calibrates=calibrates, calibration_steps=steps, overrides=overrides)
 
 
 def measure_and_keep(config: dict[str, Any]) -> MeasuredDevice:

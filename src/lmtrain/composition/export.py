@@ -58,10 +58,12 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     from lmtrain.interop.new_folder import require_free
 
     require_free(out, name="OUT")
-    model = model_to_export(arguments.source)
+    model = model_to_export(arguments.source, weights=arguments.weights)
     config = export_config(model.settings)
     dtype = None if arguments.dtype is None else DTYPES[arguments.dtype]
-    export_folder(model, out, dtype=dtype, max_shard_bytes=int(parse_quantity(arguments.max_shard, "max_shard_bytes")))
+    export_folder(
+        model, out, dtype=dtype, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
+    )
     return config
 
 
@@ -75,8 +77,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
             "source", type=Path, help="runs/NAME, one of its checkpoints, or what import made"
         )
         parser_of_format.add_argument("out", type=Path, help=out)
+        parser_of_format.add_argument(
+            "--weights", choices=("raw", "ema"), default="raw", help="of a run, or their moving average (raw)"
+        )
         parser_of_format.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
-        parser_of_format.add_argument("--max-shard", default="5GB", help="bytes of one weights file at most (5GB)")
+        parser_of_format.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
         parser_of_format.add_argument("--json", action="store_true", help="print one JSON object")
     gguf.add_argument("--llama-cpp", type=Path, help="a checkout of llama.cpp ($LLAMA_CPP, then the PATH)")
     gguf.add_argument("--outtype", default="auto", help="of the GGUF file: f32, f16, bf16, q8_0 or auto (auto)")

@@ -16,12 +16,12 @@ from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.training.weights import load_weights
+from lmtrain.training.weights import Kind, load_weights
 
 TOLD = ("validation/bits_per_byte", "validation/loss")
 
 
-def model_to_export(path: Path) -> ModelToExport:
+def model_to_export(path: Path, *, weights: Kind = "raw") -> ModelToExport:
     """Return the model that a path means.
 
     Raises:
@@ -29,7 +29,11 @@ def model_to_export(path: Path) -> ModelToExport:
         EnvironmentProblem: The checkpoint is damaged.
     """
     source = find_source(path, key="SOURCE")
-    return _of_import(source) if isinstance(source, Path) else _of_run(source)
+    if isinstance(source, Path) and weights != "raw":
+        raise ConfigurationError(
+            f"--weights {weights}: {path} is an imported folder, which has one kind; leave it out."
+        )
+    return _of_import(source) if isinstance(source, Path) else _of_run(source, weights)
 
 
 def _of_import(folder: Path) -> ModelToExport:
@@ -53,13 +57,13 @@ def _of_import(folder: Path) -> ModelToExport:
     )
 
 
-def _of_run(source: CheckpointSource) -> ModelToExport:
+def _of_run(source: CheckpointSource, kind: Kind) -> ModelToExport:
     config = source.job.config
     export_config(config["model"])
     with torch.device("meta"):
         model: LanguageModel = instantiate(config["model"], key="model")
     model.to_empty(device="cpu")  # every weight is read next; a start would only cost time
-    load_weights(model, source.checkpoint.path)
+    load_weights(model, source.checkpoint.path, kind)
     weights = model.state_dict()
     tokenizer = load_tokenizer(source.run / "tokenizer")
     began = config.get("init_from")

@@ -46,16 +46,25 @@ def plan_fleet(words: list[str], *, program: str) -> int:
     Raises:
         ConfigurationError: A term that does not exist, cannot be, or contradicts others; or too few.
     """
-    terms = read_terms([word for word in words if word.startswith(PREFIX)])
-    others = [word for word in words if not word.startswith(PREFIX) and word != "--json"]
-    _require_effect(others)
-    cluster, model = _composed(others, program=program) if others else (None, None)
-    planned = make_fleet_plan(terms, cluster=cluster, model=model)
+    planned = fleet_of([word for word in words if word != "--json"], program=program)
     if "--json" in words:
         print(json.dumps(planned.to_json()))
     else:
         print_fleet(planned)
     return EXIT_DONE if planned.is_possible else EXIT_NO
+
+
+def fleet_of(words: list[str], *, program: str) -> FleetPlan:
+    """Return the run that a command line's terms come to.
+
+    Raises:
+        ConfigurationError: A term that does not exist, cannot be, or contradicts others; or too few.
+    """
+    terms = read_terms([word for word in words if word.startswith(PREFIX)])
+    others = [word for word in words if not word.startswith(PREFIX)]
+    _require_effect(others)
+    cluster, model = _composed(others, program=program) if others else (None, None)
+    return make_fleet_plan(terms, cluster=cluster, model=model)
 
 
 def read_terms(words: list[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Literal
 
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.composition.job import Job, load_job
@@ -21,13 +22,21 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
         temperature=arguments.temperature,
         top_k=arguments.top_k,
         seed=arguments.seed,
+        weights=arguments.weights,
     )
     print(json.dumps({"prompt": text, "text": continued}) if arguments.json else text + continued)
     return 0
 
 
 def continue_text(
-    run: Path, *, prompt: str, num_new_tokens: int, temperature: float, top_k: int | None, seed: int
+    run: Path,
+    *,
+    prompt: str,
+    num_new_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    weights: Literal["raw", "ema"] = "raw",
 ) -> str:
     """Return the text that follows `prompt`; an empty prompt begins a new document.
 
@@ -57,7 +66,7 @@ def continue_text(
         job.config, tokenizer=tokenizer, batch=batch, attention=auto if "attention" in job.config["model"] else None
     )
     model = materialize(model, device=torch.device("cpu"), seed=0)  # whatever it was trained on, auto runs here
-    load_weights(model, checkpoint.path)
+    load_weights(model, checkpoint.path, weights)
     ids = tokenizer.encode(prompt) or [tokenizer.end_of_text_id]
     tokens = generate_tokens(
         model,
@@ -86,5 +95,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the likeliest token (0.8)")
     parser.add_argument("--top-k", type=int, default=50, help="sample among so many likeliest tokens (50)")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (0)")
+    parser.add_argument("--weights", choices=("raw", "ema"), default="raw", help="or their moving average (raw)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

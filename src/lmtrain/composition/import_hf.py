@@ -20,7 +20,9 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     model = open_hugging_face(arguments.folder, with_tokenizer=not arguments.without_tokenizer)
     for key in model.description.unread_keys:
         print(f"config.json: {key} is not known here and not used", file=sys.stderr)
-    import_folder(model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard, "max_shard_bytes")))
+    import_folder(
+        model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
+    )
     command = training_command(arguments.out)
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "parameters": model.num_parameters, "command": command}))
@@ -41,6 +43,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
     )
     hugging_face.add_argument("out", type=Path, help="a new folder")
     hugging_face.add_argument("--without-tokenizer", action="store_true", help="take the weights alone")
-    hugging_face.add_argument("--max-shard", default="5GB", help="bytes of one weights file at most (5GB)")
+    hugging_face.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
     hugging_face.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

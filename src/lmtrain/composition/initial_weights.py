@@ -8,7 +8,7 @@ from lmtrain.composition.checkpoint_source import find_source
 from lmtrain.interop.imported import fill_from, open_weights, require_fit
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole
-from lmtrain.training.module import ModelTransform, unchanged
+from lmtrain.training.transforms import ModelTransform, unchanged
 from lmtrain.training.weights import load_weights
 
 KEY = "init_from"

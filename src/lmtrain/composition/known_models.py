@@ -5,11 +5,15 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.known_facts import known_facts
 from lmtrain.accounting.model_facts import ModelFacts, facts_from_json
+from lmtrain.composition.canonical import canonical
 from lmtrain.composition.planned_setting import PlannedSetting, attention_of
 from lmtrain.tracking.atomic_files import read_json, write_json
 
-VERSION: Final = 1  # raised when the same model comes to be measured otherwise
+VERSION: Final = 2  # raised when the same model comes to be measured otherwise
+# Settings of a model that change no shape and no operation, by the ends of their names.
+MERE_NUMBERS: Final = ("_std", "_eps", "_base")
 TABLE: Final = Path(__file__).parents[1] / "simulate" / "known_models.json"
 
 
@@ -19,11 +23,11 @@ def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: lis
     Raises:
         ConfigurationError: The model cannot be built.
     """
-    key = key_of(config, setting)
-    cache = Path(config["run"]["cache"]) / "plan" / f"{key}.json"
-    table: dict[str, Any] = read_json(TABLE)
-    content: dict[str, Any] = table.get(key) or read_json(cache)
-    if content:
+    key, context_tokens = key_of(config, setting), int(config["batch"]["context_tokens"])
+    if found := known_facts(read_json(TABLE), key, context_tokens):
+        return found
+    cache = Path(config["run"]["cache"]) / "plan" / f"{key}-{context_tokens}.json"
+    if content := read_json(cache):
         return facts_from_json(content)
     from lmtrain.composition.measured_model import measure_model  # torch: only for a model that is new
 
@@ -34,16 +38,16 @@ def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: lis
 
 
 def key_of(config: dict[str, Any], setting: PlannedSetting) -> str:
-    """Return a hash of everything that decides the facts."""
-    parts = {
+    """Return a hash of everything that decides the facts but the context length."""
+    settings = config["model"].items()
+    model = {name: value for name, value in settings if name != "attention" and not name.endswith(MERE_NUMBERS)}
+    nodes = {"model": model, "attention": attention_of(config, setting), "loss": config["loss"]}
+    parts = {name: canonical(node, key=name) for name, node in nodes.items()} | {
         "version": VERSION,
-        "model": {name: value for name, value in config["model"].items() if name != "attention"},
-        "attention": attention_of(config, setting),
-        "loss": config["loss"],
-        "recompute": config["recompute"],
-        "is_compiled": setting.is_compiled,
+        "recompute": canonical(config["recompute"], key="recompute"),
+        # Blocks that recompute keep the same compiled or not.
+        "is_compiled": setting.is_compiled and setting.recompute == "none",
         "compute_dtype": setting.compute_dtype,
         "casts_parameters": setting.casts_parameters,
-        "context_tokens": config["batch"]["context_tokens"],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -8,6 +8,7 @@ from lmtrain.accounting.model_facts import ModelFacts
 from lmtrain.composition.check import check_node
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.planned_setting import PlannedSetting, attention_of
+from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.simulate.measure import measure
 from lmtrain.simulate.step_memory import SimulatedStep
@@ -28,7 +29,11 @@ def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: l
     }
 
     def build() -> LanguageModel:
-        return instantiate(nodes["model"], key="model")
+        try:
+            return instantiate(nodes["model"], key="model")
+        except RuntimeError as failure:  # torch's word on sizes that cannot be
+            reason = str(failure).partition("\n")[0]
+            raise ConfigurationError(f"model={config['model']['_target_']} cannot be built: {reason}.") from failure
 
     step = SimulatedStep(
         build=build,

@@ -1,153 +1,32 @@
 """`lmtrain plan`: what a training config will need, take and cost, from the same config that then trains."""
 
 import json
-from dataclasses import replace
-from typing import Any
+from typing import Final
 
-from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
-from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.checkpoint_plan import checkpoint_plan
-from lmtrain.accounting.communication import Communication, communication, link_rate
-from lmtrain.accounting.expected_speed import expected_speed, rate_of
-from lmtrain.accounting.fit import Setting, largest_micro_batch, memory_of
-from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.model_facts import ModelFacts
-from lmtrain.accounting.plan import Plan
-from lmtrain.composition.arguments import parse_arguments
-from lmtrain.composition.calibration import calibration_of, peak_here
-from lmtrain.composition.check import check_node
-from lmtrain.composition.dial_rules import dial_rules
 from lmtrain.composition.fleet import is_fleet, plan_fleet
-from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.known_models import model_facts
-from lmtrain.composition.planned_setting import PlannedSetting, planned_setting
-from lmtrain.composition.prepared_tokens import prepared_train_tokens
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
-from lmtrain.report.plan_advice import advice
+from lmtrain.composition.planned_run import planned_runs
+from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.report.plan_page import print_plan
+
+WEB: Final = "--web"
 
 
 def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
-    """Print the plan of a config, and answer 1 where it does not fit its devices or its budget.
+    """Print the plan of a config, and answer 1 where it does not fit its devices or its budget; `--web` is a page.
 
     Raises:
         ConfigurationError: The command line is wrong.
     """
+    if WEB in words:
+        from lmtrain.composition.plan_web import serve
+
+        return serve([word for word in words if word != WEB])
     if is_fleet(words):
         return plan_fleet(words, program=program)
-    as_json = "--json" in words
-    arguments = parse_arguments([word for word in words if word != "--json"])
-    from lmtrain.composition.compose import Choices, for_each_config
-
-    codes: list[int] = []
-
-    def task(config: dict[str, Any], choices: Choices) -> None:
-        setting = planned_setting(config, allowed=arguments.allowed_targets)
-        facts = model_facts(config, setting, allowed=arguments.allowed_targets)
-        planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
-        planned = replace(planned, depth_scaling=dial_rules(config, planned))
-        said = advice(planned, fit_setting(setting, facts), strategy=setting.strategy, recompute=setting.recompute)
-        if as_json:
-            print(json.dumps(planned.to_json() | {"advice": list(said.lines), "ok": said.is_possible}))
+    found = planned_runs([word for word in words if word != "--json"], program=program)
+    for run in found:
+        if "--json" in words:
+            print(json.dumps(run.to_json()))
         else:
-            print_plan(planned, said, title=choices.options["model"])
-        codes.append(EXIT_DONE if said.is_possible else EXIT_NO)
-
-    for_each_config(task, arguments, config_name="train", program=program)
-    return max(codes, default=EXIT_DONE)
-
-
-def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts, *, allowed: list[str]) -> Plan:
-    """Compute everything that a config implies.
-
-    Raises:
-        ConfigurationError: A batch that does not divide, or a budget that cannot be.
-    """
-    fit = fit_setting(setting, facts)
-    batch = planned_batch(config, setting, fit, allowed=allowed)
-    flops = flops_per_token(facts.shape, batch.context_tokens)
-    peak = setting.peak() or peak_here(config, setting)
-    calibration = calibration_of(config, batch)
-    speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
-    device = setting.cluster.known_device
-    budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
-    return Plan(
-        shape=facts.shape,
-        components=facts.components,
-        batch=batch,
-        horizon=horizon(
-            budget,
-            tokens_per_step=batch.tokens_per_step,
-            num_parameters=facts.shape.num_parameters,
-            flops_per_token=flops.palm,
-            rate=rate_of(setting.cluster, speed, num_ranks=batch.num_ranks),
-        ),
-        flops_per_token=flops,
-        train_tokens=prepared_train_tokens(config, allowed=allowed),
-        peak_flops=peak.flops if peak else None,
-        peak_source=peak.source if peak else "unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
-        usd_per_gpu_hour=setting.cluster.usd_per_gpu_hour,
-        usd_per_kwh=setting.cluster.usd_per_kwh,
-        device_watts=device.power_watts if device else None,
-        device_bytes=fit.device_bytes,
-        memory=memory_of(fit, batch),
-        speed=speed,
-        communication=planned_communication(setting, fit, batch),
-        checkpoints=checkpoint_plan(
-            facts.parameters,
-            precision=setting.bytes_of,
-            optimizer=setting.state,
-            num_kept=config["callbacks"].get("checkpoint", {}).get("keep_last", 1),
-        ),
-    )
-
-
-def planned_communication(setting: PlannedSetting, fit: Setting, batch: BatchPlan) -> Communication:
-    """Return what a device sends in a step."""
-    return communication(
-        "fsdp" if fit.is_sharded else "ddp",
-        fit.facts.parameters.num_total,
-        num_ranks=batch.num_ranks,
-        accumulation_micro_steps=batch.accumulation_micro_steps,
-        bytes_per_second=link_rate(setting.cluster),
-        gathered_value_bytes=setting.bytes_of.activations,
-    )
-
-
-def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
-    """Return what decides the memory of a device."""
-    device = setting.cluster.known_device
-    return Setting(
-        facts=facts,
-        precision=setting.bytes_of,
-        optimizer=setting.state,
-        is_sharded=setting.strategy == "fsdp" and setting.num_ranks > 1,
-        device_bytes=device.memory_bytes if device else None,
-    )
-
-
-def planned_batch(config: dict[str, Any], setting: PlannedSetting, fit: Setting, *, allowed: list[str]) -> BatchPlan:
-    """Divide a step over the devices; a micro batch called `auto` becomes the largest that fits."""
-    batch: Batch = instantiate(check_node(config["batch"], key="batch", allowed=allowed), key="batch")
-    if batch.micro_batch_sequences == "auto":
-        return fitted_batch(batch, fit, num_ranks=setting.num_ranks)
-    return plan_batches(batch, num_ranks=setting.num_ranks)
-
-
-def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
-    """Return the batch with the largest micro batch that fits a device.
-
-    Raises:
-        ConfigurationError: Not even one sequence does.
-    """
-    whole = plan_batches(replace(batch, micro_batch_sequences=None), num_ranks=num_ranks)
-    found = largest_micro_batch(fit, whole)
-    if found is None:
-        single = replace(whole, micro_batch_sequences=1, accumulation_micro_steps=whole.sequences_per_rank)
-        needed = memory_of(fit, single).total
-        raise ConfigurationError(
-            f"batch.micro_batch_sequences=auto: not even one sequence fits, it needs {needed / 1e9:.1f} GB of "
-            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; shard with strategy=fsdp over more devices, or recompute with "
-            "recompute=every_block."
-        )
-    return found
+            print_plan(run.plan, run.advice, title=run.title)
+    return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.number_formats import PrecisionBytes, precision_bytes
-from lmtrain.accounting.optimizer_state import OptimizerState, optimizer_state
+from lmtrain.accounting.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
 from lmtrain.composition.check import check_node
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.precision.cpu_features import bf16_flags
@@ -22,6 +22,7 @@ class PlannedSetting:
     num_ranks: int
     precision: str
     optimizer: str
+    state: OptimizerState
     strategy: str
     recompute: str
     is_compiled: bool
@@ -33,18 +34,14 @@ class PlannedSetting:
 
     @property
     def casts_parameters(self) -> bool:
-        """Tell whether the strategy computes with cast weights rather than under autocast."""
-        return self.strategy == "fsdp"
+        """Tell whether the model computes with weights in the format of its products, so that no copy is kept."""
+        return self.strategy == "fsdp" or self.precision == "bf16_true"
 
     @property
     def bytes_of(self) -> PrecisionBytes:
-        """Return the bytes of a value by role."""
-        return precision_bytes(self.precision)
-
-    @property
-    def state(self) -> OptimizerState:
-        """Return what the optimizer keeps."""
-        return optimizer_state(self.optimizer)
+        """Return the bytes of a value by role; sharding casts what it gathers and keeps no copy."""
+        held = precision_bytes(self.precision)
+        return replace(held, compute_copy=0) if self.casts_parameters else held
 
     @property
     def compute_dtype(self) -> str:
@@ -52,9 +49,8 @@ class PlannedSetting:
         return {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16"}.get(self.bytes_of.matmul, "float32")
 
     def peak(self) -> Peak | None:
-        """Return the dense peak of one device for the run's products; fp32 ones run as TF32 on a GPU."""
-        matmul = self.bytes_of.matmul
-        return self.cluster.peak("tf32" if matmul == "fp32" and self.is_gpu else matmul)
+        """Return the dense peak of one device for the run's products."""
+        return self.cluster.peak(self.bytes_of.matmul)
 
 
 def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSetting:
@@ -71,11 +67,19 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
         num_ranks=cluster.num_devices if cluster.device else num_ranks,
         precision=_word(config["precision"]),
         optimizer=_word(config["optimizer"]),
+        state=_state(config),
         strategy=_word(config["strategy"]),
         recompute=_word(config["recompute"]),
         is_compiled=_word(config["compile"]) != "none",
     )
     return _without_auto(setting)
+
+
+def _state(config: dict[str, Any]) -> OptimizerState:
+    """Return what is kept for each parameter: by the optimizer, and by an average of the weights."""
+    state = optimizer_state(_word(config["optimizer"]), config["optimizer"])
+    keeps_average = "decay" in config.get("weight_average", {})
+    return replace(state, average_bytes=FP32_BYTES) if keeps_average else state
 
 
 def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.composition.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.build import Run, build_run
 from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.job import Job, config_hash, load_job
+from lmtrain.composition.job import Job, config_hash
+from lmtrain.composition.prepared_tokens import remember_folder
+from lmtrain.composition.resume import find_checkpoint, fork_step, remember_fork
 from lmtrain.errors import (
     EXIT_DONE,
     EXIT_ENVIRONMENT,
@@ -30,14 +32,9 @@ from lmtrain.report.summary import print_summary
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, status_name
-from lmtrain.training.checkpoints import CheckpointFacts, newest_whole, read_facts, require_same_identity
+from lmtrain.training.checkpoints import CheckpointFacts, require_same_identity
 
 EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED, signal.SIGUSR1: EXIT_REQUEUE}
-
-
-def run_saved(path: Path) -> int:
-    """Train the job that the parent saved; return the exit code."""
-    return execute(load_job(path))
 
 
 def execute(job: Job) -> int:
@@ -54,13 +51,21 @@ def execute(job: Job) -> int:
     agree_on(config_hash(job.config))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
     earlier_seconds = broadcast_outcome(lambda: seconds_of_earlier_attempts(job.folder))
-    run = build_run(job, rank=rank, log=RunLog(job.folder) if rank == 0 else None, earlier_seconds=earlier_seconds)
+    run = build_run(
+        job,
+        rank=rank,
+        log=RunLog(job.folder) if rank == 0 else None,
+        earlier_seconds=earlier_seconds,
+        fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
+    )
     if checkpoint:
         require_same_identity(checkpoint, run.context.identity)
         if is_done(run, checkpoint):
             return EXIT_DONE
     if run.context.log:  # only now: what is refused has lost nothing
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
+        if checkpoint:
+            remember_fork(job, checkpoint)
     return train(job, run, checkpoint)
 
 
@@ -69,6 +74,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     folder = RunFolder(job.folder, root=Path(job.root))
     if run.context.log is None:
         return fit(run, checkpoint)
+    remember_folder(job.config, run.context.dataset.folder)
     handle = instantiate(job.config["logger"], key="logger").start(folder)
     code = 1
     try:
@@ -120,42 +126,6 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
 def seconds_of_earlier_attempts(folder: Path) -> float:
     """Add up how long the attempts took that this one goes on from."""
     return sum(attempt.wall_seconds for attempt in read_attempts(folder))
-
-
-def find_checkpoint(job: Job) -> CheckpointFacts | None:
-    """Return the checkpoint to go on from, as `resume` says: auto, must, never, or a path.
-
-    Raises:
-        ConfigurationError: `resume` asks for a checkpoint that is not there.
-        EnvironmentProblem: There are checkpoints, and all are damaged.
-    """
-    resume = job.config["resume"]
-    if resume == "never":
-        return None
-    if resume not in ("auto", "must"):
-        return _checkpoint_at(Path(resume))
-    facts = _newest(job.folder)
-    if facts is None and resume == "must":
-        msg = f"resume=must, but {job.folder} holds no checkpoint; use resume=auto to start at step 0."
-        raise ConfigurationError(msg)
-    return facts
-
-
-def _checkpoint_at(path: Path) -> CheckpointFacts:
-    facts = read_facts(path)
-    if facts is None and (path / "checkpoints").is_dir():
-        facts = _newest(path)
-    if facts is None:
-        msg = f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
-        raise ConfigurationError(msg)
-    return facts
-
-
-def _newest(run_folder: Path) -> CheckpointFacts | None:
-    facts, passed_over = newest_whole(run_folder / "checkpoints")
-    for line in passed_over:
-        print(f"{line}; passed over", file=sys.stderr)
-    return facts
 
 
 def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:

@@ -2,28 +2,46 @@
 
 import ast
 import importlib.util
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 OURS = ("lmtrain.", "data_pipelines.")
+Definition = ast.FunctionDef | ast.ClassDef
 
 
 def setting_names(target: str) -> frozenset[str]:
     """Return the names that a function's or a class's constructor takes; none for what is not ours or not found."""
+    definition = _definition(target)
+    if isinstance(definition, ast.FunctionDef):
+        return _of_function(definition)
+    return _of_class(definition) if definition else frozenset()
+
+
+def default_settings(target: str) -> dict[str, Any]:
+    """Return the settings that have a default which is a plain value, with it."""
+    definition = _definition(target)
+    constructor = _constructor(definition) if isinstance(definition, ast.ClassDef) else definition
+    if constructor is not None:
+        return _plain(_function_defaults(constructor))
+    return _plain(_field_defaults(definition)) if isinstance(definition, ast.ClassDef) else {}
+
+
+@cache
+def _definition(target: str) -> Definition | None:
+    """Find what a target names in the source of its module."""
     module_name, _, name = target.rpartition(".")
     if not target.startswith(OURS):
-        return frozenset()
+        return None
     try:
         spec = importlib.util.find_spec(module_name)
     except ModuleNotFoundError:
-        return frozenset()
+        return None
     if spec is None or spec.origin is None:
-        return frozenset()
-    for statement in ast.parse(Path(spec.origin).read_text()).body:
-        if isinstance(statement, ast.FunctionDef) and statement.name == name:
-            return _of_function(statement)
-        if isinstance(statement, ast.ClassDef) and statement.name == name:
-            return _of_class(statement)
-    return frozenset()
+        return None
+    statements = ast.parse(Path(spec.origin).read_text()).body
+    found = (each for each in statements if isinstance(each, Definition) and each.name == name)
+    return next(found, None)
 
 
 def _of_function(function: ast.FunctionDef) -> frozenset[str]:
@@ -33,8 +51,36 @@ def _of_function(function: ast.FunctionDef) -> frozenset[str]:
 
 def _of_class(definition: ast.ClassDef) -> frozenset[str]:
     """Take the constructor, or the fields of a dataclass without the ones it inherits."""
-    for statement in definition.body:
-        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-            return _of_function(statement)
+    if constructor := _constructor(definition):
+        return _of_function(constructor)
     fields = (statement.target for statement in definition.body if isinstance(statement, ast.AnnAssign))
     return frozenset(field.id for field in fields if isinstance(field, ast.Name))
+
+
+def _constructor(definition: ast.ClassDef) -> ast.FunctionDef | None:
+    methods = (each for each in definition.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+    return next(methods, None)
+
+
+def _function_defaults(function: ast.FunctionDef) -> dict[str, ast.expr]:
+    arguments = function.args
+    last = arguments.args[len(arguments.args) - len(arguments.defaults) :]
+    positional = {argument.arg: default for argument, default in zip(last, arguments.defaults, strict=True)}
+    named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    return positional | {argument.arg: default for argument, default in named if default is not None}
+
+
+def _field_defaults(definition: ast.ClassDef) -> dict[str, ast.expr]:
+    fields = [each for each in definition.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+    return {ast.unparse(field.target): field.value for field in fields if field.value is not None}
+
+
+def _plain(defaults: dict[str, ast.expr]) -> dict[str, Any]:
+    """Keep what is written as a value; a default that has to be computed is not known here."""
+    values: dict[str, Any] = {}
+    for name, default in defaults.items():
+        try:
+            values[name] = ast.literal_eval(default)
+        except ValueError:
+            continue
+    return values

@@ -2,21 +2,27 @@
 
 import shutil
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from lmtrain.composition.check import check_node, check_value
-from lmtrain.composition.job import Job
+from lmtrain.composition.job import Job, load_job
 from lmtrain.composition.tokenizer import require_size_for_model
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.tracking.run_folder import RunFolder, run_path
+from lmtrain.training.lean_import import import_lightning
 
-SCALARS: dict[str, Any] = {"seed": int, "resume": str, "init_from": str | None, "gradient_clip_norm": float | None}
+SCALARS: dict[str, Any] = {
+    "seed": int,
+    "resume": str,
+    "init_from": str | None,
+    "gradient_clip_norm": float | None,
+    "deterministic": bool,
+}
 NODES = frozenset(
     {
         "run",
@@ -34,6 +40,11 @@ NODES = frozenset(
         "tokenizer",
         "optimizer",
         "schedule",
+        "momentum_schedule",
+        "weight_decay_schedule",
+        "spikes",
+        "weight_average",
+        "scaling",
     }
     | {"precision", "strategy", "recompute", "compile", "cluster", "callbacks", "logger", "trainer"}
 )
@@ -49,7 +60,12 @@ def check_config(config: dict[str, Any], *, allowed: list[str]) -> dict[str, Any
         if name not in NODES and name not in SCALARS:
             msg = f"{name}={config[name]} is not a key of a run.{suggest(name, [*NODES, *SCALARS])}"
             raise ConfigurationError(msg)
+    import_lightning()
     scalars = {name: check_value(config[name], kind, key=name) for name, kind in SCALARS.items()}
+    clip = scalars["gradient_clip_norm"]
+    if clip is not None and not clip > 0:
+        msg = f"gradient_clip_norm={clip:g} is not above 0; 1 is usual, and null does not clip."
+        raise ConfigurationError(msg)
     names = (*sorted(NODES - {"data"}), "data")  # it repeats others: theirs is the key to name
     require_size_for_model(config, allowed=allowed)
     nodes = {name: check_node(config[name], key=name, allowed=allowed) for name in names}
@@ -63,21 +79,38 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
     """
     require_launcher(job, outer)
     folder = RunFolder(run_path(Path(job.root), job.name), root=Path(job.root))
-    with ExitStack() as held:
-        if outer is None or outer.rank == 0:
-            if job.config["resume"] == "never":
-                set_aside(folder)
-            folder.create(sweep=job.sweep)
-            held.enter_context(folder.lock())
+    if outer is not None and outer.rank != 0:
+        return train(job)
+    if job.config["resume"] == "never":
+        set_aside(folder)
+    is_new = not folder.path.exists()
+    try:
+        folder.create(sweep=job.sweep)
+        with folder.lock():
             attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(job.config)), job.overrides)
             job.save(attempt / "job.json")
-            if outer is None and (isolated or job.config["trainer"]["devices"] > 1):
-                prepare_data(job)
-                num_processes = job.config["trainer"]["devices"]
-                return launch(attempt / "job.json", num_processes=num_processes, run_folder=folder.path)
-        from lmtrain.composition.run import execute  # torch and lightning: only where training happens
+            if outer is not None or not (isolated or job.config["trainer"]["devices"] > 1):
+                return train(job)
+            prepare_data(job)
+            num_processes = job.config["trainer"]["devices"]
+            return launch(attempt / "job.json", num_processes=num_processes, run_folder=folder.path)
+    except ConfigurationError:  # refused by what the config builds
+        if is_new:
+            folder.discard_untrained()
+        raise
 
-        return execute(job)
+
+def run_saved(path: Path) -> int:
+    """Train, on one of several ranks, the job that the parent saved; return the exit code."""
+    return train(load_job(path))
+
+
+def train(job: Job) -> int:
+    """Train a job on this rank; torch and lightning are imported only where training happens."""
+    import_lightning()
+    from lmtrain.composition.run import execute
+
+    return execute(job)
 
 
 def set_aside(folder: RunFolder) -> None:

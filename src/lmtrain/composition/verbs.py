@@ -50,6 +50,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     for_each_config(task, arguments, config_name="train", program=program)
     if trials:
         print_outcomes(outcomes)
+        print(f"  side by side: lmtrain compare {trials[-1].config['run']['root']}/{trials[-1].sweep}")
         finish_sweep(trials[-1], max(outcomes.values()))
     return max(outcomes.values(), default=0)
 
@@ -99,12 +100,19 @@ def print_outcomes(outcomes: dict[str, int]) -> None:
 
 
 def _outcome(job: Job, outer: OuterLauncher | None, *, is_trial: bool) -> int:
-    from lmtrain.composition.start import start
-
     if not is_trial:
-        return start(job, outer=outer)
+        return _begin(job, outer)
     try:  # a failing trial does not end the sweep
-        return start(job, outer=outer, isolated=outer is None)
+        return _begin(job, outer, isolated=outer is None)
     except LMTRAIN_ERRORS as error:
         print(f"{job.name}: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _begin(job: Job, outer: OuterLauncher | None, *, isolated: bool = False) -> int:
+    """Try the optimizer on the model while nothing is written yet, then start the job."""
+    from lmtrain.composition.optimizers import require_optimizer
+    from lmtrain.composition.start import start
+
+    require_optimizer(job.config)
+    return start(job, outer=outer, isolated=isolated)

@@ -86,12 +86,13 @@ def precision_support(found: list[Gpu], *, wanted: str) -> Finding:
     else:
         has_bf16, has_fp8 = bool(bf16_flags()), False
     formats = ["fp32", *(["bf16"] if has_bf16 else []), *(["fp8"] if has_fp8 else [])]
-    lacks = (wanted.startswith("bf16") and not has_bf16) or (wanted.startswith("fp8") and not has_fp8)
+    needs = {"bf16_mixed": has_bf16, "bf16_true": has_bf16, "tf32": bool(found) and has_bf16, "fp8": has_fp8}
+    lacks = not needs.get(wanted, True)
     return graded(
         "precision",
         f"fast products in {', '.join(formats)}; precision={wanted}",
         is_worse=lacks,
-        fix="the hardware would emulate it slowly: use precision=fp32, or precision=auto, which looks for itself",
+        fix="it would be emulated slowly, or refused: use precision=fp32, or precision=auto, which looks for itself",
     )
 
 

@@ -38,24 +38,25 @@ def measure_cpu(*, threads: int | None = None, copy_bytes: int = CPU_COPY_BYTES)
 
 
 def measure_gpu(*, side: int = GPU_SIDE, copy_bytes: int = GPU_COPY_BYTES) -> MeasuredDevice:
-    """Measure the first GPU; fp32 products run as TF32, as they do in training."""
+    """Measure the first GPU; products of fp32 numbers both exactly and as TF32."""
     dtypes: dict[MatmulDtype, torch.dtype] = {
+        "fp32": torch.float32,
         "tf32": torch.float32,
         "bf16": torch.bfloat16,
         "fp16": torch.float16,
     }
-    torch.set_float32_matmul_precision("high")
     return MeasuredDevice(
         kind="gpu",
         name=torch.cuda.get_device_name(),
-        matmul_flops={word: _gpu_matmul(dtype, side) for word, dtype in dtypes.items()},
+        matmul_flops={word: _gpu_matmul(dtype, side, is_tf32=word == "tf32") for word, dtype in dtypes.items()},
         copy_bytes_per_second=_copy_rate(
             torch.empty(copy_bytes, dtype=torch.uint8, device="cuda"), torch.cuda.synchronize
         ),
     )
 
 
-def _gpu_matmul(dtype: torch.dtype, side: int, *, rounds: int = 10) -> float:
+def _gpu_matmul(dtype: torch.dtype, side: int, *, is_tf32: bool = False, rounds: int = 10) -> float:
+    torch.set_float32_matmul_precision("high" if is_tf32 else "highest")
     left, right = torch.randn(2, side, side, device="cuda").to(dtype)
     best = float("inf")
     for _ in range(rounds):

@@ -17,7 +17,7 @@ BAR_HEIGHT: Final = 26
 COLOURS: Final = {
     "compute": "#2a78d6", "setup": "#eda100", "compile": "#4a3aa7", "data_wait": "#e87ba4",
     "communication": "#008300", "host_overhead": "#898781", "checkpoint": "#1baf7a", "evaluation": "#eb6834",
-    "logging": "#c3c2b7", "lost": "#e34948",
+    "logging": "#c3c2b7", "preempted": "#7c5c3e", "lost": "#e34948",
 }  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def line_chart(points: Points, *, name: str, show: Callable[[float], str] = lamb
     values = [value for _, value in points]
     up_ticks = ticks(min(values), max(values))
     up = (min(up_ticks[0], *values), max(up_ticks[-1], *values))
-    place_x, place_y = _scale(across, LEFT, WIDTH - RIGHT), _scale(up, HEIGHT - BOTTOM, TOP)
+    place_x, place_y = scale(across, LEFT, WIDTH - RIGHT), scale(up, HEIGHT - BOTTOM, TOP)
     path = " ".join(f"{place_x(step):.1f},{place_y(value):.1f}" for step, value in points)
     last_step, last = points[-1]
     drawn = [
@@ -52,7 +52,8 @@ def _horizontal(y: float, label: str) -> Markup:
     return joined([rule, tag("text", label, x=LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end")])
 
 
-def _scale(domain: tuple[float, float], first: float, last: float) -> Callable[[float], float]:
+def scale(domain: tuple[float, float], first: float, last: float) -> Callable[[float], float]:
+    """Return the function that places a value of the domain between two positions on the page."""
     low, high = domain
     return lambda value: first + (value - low) / ((high - low) or 1.0) * (last - first)
 

@@ -163,6 +163,8 @@ def _held_out(held_out: HeldOut | None) -> Markup:
     if held_out.before is not None:
         scores["before training"] = held_out.before
     scores["after training"] = held_out.after
+    if held_out.after_averaged is not None:
+        scores["after training, weights averaged"] = held_out.after_averaged
     rows = [(name, f"{score:.3f}") for name, score in sorted(scores.items(), key=lambda score: -score[1])]
     part = "all of it" if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%} of it"
     how = f"Bits per byte; the model read {part}, {held_out.num_bytes:,} bytes, in windows of {held_out.context_tokens}"

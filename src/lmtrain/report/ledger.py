@@ -32,6 +32,7 @@ class RunLedger:
     peak_source: str
     usd_per_gpu_hour: float | None
     trained_share: float = 1.0
+    measured_flops: float | None = None
     device_watts: float | None = None
     beside_plan: PlanAndFact | None = None
 
@@ -53,6 +54,14 @@ class RunLedger:
         if self.peak_flops is None or formula not in self.flops_per_token:
             return None
         return self.flops_per_token[formula] * tokens_per_second / (self.peak_flops * self.num_devices)
+
+    @property
+    def share_of_roofline(self) -> float | None:
+        """Return computing's FLOP/s by PaLM's count over what matrix products were measured to reach; None: unknown."""
+        speed, per_token = self.tokens_per_second["computing"], self.flops_per_token.get("palm")
+        if speed is None or per_token is None or not self.measured_flops:
+            return None
+        return speed * per_token / (self.measured_flops * self.num_devices)
 
     @property
     def usd(self) -> float | None:
@@ -100,6 +109,7 @@ class RunLedger:
                 over: {formula: self.mfu(formula, over) for formula in formulas} for over in ("computing", "clock")
             },
             "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.num_devices},
+            "share_of_measured_matmul": self.share_of_roofline,
             "cost": {"usd": self.usd, "projected_usd": self.projected_usd},
             "energy": {"kwh": self.kwh, "projected_kwh": self.projected_kwh},
             "plan_and_fact": None if self.beside_plan is None else self._plan_and_fact(self.beside_plan),
@@ -151,6 +161,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         peak_source=plan.get("peak", {}).get("source", "unknown"),
         usd_per_gpu_hour=plan.get("cost", {}).get("usd_per_gpu_hour"),
         trained_share=share,
+        measured_flops=plan.get("peak", {}).get("measured_flops"),
         device_watts=plan.get("energy", {}).get("device_watts"),
         beside_plan=_beside_plan(plan.get("time"), spent, step=step),
     )
@@ -162,6 +173,7 @@ def _beside_plan(planned: dict[str, Any] | None, spent: TimeBalance, *, step: in
     return explain(
         spent,
         planned_seconds=step * planned["step_seconds"],
+        planned_setup_seconds=planned.get("setup_seconds", 0.0),
         planned_mfu=planned["mfu_palm"],
         mfu_source=planned["source"],
     )

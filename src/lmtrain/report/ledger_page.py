@@ -77,6 +77,9 @@ def _facts_table(ledger: RunLedger) -> Table:
     devices = f"{ledger.num_devices} device{'s' * (ledger.num_devices != 1)}"
     if ledger.peak_flops is not None:
         table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")
+    if ledger.share_of_roofline is not None:
+        reached = f"{ledger.share_of_roofline:.1%} of what a matrix product was measured to reach here"
+        table.add_row("roofline", reached)
     if ledger.trained_share < 1:
         table.add_row("padding", f"{1 - ledger.trained_share:.1%} of what was computed carried no loss: no tokens")
     if ledger.usd is not None and ledger.projected_usd is not None:

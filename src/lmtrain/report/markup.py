@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable, Sequence
 
-VOID = frozenset({"meta", "rect", "line", "polyline", "circle"})
+VOID = frozenset({"meta", "rect", "line", "polyline", "polygon", "circle"})
 
 
 class Markup(str):

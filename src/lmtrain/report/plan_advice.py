@@ -52,7 +52,7 @@ def _unfinished(plan: Plan) -> list[str]:
     if plan.horizon.seconds is None or asked is None or asked <= plan.horizon.steps or plan.speed is None:
         return []
     factor = asked / plan.horizon.steps
-    needed_hours = asked * plan.speed.step_seconds / 3600
+    needed_hours = plan.speed.seconds(asked) / 3600
     return [
         f"does not finish: budget.{plan.horizon.limited_by} ends it after {plan.horizon.steps / asked:.0%} of the "
         f"{format_quantity(asked * plan.batch.tokens_per_step)} tokens",

@@ -32,7 +32,7 @@ def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
         ("FLOPs", _flops(plan)),
         ("Memory of one device at the peak of a step", _memory(plan)),
         ("Time and money", _time(plan)),
-        ("What the depth dial says, from what was best at depth 12", _dial(plan)),
+        (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
         ("The same FLOPs otherwise", _otherwise(plan)),
     ]
     parts: list[RenderableType] = [Rule(Text(title, style="bold"), style="dim cyan")]
@@ -85,7 +85,9 @@ def _product(plan: Plan) -> str:
 
 def _flops(plan: Plan) -> Rows:
     per_token = plan.flops_per_token
+    seen = f"{plan.seen_tokens or 0:,} tokens a token on average: documents do not see one another"
     return [
+        *([] if plan.seen_tokens is None else [("attention over", seen)]),
         ("a token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)"),
         ("the run", f"{plan.horizon.flops:.4e} (PaLM)"),
     ]
@@ -131,18 +133,11 @@ def _sent(plan: Plan) -> str:
     return f"{_gb(plan.communication.total_bytes)} from each device, {took}"
 
 
-def _dial(plan: Plan) -> Rows:
-    rules = plan.depth_scaling
-    if rules is None:
-        return []
-    return [
-        ("batch", f"batch.tokens_per_step={rules.tokens_per_step}"),
-        (
-            "learning rates",
-            f"x {rules.lr_factor:.4g} for that batch; tables, head and vectors x {rules.width_lr_factor:.4g}",
-        ),
-        ("weight decay", f"x {rules.weight_decay_factor:.4g}"),
-    ]
+def _scaling_heading(plan: Plan) -> str:
+    if plan.scaling is None:
+        return ""
+    title = plan.scaling.title
+    return f"Scaled by {title}" if plan.scaling.is_applied else f"What scaling={title} would set"
 
 
 def _otherwise(plan: Plan) -> Rows:

@@ -30,6 +30,7 @@ class HeldOut:
     whole_bytes: int
     context_tokens: int
     references: dict[str, float]
+    after_averaged: float | None = None  # of the average of the weights
 
     @property
     def is_whole(self) -> bool:
@@ -59,6 +60,7 @@ class RunFacts:
     lr: float | None
     overrides: tuple[str, ...]
     time: TimeBalance = field(default_factory=TimeBalance)
+    skipped_steps: int = 0
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -69,6 +71,7 @@ def read_run(folder: Path) -> RunFacts:
     measured = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
     speed = _mean_speed(points)
     last = points[-1] if points else Point(0.0, 0, 0, {})
+    forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
     budget_key, budget = _budget(plan)
     job = _newest_job(folder)
     return RunFacts(
@@ -76,7 +79,7 @@ def read_run(folder: Path) -> RunFacts:
         name=str(read_json(folder / "run.json").get("name", folder.name)),
         step=last.step,
         tokens=last.tokens,
-        seconds=last.tokens / speed if speed else None,
+        seconds=last.tokens * (1 - forked_at / max(1, last.step)) / speed if speed else None,
         tokens_per_second=speed,
         mfu_palm=_mean_mfu(points, speed),
         usd=_last(points, "cost/usd"),
@@ -87,10 +90,17 @@ def read_run(folder: Path) -> RunFacts:
         mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
         budget_key=budget_key,
         budget=budget,
-        lr=job.get("config", {}).get("optimizer", {}).get("lr"),
+        lr=_lr_to_type(job.get("config", {})),
         overrides=tuple(job.get("overrides", ())),
         time=balance(read_attempts(folder)),
+        skipped_steps=int(_last(points, "train/skipped_steps") or 0),
     )
+
+
+def _lr_to_type(config: dict[str, Any]) -> float | None:
+    """Return the learning rate to type for this run again: that of the base, where a rule of scaling derived it."""
+    base = config.get("scaling", {}).get("base", {})
+    return base.get("optimizer.lr", config.get("optimizer", {}).get("lr"))
 
 
 def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
@@ -144,6 +154,7 @@ def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]
         whole_bytes=dataset.get("splits", {}).get(split, {}).get("text_bytes", num_bytes),
         context_tokens=plan.get("batch", {}).get("context_tokens", 0),
         references={name: reference[key] for name, key in names.items() if reference.get(key)},
+        after_averaged=last.get("validation/ema_bits_per_byte"),
     )
 
 

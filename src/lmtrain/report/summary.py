@@ -53,6 +53,8 @@ def _took(facts: RunFacts) -> Text:
         said.append(f"MFU {facts.mfu_palm:.1%} (PaLM)")
     if facts.usd is not None:
         said.append(f"${facts.usd:,.2f}")
+    if facts.skipped_steps:
+        said.append(f"{facts.skipped_steps:,} steps skipped as spikes")
     return Text(", ".join(said))
 
 
@@ -77,6 +79,8 @@ def _scores(held_out: HeldOut) -> list[Text]:
     if held_out.before is not None:
         scores["before training"] = held_out.before
     scores["after training"] = held_out.after
+    if held_out.after_averaged is not None:
+        scores["after training, weights averaged"] = held_out.after_averaged
     worst_first = sorted(scores.items(), key=lambda score: -score[1])
     lines = _aligned([(name, f"{value:.3f}") for name, value in worst_first])
     for line, (name, _) in zip(lines, worst_first, strict=True):

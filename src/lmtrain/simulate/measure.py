@@ -1,6 +1,7 @@
 """Count on the real model what planning needs to know of it: parameters by part, and the memory of a step."""
 
 from collections import Counter
+from typing import Final
 
 import torch
 
@@ -8,7 +9,9 @@ from lmtrain.accounting.memory import TrainedParameters
 from lmtrain.accounting.model_facts import LinearBytes, ModelFacts
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import sort_parameters
-from lmtrain.simulate.step_memory import SimulatedStep, simulate_step
+from lmtrain.simulate.step_memory import SimulatedStep, simulate_step, simulate_workspace
+
+MANY: Final = 64  # sequences: logits outgrow whatever does not depend on them
 
 
 def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
@@ -16,12 +19,14 @@ def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
     with torch.device("meta"):
         model = step.build()
     one, two = (simulate_step(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (1, 2))
+    many = [simulate_workspace(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (MANY, MANY + 1)]
     return ModelFacts(
         shape=model.shape(),
         components=components(model),
         parameters=trained_parameters(model),
         activations=_line(one.activations, two.activations),
         workspace=_line(one.workspace, two.workspace),
+        workspace_of_many=_line(*many, first=MANY),
     )
 
 
@@ -38,12 +43,24 @@ def trained_parameters(model: LanguageModel) -> TrainedParameters:
     """Count parameters as optimizers and sharding see them."""
     num_total = sum(parameter.numel() for parameter in model.parameters())
     of_blocks = [sum(parameter.numel() for parameter in block.parameters()) for block in model.blocks]
+    kinds = sort_parameters(model)
     return TrainedParameters(
         num_total=num_total,
-        num_hidden_matrix=sum(parameter.numel() for parameter in sort_parameters(model).matrices),
+        num_hidden_matrix=sum(parameter.numel() for parameter in kinds.matrices),
         num_largest_block=max(of_blocks, default=0),
         num_outside_blocks=num_total - sum(of_blocks),
+        num_vector=sum(parameter.numel() for parameter in kinds.vectors),
+        num_edge=sum(
+            _num_stacked(parameter) * sum(parameter.shape[-2:])
+            for parameter in (*kinds.matrices, *kinds.embeddings, *kinds.head)
+        ),
+        num_long_edge=sum(_num_stacked(parameter) * max(parameter.shape[-2:]) for parameter in kinds.matrices),
     )
+
+
+def _num_stacked(parameter: torch.Tensor) -> int:
+    """Return how many matrices a tensor holds: those of experts are stacked."""
+    return parameter.shape[:-2].numel()
 
 
 def _part(name: str, *, in_block: bool) -> str:
@@ -53,5 +70,6 @@ def _part(name: str, *, in_block: bool) -> str:
     return "norms" if "norm" in part else part
 
 
-def _line(one: int, two: int) -> LinearBytes:
-    return LinearBytes(fixed=2 * one - two, per_sequence=two - one)
+def _line(one: int, two: int, *, first: int = 1) -> LinearBytes:
+    """Return the line through the bytes of `first` sequences and of one more."""
+    return LinearBytes(fixed=one - first * (two - one), per_sequence=two - one)

@@ -20,6 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.base import LanguageModel
+from lmtrain.precision.kept_copies import keep_copies
 from lmtrain.simulate.live_bytes import LiveBytes
 
 # A deep model is run with this few and this many blocks, and each further block counts as much as those between.
@@ -44,7 +45,7 @@ class SimulatedStep:
     """What is run: how to build the model, the loss, and how both are run.
 
     `casts_parameters` computes with weights in `compute_dtype`, as FSDP gathers them, and so keeps the residual stream
-    in it too; else autocast casts weights for each product and the stream stays in fp32.
+    in it too; else products take copies of the weights, which are counted with these, and the stream stays in fp32.
     `is_compiled` cuts each block as the compiler does; a whole-model compile keeps about the same. Blocks that
     `recomputes` keep what they keep eagerly: the compiler leaves the boundaries of recomputation where they are.
     """
@@ -76,12 +77,22 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
     return StepMemory(activations=activations, workspace=many.workspace)
 
 
+def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> int:
+    """Return the workspace alone, which does not depend on how many blocks there are."""
+    with FakeTensorMode():
+        model = _with_blocks(_built(step), FEW_BLOCKS)
+        peak, activations = _eager_peak(step, step.recompute(model), (micro_batch_sequences, context_tokens))
+    return peak - activations
+
+
 def _built(step: SimulatedStep) -> LanguageModel:
     model = step.build()
     if step.casts_parameters:  # by hand: Module.to swaps fake tensors in place, which torch refuses (2.13)
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):
                 setattr(module, name, nn.Parameter(torch.empty_like(parameter, dtype=step.compute_dtype)))
+    elif step.compute_dtype != torch.float32:
+        keep_copies(model, dtype=step.compute_dtype)
     return model
 
 
@@ -93,6 +104,15 @@ def _with_blocks(model: LanguageModel, num_blocks: int) -> LanguageModel:
 def _memory(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> StepMemory:
     """Run a micro-batch eagerly for its peak; where blocks are compiled, ask them what they keep."""
     model = step.recompute(model)
+    peak, activations = _eager_peak(step, model, shape)
+    workspace = peak - activations
+    if step.is_compiled and not step.recomputes:
+        activations = _kept_by_compiled_blocks(step, model, shape)
+    return StepMemory(activations=activations, workspace=workspace)
+
+
+def _eager_peak(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> tuple[int, int]:
+    """Return the bytes at the peak of a micro-batch, and those that its forward pass leaves behind."""
     tokens = torch.zeros(shape, dtype=torch.int64)
     known = [*model.parameters(), *model.buffers(), tokens]
     for parameter in model.parameters():
@@ -105,17 +125,16 @@ def _memory(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -
             total = step.loss(model.output_head(), hidden, tokens)
         del hidden
         (total.objective if penalty is None else total.objective + penalty).backward()
-    workspace = live.peak - activations
-    if step.is_compiled and not step.recomputes:
-        activations = _kept_by_compiled_blocks(step, model, tokens, known)
-    return StepMemory(activations=activations, workspace=workspace)
+    return live.peak, activations
 
 
-def _kept_by_compiled_blocks(step: SimulatedStep, model: LanguageModel, tokens: Tensor, known: list[Tensor]) -> int:
+def _kept_by_compiled_blocks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> int:
     """Sum the storages that autograd keeps for the backward pass, and the hidden states that the loss takes."""
     torch.compiler.reset()  # versions of other simulated models count against torch's limit
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False, backend=_cut_only())
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    known = [*model.parameters(), *model.buffers(), tokens]
     held: dict[int, Any] = {id(tensor.untyped_storage()): None for tensor in known}
     total = 0
 

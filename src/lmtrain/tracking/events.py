@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.tracking import atomic_files
+from lmtrain.tracking.preemption import Preemption
 from lmtrain.tracking.run_log import drop_torn_end
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
@@ -32,7 +33,7 @@ class EventLog:
 
     `paused_for` names what training waits for at this moment (None: nothing) and `paused_at` says since when, on
     time.monotonic's clock; `paused_seconds` sums all such waits. `stopwatch` has every second of the process since
-    `started_at` (unix seconds; None is now).
+    `started_at` (unix seconds; None is now), and `preemption`, where somebody sets it, books what others took of them.
     """
 
     def __init__(self, folder: Path, rank: int, *, started_at: float | None = None) -> None:
@@ -49,6 +50,7 @@ class EventLog:
         self.paused_at = 0.0
         self.paused_seconds = 0.0
         self.stopwatch = Stopwatch(started_at=started_at)
+        self.preemption: Preemption | None = None
 
     @contextlib.contextmanager
     def span(self, name: str, **fields: str | float) -> Generator[None]:
@@ -64,15 +66,21 @@ class EventLog:
         """Record a span in which no training happens, such as a validation; one inside another counts once."""
         outer, began = self.paused_for, time.perf_counter()
         self.paused_for = name
+        self._book_preemption()
         if outer is None:
             self.paused_at = time.monotonic()
         try:
             with self.stopwatch.spending(PAUSES.get(name, "host_overhead")), self.span(name, **fields):
                 yield
         finally:
+            self._book_preemption()
             self.paused_for = outer
             if outer is None:
                 self.paused_seconds += time.perf_counter() - began
+
+    def _book_preemption(self) -> None:
+        if self.preemption is not None:
+            self.preemption.book()
 
     def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
         """Record a span that was measured elsewhere; start in unix seconds."""

@@ -6,7 +6,16 @@ from collections.abc import Generator
 from typing import Final, Literal, get_args
 
 Kind = Literal[
-    "setup", "compile", "compute", "data_wait", "communication", "host_overhead", "checkpoint", "evaluation", "logging"
+    "setup",
+    "compile",
+    "compute",
+    "data_wait",
+    "communication",
+    "host_overhead",
+    "checkpoint",
+    "evaluation",
+    "logging",
+    "preempted",
 ]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 

@@ -1,0 +1,137 @@
+// Draws what `lmtrain plan` answered. No quantity is computed here: only places, colours and words.
+
+export function element(name, content = "", attributes = {}) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (Array.isArray(content)) made.append(...content);
+  else made.textContent = content;
+  return made;
+}
+
+export function amount(value, digits = 3) {
+  const steps = [[1e24, "Y"], [1e21, "Z"], [1e18, "E"], [1e15, "P"], [1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "K"]];
+  const [size, suffix] = steps.find(([size]) => Math.abs(value) >= size * 0.9995) ?? [1, ""];
+  return `${Number((value / size).toPrecision(digits))}${suffix}`;
+}
+
+export const bytes = (value) => {
+  const [size, unit] = value >= 1e12 ? [1e12, "TB"] : value >= 1e9 ? [1e9, "GB"] : [1e6, "MB"];
+  return `${Number((value / size).toPrecision(3)).toLocaleString("en")} ${unit}`;
+};
+
+export function kilowattHours(value) {
+  const [size, unit] = value >= 1e6 ? [1e6, "GWh"] : value >= 1e3 ? [1e3, "MWh"] : [1, "kWh"];
+  return `${Number((value / size).toPrecision(3)).toLocaleString("en")} ${unit}`;
+}
+
+export function seconds(value) {
+  const [size, unit] = value >= 1 ? [1, "s"] : value >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
+  return `${Number((value / size).toPrecision(3))} ${unit}`;
+}
+
+export function days(value) {
+  if (value >= 1) return `${Number(value.toPrecision(3)).toLocaleString("en")} days`;
+  return value * 24 >= 1 ? `${Number((value * 24).toPrecision(3))} hours` : `${Number((value * 1440).toPrecision(3))} min`;
+}
+
+const words = (name) => name.replaceAll("_", " ");
+
+export function stackedBar(parts, limit) {
+  const shown = Object.entries(parts).filter(([, size]) => size > 0);
+  const total = shown.reduce((sum, [, size]) => sum + size, 0);
+  const whole = Math.max(total, limit ?? 0) * 1.02;
+  const pieces = shown.map(([name, size], index) =>
+    element("i", "", { style: `width:${(size / whole) * 100}%;background:var(--c${index})`, title: `${words(name)} ${bytes(size)}` }));
+  if (limit) {
+    const mark = element("u", [element("span", `the device has ${bytes(limit)}`)], { style: `left:${(limit / whole) * 100}%` });
+    pieces.push(mark);
+  }
+  const label = `${bytes(total)} in all: ${shown.map(([name, size]) => `${words(name)} ${bytes(size)}`).join(", ")}`;
+  const legend = shown.map(([name, size], index) =>
+    element("span", [`${words(name)} `, element("b", bytes(size))], { style: `--colour:var(--c${index})` }));
+  return [element("div", pieces, { class: "stack", role: "img", "aria-label": label }), element("div", legend, { class: "legend" })];
+}
+
+export function bars(rows, show, own) {
+  const most = Math.max(...rows.map((row) => row.value), Number.MIN_VALUE);
+  const cells = rows.flatMap((row) => {
+    const style = row.name === own ? { class: "own" } : {};
+    const bar = element("i", "", { style: `left:0;width:${(row.value / most) * 100}%` });
+    return [element("span", words(row.name), style), element("div", [bar], { class: "track" }), element("span", show(row.value), style)];
+  });
+  return [element("div", cells, { class: "bars" })];
+}
+
+export function ranges(rows) {
+  const low = -46, high = 40; // powers of ten
+  const cells = rows.flatMap((row) => {
+    const [from, to] = [Math.log10(row.smallest), Math.log10(row.largest)];
+    const place = `left:${((from - low) / (high - low)) * 100}%;width:${((to - from) / (high - low)) * 100}%`;
+    return [
+      element("span", `${row.name}, ${row.bytes} B`),
+      element("div", [element("i", "", { style: place })], { class: "track" }),
+      element("span", `${row.smallest.toPrecision(2)} to ${row.largest.toPrecision(3)}`),
+    ];
+  });
+  const steps = rows.map((row) => `${row.name} ${Number((row.epsilon * 100).toPrecision(2))}%`).join(", ");
+  return [element("div", cells, { class: "bars" }), element("p", `Step from 1 to the next number: ${steps}.`)];
+}
+
+function svg(name, attributes, text = "") {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.textContent = text;
+  return made;
+}
+
+// Both axes are logarithmic, or the upper one linear; `marks` are named points.
+export function curve(points, { showX, showY, label, marks = [], logY = true }) {
+  const [width, height, left, right, top, bottom] = [440, 220, 76, 24, 22, 28];
+  const flat = logY ? Math.log : (value) => value;
+  const all = [...points, ...marks];
+  const [xs, ys] = [all.map((point) => Math.log(point.x)), all.map((point) => flat(point.y))];
+  const spread = (values) => [Math.min(...values), Math.max(...values)];
+  const [x0, x1] = spread(xs), [y0, y1] = spread(ys);
+  const place = (point) => [
+    left + ((Math.log(point.x) - x0) / (x1 - x0 || 1)) * (width - left - right),
+    height - bottom - ((flat(point.y) - y0) / (y1 - y0 || 1)) * (height - top - bottom),
+  ];
+  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  for (let index = 0; index < 4; index++) {
+    const share = index / 3;
+    const value = y0 + share * (y1 - y0), y = height - bottom - share * (height - top - bottom);
+    drawn.append(svg("line", { x1: left, x2: width - right, y1: y, y2: y, stroke: "var(--rule)" }));
+    drawn.append(svg("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, showY(logY ? Math.exp(value) : value)));
+    const x = left + share * (width - left - right), power = Math.exp(x0 + share * (x1 - x0));
+    drawn.append(svg("text", { x, y: height - 8, "text-anchor": "middle" }, showX(power)));
+  }
+  const path = points.map((point) => place(point).map((number) => number.toFixed(1)).join(",")).join(" ");
+  drawn.append(svg("polyline", { points: path, fill: "none", stroke: "var(--c0)", "stroke-width": 2.5 }));
+  for (const mark of marks) {
+    const [x, y] = place(mark);
+    drawn.append(svg("circle", { cx: x, cy: y, r: 5, fill: mark.colour, stroke: "var(--card)", "stroke-width": 2 }));
+    const isRight = mark.left ?? x > width * 0.6;
+    const style = "fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:4px";
+    drawn.append(svg("text", { x: x + (isRight ? -9 : 9), y: y - 8, "text-anchor": isRight ? "end" : "start", style }, mark.name));
+  }
+  return [drawn];
+}
+
+export function products(found, own) {
+  const formats = [...new Set(found.rows.map((row) => row.dtype))];
+  const devices = [...new Set(found.rows.map((row) => row.device))];
+  const head = element("tr", [element("th", "device"), ...formats.map((format) => element("th", format, { scope: "col" }))]);
+  const lines = devices.map((device) => {
+    const cells = formats.map((format) => {
+      const row = found.rows.find((each) => each.device === device && each.dtype === format);
+      const told = row ? `${amount(row.peak_flops)}FLOP/s at most${row.is_bound_by_memory ? ", waits for memory" : ""}` : "";
+      return element("td", row ? seconds(row.seconds) + (row.is_bound_by_memory ? "*" : "") : "-", { title: told });
+    });
+    const name = element(device === own ? "b" : "span", device.replace("NVIDIA ", ""));
+    return element("tr", [element("th", [name], { scope: "row" }), ...cells]);
+  });
+  const table = element("table", [element("thead", [head]), element("tbody", lines)]);
+  const size = `[${found.num_rows.toLocaleString("en")}, ${found.width}] x [${found.width}, ${found.width}]`;
+  const note = `${size}: a micro-batch's tokens by a square of the model's width, at the dense peak; * waits for memory.`;
+  return [element("div", [table], { class: "scroll" }), element("p", note)];
+}

@@ -1,0 +1,51 @@
+"""Seconds that a training process was ready to compute and other work had the processor, as the kernel counts them.
+
+Linux tells for each thread how long it waited on a run queue (schedstat, Documentation/scheduler/sched-stats.rst);
+elsewhere nothing is known, and nothing is booked.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from lmtrain.tracking.stopwatch import KINDS, Kind, Stopwatch
+
+THREADS: Final = Path("/proc/self/task")
+NANO: Final = 1e-9
+
+
+class Preemption:
+    """Book such waiting on an account of its own, from the moment it is made on.
+
+    Between two bookings it is taken from all kinds of time alike, as if it had been spread evenly over the clock; the
+    beginning and the end of a pause are bookings.
+    """
+
+    def __init__(self, stopwatch: Stopwatch, *, threads: Path = THREADS) -> None:
+        self._stopwatch = stopwatch
+        self._threads = threads
+        self._waited = waited_seconds(threads)
+        self._spent = stopwatch.seconds()
+
+    def book(self) -> None:
+        """Move what the process waited since the last time."""
+        waited = waited_seconds(self._threads)
+        # Threads that compute together wait for one another: the one that lost most is what was lost at least.
+        lost = max((seconds - self._waited.get(name, 0.0) for name, seconds in waited.items()), default=0.0)
+        spent = self._stopwatch.seconds()
+        grown: dict[Kind, float] = {kind: spent[kind] - self._spent[kind] for kind in KINDS}
+        share = min(1.0, max(0.0, lost) / max(sum(grown.values()), 1e-9))
+        for kind, seconds in grown.items():
+            if kind != "preempted" and seconds > 0:
+                self._stopwatch.move(seconds * share, source=kind, target="preempted")
+        self._waited, self._spent = waited, self._stopwatch.seconds()
+
+
+def waited_seconds(threads: Path = THREADS) -> dict[str, float]:
+    """Return how long each thread of the process waited for a processor so far; empty where that is not told."""
+    found: dict[str, float] = {}
+    for path in threads.glob("*/schedstat"):
+        try:
+            found[path.parent.name] = int(path.read_text().split()[1]) * NANO
+        except (OSError, IndexError, ValueError):  # a thread that has just ended
+            continue
+    return found
