@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 CACHE = Path(__file__).parents[1] / ".cache"
 
@@ -21,6 +22,9 @@ os.environ.setdefault("HF_HOME", str(CACHE / "huggingface"))
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(CACHE / "hypothesis"))
 os.environ.setdefault("MPLCONFIGDIR", str(CACHE / "matplotlib"))
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE / "inductor"))
+
+settings.register_profile("shared machine", deadline=None)  # how long one example takes is up to what else runs
+settings.load_profile("shared machine")
 
 # What launchers set for a rank: a test that inherits or leaves one of these would train as part of another job.
 RANK_VARIABLES = (

@@ -18,8 +18,8 @@ PAGE = (tiny.PROJECT / "docs" / "adding.md").read_text()
 FENCED_FILE = re.compile(r"^`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # headed by its path
 FILES = dict(FENCED_FILE.findall(PAGE))
 COPIED = ("conf", "src", "data_pipelines", "tests", "train.py", "pyproject.toml")
-NAMES = "bigram or lion or epochs"
-PARTS = ["model=bigram", "optimizer=lion", "callbacks=[default,epochs]"]
+NAMES = "bigram or signum or epochs"
+PARTS = ["model=bigram", "optimizer=signum", "callbacks=[default,epochs]"]
 
 pytestmark = pytest.mark.slow
 
@@ -81,7 +81,9 @@ def test_the_three_parts_train_together_and_no_old_file_changes(project: Path) -
     assert losses[0] == pytest.approx(math.log(512), abs=0.1)
     assert losses[2] < losses[0]
     config = (project / "runs/toy/config.yaml").read_text()
-    assert all(target in config for target in ("models.bigram.Bigram", "optim.lion.lion", "callbacks.epochs.Epochs"))
+    assert all(
+        target in config for target in ("models.bigram.Bigram", "optim.signum.signum", "callbacks.epochs.Epochs")
+    )
     assert contents(project) == before
 
 

@@ -11,6 +11,7 @@ from lmtrain.composition.start import check_config
 
 FILES = sorted(conf_folder().glob("*/*.yaml"))
 GIVEN = {
+    "scaling/depth_dial": ["model=nano"],
     "source/files": ["source.paths=[README.md]"],
     "source/hf_dataset": ["source.name=x"],
     "data/shards": ["data.folder.path=x"],

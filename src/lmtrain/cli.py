@@ -15,6 +15,10 @@ VERBS = {
         "lmtrain.composition.doctor:doctor",
         "check this machine before a long run of a config, measure it, and time some real steps with --calibrate",
     ),
+    "bench": (
+        "lmtrain.composition.bench:bench",
+        "time a training config's step by part on this machine, name the bottleneck and what would help",
+    ),
     "prepare": ("lmtrain.composition.verbs:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
     "verify": ("data_pipelines.verify:verify", "read prepared data again and hold every byte against its manifest"),
     "tokenizer": (
@@ -29,6 +33,10 @@ VERBS = {
     "import": ("lmtrain.composition.import_hf:import_model", "take a model of transformers, to train on from: hf"),
     "ledger": ("lmtrain.report.verbs:ledger", "show where every second of a run went, also while it runs"),
     "report": ("lmtrain.report.verbs:report", "write all that a run's folder says as one HTML file, with curves"),
+    "compare": (
+        "lmtrain.report.verbs:compare",
+        "set runs side by side: seeds give mean and spread, choices their noise",
+    ),
     "ui": ("lmtrain.tracking.verbs:ui", "open MLflow on the runs of this project"),
     "sync": ("lmtrain.tracking.verbs:sync", "send a run's metrics to MLflow, each point once"),
 }

@@ -1,6 +1,6 @@
 """Train a tiny model from plain Python, without Hydra, and print one JSON line of losses: run by test_strategies.py.
 
-Arguments: strategy (single, ddp, fsdp), micro-batch sequences, steps, precision (fp32, bf16_mixed).
+Arguments: strategy (single, ddp, fsdp), micro-batch sequences, steps, precision (fp32, bf16_mixed, fp16_mixed, ...).
 """
 
 import json
@@ -28,9 +28,12 @@ from lmtrain.parallel.fsdp import fsdp
 from lmtrain.parallel.replicate import ddp, single
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision import policy
+from lmtrain.precision.policy import Precision
 from lmtrain.training.datamodule import TokenDataModule
-from lmtrain.training.module import CausalLMModule, ModelTransforms
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.trainer import make_trainer
+from lmtrain.training.transforms import ModelTransforms
 
 CONTEXT_TOKENS = 32
 TOKENS_PER_STEP = 256
@@ -75,7 +78,7 @@ def train(strategy: str, micro_batch_sequences: int, steps: int, precision_name:
         ),
         num_ranks=num_ranks,
     )
-    precision = {"fp32": policy.fp32, "bf16_mixed": policy.bf16_mixed}[precision_name]()
+    precision: Precision = getattr(policy, precision_name)()
     strategies: dict[str, Callable[[], Parallelism]] = {
         "single": lambda: single(num_ranks=num_ranks),
         "ddp": lambda: ddp(num_ranks=num_ranks),
@@ -84,13 +87,18 @@ def train(strategy: str, micro_batch_sequences: int, steps: int, precision_name:
     parallelism = strategies[strategy]()
     data = synthetic(root=str(folder), vocab_size=512, num_tokens=20_000)
     datamodule = TokenDataModule(folder=data, batch=batch, seed=7)
-    word = "32-true" if parallelism.casts_parameters else precision.trainer_word
-    module = fit(parallelism, batch, datamodule, steps=steps, folder=folder, precision=word)
+    module = fit(parallelism, batch, datamodule, steps=steps, folder=folder, precision=precision)
     return [record.loss for record in module.step_metrics.drain()]
 
 
 def fit(
-    parallelism: Parallelism, batch: BatchPlan, datamodule: TokenDataModule, *, steps: int, folder: Path, precision: str
+    parallelism: Parallelism,
+    batch: BatchPlan,
+    datamodule: TokenDataModule,
+    *,
+    steps: int,
+    folder: Path,
+    precision: Precision,
 ) -> CausalLMModule:
     """Train the parity model for some steps, clipped, with AdamW at a constant rate."""
     with torch.device("meta"):
@@ -104,11 +112,14 @@ def fit(
         total_steps=steps,
         seed=7,
         gradient_clip_norm=CLIP,
-        transforms=ModelTransforms(parallelize=parallelism.parallelize),
+        transforms=ModelTransforms(
+            precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
+            parallelize=parallelism.parallelize,
+        ),
     )
     trainer = make_trainer(
         strategy=parallelism.strategy,
-        precision=precision,
+        precision=PrecisionPlugin(precision, device_type="cpu", strategy_casts=parallelism.casts_parameters),
         devices=batch.num_ranks,
         accelerator="cpu",
         accumulation_micro_steps=batch.accumulation_micro_steps,

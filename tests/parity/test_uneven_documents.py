@@ -22,16 +22,17 @@ from lmtrain.models.attention.eager import eager
 from lmtrain.models.llama import Llama
 from lmtrain.training.token_batch import to_batch, training_tokens
 from tests.data.documents import documents_of, make_dataset
+from tests.parity.plain_python import CLIP
 
 SCRIPT = Path(__file__).with_name("uneven_documents.py")
 STEPS = 4
 RELATIVE_FP32 = 2e-6
 
 
-def run_script(packing: str, micro_batch_sequences: int, num_ranks: int = 1) -> list[float]:
+def run_script(packing: str, micro_batch_sequences: int, strategy: str = "single", num_ranks: int = 1) -> list[float]:
     """Run the script on some ranks and return losses and gradient norms."""
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    words = [str(SCRIPT), packing, str(micro_batch_sequences), str(STEPS)]
+    words = [str(SCRIPT), packing, str(micro_batch_sequences), str(STEPS), strategy]
     command = [sys.executable, *(launcher if num_ranks > 1 else []), *words]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
@@ -40,12 +41,13 @@ def run_script(packing: str, micro_batch_sequences: int, num_ranks: int = 1) -> 
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("packing", ["document", "best_fit"])
-def test_one_batch_many_and_two_ranks_take_the_same_steps(packing: str) -> None:
+@pytest.mark.parametrize(("packing", "strategy"), [("document", "ddp"), ("best_fit", "ddp"), ("document", "fsdp")])
+def test_one_batch_many_and_two_ranks_take_the_same_clipped_steps(packing: str, strategy: str) -> None:
     whole = run_script(packing, 8)
     assert run_script(packing, 2) == pytest.approx(whole, rel=RELATIVE_FP32)
-    assert run_script(packing, 1, num_ranks=2) == pytest.approx(whole, rel=RELATIVE_FP32)
+    assert run_script(packing, 1, strategy, num_ranks=2) == pytest.approx(whole, rel=RELATIVE_FP32)
     assert whole[-2] < whole[0] - 0.05, "it learns, so equality means something"
+    assert min(whole[1::2]) > CLIP, "every step is clipped"
 
 
 def tiny_model(attention, **options) -> Llama:
