@@ -159,7 +159,8 @@ def test_gradients_are_reduced_once_a_step_under_ddp(micro_batch_sequences, data
 
     class Reductions(pl.Callback):
         def on_train_start(self, trainer, pl_module):
-            trainer.strategy.model.register_comm_hook(trainer, self.reduce)
+            replicas: Any = trainer.strategy.model
+            replicas.register_comm_hook(trainer, self.reduce)
 
         @staticmethod
         def reduce(trainer, bucket):

@@ -53,7 +53,7 @@ def run(task: Task, turns: Turns) -> None:
             num_attention_heads=task.num_heads,
             max_position_embeddings=task.context_tokens,
             tie_word_embeddings=False,
-            attn_implementation="sdpa",
+            attn_implementation="sdpa",  # pyright: ignore[reportCallIssue]  # taken by the base class
             use_cache=False,
         )
     )

@@ -45,7 +45,9 @@ def _row(one: Contestant, bare: Contestant, task: Task, clock: str, *, peak_flop
 
 
 def _spread(values: Sequence[float]) -> dict[str, float]:
-    lower, median, upper = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
+    lower, median, upper = (
+        statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else (*values, *values, *values)
+    )
     return {"median": median, "lower_quartile": lower, "upper_quartile": upper}
 
 

@@ -7,7 +7,8 @@ import pytest
 from lmtrain.accounting.optimizer_state import optimizer_state
 from lmtrain.cli import serve
 from lmtrain.composition.compose import compose_config
-from lmtrain.composition.optimizers import SHARDED, WHOLE_ONLY, build_optimizer, require_optimizer
+from lmtrain.composition.optimizer_rules import SHARDED, WHOLE_ONLY
+from lmtrain.composition.optimizers import build_optimizer, require_optimizer
 from lmtrain.composition.planned_setting import planned_setting
 from lmtrain.composition.start import check_config
 from lmtrain.errors import ConfigurationError, EnvironmentProblem

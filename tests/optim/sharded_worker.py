@@ -31,7 +31,7 @@ def join(rank: int, num_ranks: int, port: int) -> None:
     dist.init_process_group("gloo")
 
 
-def sharded_model() -> nn.Module:
+def sharded_model() -> Any:
     model, mesh = tiny_model(), init_device_mesh("cpu", (dist.get_world_size(),))
     for block in model.blocks:
         fully_shard(block, mesh=mesh)
@@ -140,7 +140,7 @@ def eight_bits_sharded(rank: int, num_ranks: int, port: int, *, folder: str) -> 
     dist.destroy_process_group()
 
 
-def wide_model() -> nn.Module:
+def wide_model() -> Any:
     """Return a matrix of which each of two ranks has 8,192 values: torchao keeps fewer than 4,096 in their format."""
     torch.manual_seed(0)
     model = nn.Module()
@@ -148,7 +148,7 @@ def wide_model() -> nn.Module:
     return model
 
 
-def train_wide(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def train_wide(model: Any, optimizer: torch.optim.Optimizer) -> None:
     """Take one step on inputs that every rank has."""
     inputs = torch.randn(8, 64, generator=torch.Generator().manual_seed(1))
     model.blocks[0](inputs).square().mean().backward()

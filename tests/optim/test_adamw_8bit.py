@@ -1,5 +1,7 @@
 """The package's course, near AdamW's own, in two bytes of state a parameter."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -11,7 +13,7 @@ from lmtrain.optim.adamw_8bit import adamw_8bit
 from tests.optim.models import tiny_model
 
 
-def wide_model() -> nn.Module:
+def wide_model() -> Any:
     """A matrix that is large enough to be kept in 8 bits, and a bias that is not."""
     torch.manual_seed(0)
     model = nn.Module()

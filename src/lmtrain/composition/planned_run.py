@@ -18,9 +18,11 @@ from lmtrain.composition.check import check_node
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.known_models import model_facts
+from lmtrain.composition.optimizer_rules import require_settings
 from lmtrain.composition.planned_setting import PlannedSetting, planned_setting
 from lmtrain.composition.prepared_tokens import masked_documents, prepared_train_tokens
 from lmtrain.composition.scaling import scaling_of
+from lmtrain.composition.schedules import require_ramps_fit
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import Advice, advice
 
@@ -51,9 +53,12 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
     found: list[PlannedRun] = []
 
     def task(config: dict[str, Any], choices: Choices) -> None:
+        require_settings(config)
         setting = planned_setting(config, allowed=arguments.allowed_targets)
         facts = model_facts(config, setting, allowed=arguments.allowed_targets)
         planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
+        schedule = check_node(config["schedule"], key="schedule", allowed=arguments.allowed_targets)
+        require_ramps_fit(schedule, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
         planned = replace(planned, scaling=scaling_of(config) or offered(config, choices.overrides))
         fit = fit_setting(setting, facts)
         said = advice(planned, fit, strategy=setting.strategy, recompute=setting.recompute)

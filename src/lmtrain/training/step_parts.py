@@ -133,7 +133,8 @@ def doubled(batch: Any) -> Any:
     """Return a batch with every row twice."""
     if isinstance(batch, torch.Tensor):
         return torch.cat([batch, batch])
-    return TokenBatch(*(None if part is None else torch.cat([part, part]) for part in batch))
+    parts: list[Any] = [None if part is None else torch.cat([part, part]) for part in batch]
+    return TokenBatch(*parts)
 
 
 def wait_for(device: torch.device) -> None:
