@@ -6,6 +6,7 @@ The gradient reaches the master in the master's own format, as if the cast had h
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import override
@@ -16,7 +17,9 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     @override
-    def forward(ctx: Any, master: Tensor, copy: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, master: Float[Tensor, "*shape"], copy: Float[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
         ctx.dtype = master.dtype
         return copy.view_as(copy)
 
