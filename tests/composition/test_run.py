@@ -107,9 +107,11 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
     )
     plan = SimpleNamespace(batch=SimpleNamespace(tokens_per_step=64))
     run = SimpleNamespace(
-        trainer=SimpleNamespace(global_step=7), context=SimpleNamespace(log=RunLog(job.folder), plan=plan)
+        trainer=SimpleNamespace(global_step=7),
+        context=SimpleNamespace(log=RunLog(job.folder), plan=plan, dataset=SimpleNamespace(folder=tmp_path)),
     )
     monkeypatch.setattr(run_module, "fit", fail)
+    monkeypatch.setattr(run_module, "remember_folder", lambda config, folder: None)
     with pytest.raises(type(error)):
         train(job, run, None)
     ended = read_status(job.folder)

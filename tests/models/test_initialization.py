@@ -6,6 +6,7 @@ import statistics
 import pytest
 import torch
 
+from lmtrain.accounting import nano_dial
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models import nano as nano_module
 from lmtrain.models.gpt2 import GPT2
@@ -47,11 +48,17 @@ def stream_and_gradients(model):
     return (total.nats / total.num_tokens).item(), scales, norms
 
 
+def make_nano_narrow(monkeypatch):
+    """Let a nano be as deep as another, but one dimension a layer wide, rounded up to a head of 64."""
+    monkeypatch.setattr(nano_dial, "WIDTH_PER_LAYER", 1)
+    for module in (nano_dial, nano_module):
+        monkeypatch.setattr(module, "HEAD_WIDTH", 64)
+
+
 @pytest.mark.parametrize("depth", [2, 12, 48])
 @pytest.mark.parametrize("name", KINDS)
 def test_scales_stay_in_a_band_at_every_depth(monkeypatch, name, depth):
-    monkeypatch.setattr(nano_module, "WIDTH_PER_LAYER", 1)  # as deep, but narrow
-    monkeypatch.setattr(nano_module, "HEAD_WIDTH", 64)
+    make_nano_narrow(monkeypatch)
     model = KINDS[name](depth)
     model.initialize_weights(torch.Generator().manual_seed(0))
     loss, scales, norms = stream_and_gradients(model)
@@ -62,8 +69,7 @@ def test_scales_stay_in_a_band_at_every_depth(monkeypatch, name, depth):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_depth_changes_the_scale_of_gradients_little(monkeypatch, name):
-    monkeypatch.setattr(nano_module, "WIDTH_PER_LAYER", 1)
-    monkeypatch.setattr(nano_module, "HEAD_WIDTH", 64)
+    make_nano_narrow(monkeypatch)
     medians = []
     for depth in (2, 24):
         model = KINDS[name](depth)

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
+
+UNSCALED: Final = "lmtrain.composition.scaling.unscaled"  # the rule that derives nothing
 
 
 @dataclass(frozen=True, kw_only=True)

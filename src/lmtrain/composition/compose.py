@@ -15,6 +15,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
 
+from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.arguments import Arguments
 from lmtrain.composition.paths import conf_folder
 from lmtrain.composition.source_signatures import setting_names
@@ -75,7 +76,9 @@ def _plain(composed: DictConfig) -> dict[str, Any]:
 
 
 def _scaled(config: dict[str, Any], overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> dict[str, Any]:
-    from lmtrain.composition.scaling import scaled  # checks what it reads, by pydantic: --cfg job does without
+    if config.get("scaling", {}).get("_target_") == UNSCALED:
+        return config
+    from lmtrain.composition.scaling import scaled  # checks what it reads, by pydantic: most commands do without
 
     return scaled(config, overrides, allowed=allowed)
 

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from lmtrain.accounting.scaling import Scaling
+from lmtrain.accounting.scaling import UNSCALED, Scaling
 from lmtrain.composition.check import PARTIAL, TARGET, check_node
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.source_signatures import default_settings
 
 Config = dict[str, Any]
 Rule = Callable[[Config, frozenset[str]], dict[str, float]]
-UNSCALED: Final = f"{__name__}.unscaled"
 RECORD: Final = f"{Scaling.__module__}.{Scaling.__qualname__}"
 
 
