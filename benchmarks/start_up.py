@@ -25,7 +25,7 @@ QUESTIONS = {
     "`python train.py --help`": ["train.py", "--help"],
     "`python train.py --cfg job`": ["train.py", "--cfg", "job"],
     "`lmtrain plan model=llama_3_2_1b`": ["-m", "lmtrain.cli", "plan", "model=llama_3_2_1b"],
-    "`python train.py modle=x` (refused)": ["train.py", "modle=x"],
+    "`python train.py optimizer.lrr=1` (refused)": ["train.py", "optimizer.lrr=1"],
 }
 
 
