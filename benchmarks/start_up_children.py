@@ -55,10 +55,9 @@ def after(phases: Phases, module: Any, name: str, *, ends: str) -> None:
 def ours(phases: Phases, overrides: list[str]) -> None:
     """Train as the command line does."""
     from lmtrain.cli import serve
-    from lmtrain.composition import compose, start
+    from lmtrain.composition import start
 
     phases.end("imports of the command line")
-    after(phases, compose, "_plain", ends="compose")
     import_lightning = start.import_lightning
 
     def imported() -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim.adamw_update import Group, gradient_of, start_state, update, update_rounded
+from lmtrain.optim.closure import loss_of
 from lmtrain.optim.fused import choose_fused
 from lmtrain.optim.orthogonalize import (
     QUINTICS,
@@ -125,10 +126,7 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Update every parameter that has a gradient; return what the closure returns."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for number, group in enumerate(self.param_groups):
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:

@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 
 from lmtrain.optim.adamw_update import Group, start_state, update_rounded
+from lmtrain.optim.closure import loss_of
 from lmtrain.optim.rounding import noise_of_step
 from lmtrain.optim.state_formats import restore_formats
 
@@ -34,10 +35,7 @@ class RoundedAdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Update every parameter that has a gradient; return what the closure returns."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for number, group in enumerate(self.param_groups):
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             for parameter in parameters:

@@ -32,17 +32,11 @@ class TimeProfiler(Profiler):
     @override
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return a context for an action; the many that are of no kind share one that does nothing."""
-        if action_name in KIND_OF_ACTION or (
-            self._stopwatch.kind == "host_overhead" and action_name.startswith("[Callback]")
-        ):
-            return super().profile(action_name)
-        return _NOTHING
+        return _NOTHING if self._kind_of(action_name) is None else super().profile(action_name)
 
     @override
     def start(self, action_name: str) -> None:
-        kind = KIND_OF_ACTION.get(action_name)
-        if kind is None and self._stopwatch.kind == "host_overhead" and action_name.startswith("[Callback]"):
-            kind = "logging"
+        kind = self._kind_of(action_name)
         if kind is not None:
             self._switched[action_name] = (kind, self._stopwatch.switch(kind))
 
@@ -51,3 +45,9 @@ class TimeProfiler(Profiler):
         kind, before = self._switched.pop(action_name, (None, None))
         if before is not None and self._stopwatch.kind == kind:
             self._stopwatch.switch("host_overhead" if action_name == "run_training_epoch" else before)
+
+    def _kind_of(self, action_name: str) -> Kind | None:
+        if action_name in KIND_OF_ACTION:
+            return KIND_OF_ACTION[action_name]
+        is_logging = self._stopwatch.kind == "host_overhead" and action_name.startswith("[Callback]")
+        return "logging" if is_logging else None
