@@ -1,9 +1,10 @@
 """How fast batches come: Mtokens a second of one core, and how long one `next()` takes, against named others.
 
 All loaders take turns in one process, a few batches each, on one made-up corpus with lengths as of web text (lognormal,
-median 616, mean 999 tokens), memory-mapped and in the page cache. The time of one next() is CPU time of this thread, so
-that a busy machine hurts all alike; Mtokens/s are of the CPU time of the whole process, so that what another thread
-works out ahead is paid for. Every batch has 32,768 tokens.
+median 616, mean 999 tokens), memory-mapped and in the page cache. Mtokens/s are of turns without a pause, of the CPU
+time of the whole process, so that what another thread reads ahead is paid for. The time of one next() is what a step
+waits: by the clock, in turns with a pause of a millisecond in the place of a step (so other work on the machine counts
+too). Every batch has 32,768 tokens.
 
     python benchmarks/loader.py                          # about a minute: a table in Markdown
     python benchmarks/loader.py --tokens 20M --rounds 5
@@ -14,7 +15,9 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -34,6 +37,7 @@ from lmtrain.training.datamodule import TokenDataModule, mixture
 BATCH_TOKENS = 32_768
 CONTEXTS = (256, 1024, 2048, 8192)
 VOCAB_SIZE = 50_000
+PAUSE_SECONDS = 1e-3
 
 
 def web_lengths(num_tokens: int, *, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -140,28 +144,32 @@ def loaders(one: Path, many: Path, context_tokens: int) -> dict[str, Iterator[An
 
 
 class Spent(NamedTuple):
-    """The thread's seconds of each `next()`, and the process's of each turn."""
+    """Seconds of each `next()` behind a pause, and the process's of each turn without pauses."""
 
-    batches: list[float]
+    waits: list[float]
     turns: list[float]
 
 
 def measure(turns: dict[str, Iterator[Any]], *, rounds: int, turn_batches: int) -> dict[str, Spent]:
     """Let the loaders take turns; the first turn warms up."""
     spent = {name: Spent([], []) for name in turns}
-    clock: Callable[[], int] = time.thread_time_ns
     for number in range(rounds + 1):
         for name, loader in turns.items():
             begun = time.process_time()
-            times: list[float] = []
-            for _ in range(turn_batches):
-                started = clock()
-                next(loader)
-                times.append((clock() - started) * 1e-9)
+            deque(islice(loader, turn_batches), maxlen=0)
+            seconds = time.process_time() - begun
+            waits = [_wait_for(loader) for _ in range(turn_batches)]
             if number:
-                spent[name].batches.extend(times)
-                spent[name].turns.append(time.process_time() - begun)
+                spent[name].turns.append(seconds)
+                spent[name].waits.extend(waits)
     return spent
+
+
+def _wait_for(loader: Iterator[Any]) -> float:
+    time.sleep(PAUSE_SECONDS)
+    started = time.perf_counter_ns()
+    next(loader)
+    return (time.perf_counter_ns() - started) * 1e-9
 
 
 def main() -> None:
@@ -184,8 +192,8 @@ def main() -> None:
             gc.freeze()
             seconds = measure(turns, rounds=arguments.rounds, turn_batches=arguments.turn_batches)
             for name, spent in seconds.items():
-                percentiles = statistics.quantiles(spent.batches, n=1000)
-                speed = BATCH_TOKENS * len(spent.batches) / sum(spent.turns) / 1e6
+                percentiles = statistics.quantiles(spent.waits, n=1000)
+                speed = BATCH_TOKENS * len(spent.waits) / sum(spent.turns) / 1e6
                 told = " | ".join(f"{1e6 * percentiles[place]:.0f}" for place in (499, 989, 998))
                 print(f"| {context_tokens} | {name} | {speed:,.0f} | {told} |", flush=True)
 

@@ -77,25 +77,47 @@ class Watched:
 
     def __init__(self):
         self.threads = []
+        self.num_read = 0
 
     def locate(self, rows):
         self.threads.append(threading.current_thread().name)
         return self
 
     def read(self, first, last):
+        self.num_read += 1
         return RowBatch(np.full((last - first, 9), first, np.uint16))
 
 
-def test_the_next_rows_are_looked_for_on_a_thread_that_ends_with_the_loader(monkeypatch):
+def test_batches_are_read_ahead_on_a_thread_that_ends_with_the_loader(monkeypatch):
     monkeypatch.setattr(training_batches, "CHUNK_BATCHES", 3)
+    monkeypatch.setattr(training_batches, "GROUP_BATCHES", 5)
     rows = Watched()
     batches = iter(TrainingBatches(rows, RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
     read = [int(np.asarray(next(batches))[0, 0]) for _ in range(4)]
     assert read == [0, 2, 4, 0]
     batches.close()
-    assert len(rows.threads) == 3, "those of the four batches, and the next ones"
+    assert len(rows.threads) == 4, "the first batch, the five after it, and the five that are read ahead of use"
     assert all(name.startswith("rows ahead") for name in rows.threads)
     assert not any(thread.name.startswith("rows ahead") for thread in threading.enumerate())
+
+
+def test_large_batches_are_read_ahead_one_by_one(monkeypatch):
+    monkeypatch.setattr(training_batches, "GROUP_BYTES", 1)
+    rows = Watched()
+    batches = iter(TrainingBatches(rows, RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
+    assert len([next(batches), next(batches)]) == 2
+    batches.close()
+    assert rows.num_read == 3, "one batch beyond the two"
+
+
+def test_what_goes_wrong_while_reading_ahead_is_raised_where_the_batch_is_wanted():
+    class Broken(Watched):
+        def read(self, first, last):
+            raise OSError("the disk is gone")
+
+    batches = iter(TrainingBatches(Broken(), RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(batches)
 
 
 def _start_a_child_that_dies_with_us(pipe):

@@ -6,6 +6,7 @@ micro-batches follow one another inside the slice. `B micro-batch sequences`.
 
 import ctypes
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, final
@@ -18,12 +19,15 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.data.rows import LocatedRows, Rows, read_rows
+from lmtrain.data.rows import Rows, read_rows
 from lmtrain.training.token_batch import TokenBatch, to_batch
 
-# Order and places are worked out for this many micro-batches at once, since one costs nearly as much as hundreds: on a
-# thread, while the ones before are read, so that no step waits the milliseconds that it takes.
+# Order and places are worked out for this many micro-batches at once, since one costs nearly as much as hundreds.
 CHUNK_BATCHES = 256
+# A thread reads so many micro-batches ahead at once, since each handing over costs a switch between threads: no step
+# waits for a page of a file, or for the milliseconds that a chunk takes.
+GROUP_BATCHES = 32
+GROUP_BYTES = 8_000_000
 Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 
@@ -57,7 +61,7 @@ class RankRows:
 
 @final
 class TrainingBatches:
-    """Read micro-batches in this process, into pinned memory where a GPU waits for them."""
+    """Read micro-batches ahead on a thread of this process, into pinned memory where a GPU waits for them."""
 
     def __init__(self, rows: Rows, rank_rows: RankRows) -> None:
         self._rows = rows
@@ -65,21 +69,31 @@ class TrainingBatches:
 
     def __iter__(self) -> Iterator[Tensor | TokenBatch]:
         """Yield ids [B, T + 1], or a TokenBatch."""
-        pin = torch.cuda.is_available()
-        chunks = self._rank_rows.chunks()
-
-        def locate() -> tuple[LocatedRows, NDArray[np.int64]]:
-            rows = next(chunks)
-            return self._rows.locate(rows.reshape(-1)), rows
-
+        groups = self._groups()
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="rows ahead") as executor:
-            ahead = executor.submit(locate)
+            ahead = executor.submit(next, groups)
             while True:
-                located, rows = ahead.result()
-                ahead = executor.submit(locate)
-                for first in range(0, rows.size, rows.shape[1]):
-                    batch = to_batch(located.read(first, first + rows.shape[1]))
-                    yield _pinned(batch) if pin else batch
+                group = ahead.result()
+                ahead = executor.submit(next, groups)
+                while group:
+                    yield group.popleft()
+
+    def _groups(self) -> Iterator[deque[Tensor | TokenBatch]]:
+        """Yield as many micro-batches as are read at once; the first alone, for the first step to wait for no more."""
+        pin = torch.cuda.is_available()
+        group, num_bytes, most = deque[Tensor | TokenBatch](), 0, 1
+        for batch in self._batches():
+            group.append(_pinned(batch) if pin else batch)
+            num_bytes += _num_bytes(batch)
+            if len(group) == most or num_bytes >= GROUP_BYTES:
+                yield group
+                group, num_bytes, most = deque[Tensor | TokenBatch](), 0, GROUP_BATCHES
+
+    def _batches(self) -> Iterator[Tensor | TokenBatch]:
+        for rows in self._rank_rows.chunks():
+            located = self._rows.locate(rows.reshape(-1))
+            for first in range(0, rows.size, rows.shape[1]):
+                yield to_batch(located.read(first, first + rows.shape[1]))
 
 
 @final
@@ -122,6 +136,10 @@ def die_with_parent(worker: int) -> None:
 
 def _unchanged(batch: Any) -> Any:
     return batch
+
+
+def _num_bytes(batch: Tensor | TokenBatch) -> int:
+    return sum(part.nbytes for part in ([batch] if isinstance(batch, Tensor) else batch) if part is not None)
 
 
 def _pinned(batch: Tensor | TokenBatch) -> Tensor | TokenBatch:
