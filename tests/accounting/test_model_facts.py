@@ -21,11 +21,8 @@ def test_facts_survive_a_file_and_layers_that_are_alike_share_a_line():
     assert facts_from_json(content) == FACTS
 
 
-def test_bytes_and_sequences_are_each_others_inverse():
+def test_each_sequence_adds_its_bytes_to_what_is_there_anyhow():
     assert FACTS.activations.of(3) == 250
-    assert FACTS.activations.most_sequences(250) == 3
-    assert FACTS.activations.most_sequences(249) == 2
-    assert FACTS.activations.most_sequences(10) == 0
 
 
 def test_the_higher_of_the_two_places_where_a_workspace_peaks_counts():

@@ -206,7 +206,6 @@ def test_shards_are_read_one_by_one(folder):
     split = open_dataset(folder).split("train")
     assert not split.has_loss_mask
     assert split.shard_starts.tolist() == [0, 6, 12, 17]
-    assert split.shard_num_documents.tolist() == [2, 1, 2]
     assert split.shard_ids(2).tolist() == IDS[12:]
     assert split.shard_document_ends(2).tolist() == [2, 5]
 

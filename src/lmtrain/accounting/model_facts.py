@@ -20,10 +20,6 @@ class LinearBytes:
         """Return the bytes of so many sequences."""
         return round(self.fixed + self.per_sequence * sequences)
 
-    def most_sequences(self, num_bytes: float) -> int:
-        """Return how many sequences fit into so many bytes; 0 where not even one does."""
-        return max(0, int((num_bytes - self.fixed) // self.per_sequence)) if self.per_sequence else 0
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:

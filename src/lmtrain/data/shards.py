@@ -77,11 +77,6 @@ class TokenSplit:
         """Return the position of each shard's first token, and behind the last one the number of tokens: [S + 1]."""
         return np.concatenate([np.zeros(1, np.int64), self._ends])
 
-    @property
-    def shard_num_documents(self) -> NDArray[np.int64]:
-        """Return how many documents each shard has: [S]."""
-        return np.array([shard.num_documents for shard in self._shards], np.int64)
-
     def shard_ids(self, shard: int) -> Ids:
         """Return one shard's ids, mapped from the disk."""
         return self._map(shard, "ids")
