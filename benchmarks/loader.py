@@ -38,6 +38,7 @@ BATCH_TOKENS = 32_768
 CONTEXTS = (256, 1024, 2048, 8192)
 VOCAB_SIZE = 50_000
 PAUSE_SECONDS = 1e-3
+ON_CPU = SimpleNamespace(root_device=torch.device("cpu"))
 
 
 def web_lengths(num_tokens: int, *, seed: int = 0) -> np.ndarray[Any, Any]:
@@ -88,7 +89,7 @@ def ours_mixed(folders: list[Path], context_tokens: int) -> Iterable[Any]:
 
 
 def _started(datamodule: TokenDataModule) -> Iterable[Any]:
-    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0)
+    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0, strategy=ON_CPU)
     return datamodule.train_dataloader()
 
 

@@ -55,6 +55,8 @@ def write_sparse_corpus(folder: Path, num_tokens: int, *, has_ends: bool) -> Non
 
 def start(folder: Path, packing_name: str) -> dict[str, Any]:
     """Open a corpus in this process, read batches, and tell what that took."""
+    import torch
+
     from lmtrain.accounting.batches import BatchPlan
     from lmtrain.data.packing import BestFit, Contiguous
     from lmtrain.training.datamodule import TokenDataModule
@@ -63,7 +65,8 @@ def start(folder: Path, packing_name: str) -> dict[str, Any]:
     packing = {"contiguous": Contiguous(), "best_fit": BestFit(document_mask=True)}[packing_name]
     before, started = memory(), time.perf_counter()
     datamodule = TokenDataModule(folder=folder, batch=batch, seed=0, packing=packing)
-    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0)
+    on_cpu = SimpleNamespace(root_device=torch.device("cpu"))
+    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0, strategy=on_cpu)
     batches: Iterator[Any] = iter(datamodule.train_dataloader())
     next(batches)
     seconds = time.perf_counter() - started

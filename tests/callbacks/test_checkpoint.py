@@ -168,7 +168,7 @@ def test_a_run_never_ends_well_without_its_last_checkpoint(make_run, monkeypatch
 def test_older_checkpoints_stay_while_the_new_one_is_not_whole(make_run, monkeypatch, caplog):
     run = make_run(steps=4)
     monkeypatch.setattr(
-        "lmtrain.callbacks.checkpoint.damage", lambda path: "state.pt is missing" if "03" in path.name else None
+        "lmtrain.training.saving.retention.damage", lambda path: "state.pt is missing" if "03" in path.name else None
     )
     stop = AtStep(3, lambda trainer: setattr(trainer, "should_stop", True))
     with (

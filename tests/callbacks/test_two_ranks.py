@@ -46,3 +46,10 @@ def test_a_save_that_fails_on_the_first_rank_hangs_no_other(tmp_path, dataset_fo
     assert results == [{"step": 6, "stop_signal": None, "saved": [6]}] * 2
     measured = [point.step for point in read_points(tmp_path / "metrics.jsonl") if "validation/loss" in point.metrics]
     assert measured == [0, 6]
+
+
+def test_ranks_go_on_while_the_first_one_s_checkpoint_is_written_by_another_process(tmp_path, dataset_folder):
+    results = train(tmp_path, dataset_folder, "behind")
+    assert results == [{"step": 6, "stop_signal": None, "saved": [4, 6]}] * 2
+    told = [point for point in read_points(tmp_path / "metrics.jsonl") if "checkpoint/write_seconds" in point.metrics]
+    assert [point.step for point in told] == [2, 4, 6]

@@ -28,7 +28,7 @@ from tests.callbacks.tiny_run import AtStep, TinyModel, TinyRun, make_context
 def main(folder: Path, dataset_folder: Path, fault: str) -> None:
     """Train six steps: `sigterm` reaches the second rank alone, `full_disk` fails two saves of the first.
 
-    `late`: the second one computes 0.2 s longer in each step.
+    `late`: the second one computes 0.2 s longer in each step. `behind`: another process writes what the first saves.
     """
     rank = int(os.environ["RANK"])
     context = make_context(folder, dataset_folder, steps=6, num_ranks=2, rank=rank)
@@ -46,7 +46,11 @@ def main(folder: Path, dataset_folder: Path, fault: str) -> None:
         TokenBudget(context=context),
         *faults,
         Validation(context=context),
-        Checkpoint(every_steps=2 if fault == "full_disk" else None, context=context),
+        Checkpoint(
+            every_steps=2 if fault in {"full_disk", "behind"} else None,
+            background_from_bytes=0 if fault == "behind" else None,
+            context=context,
+        ),
         graceful_stop,
         Communication(every_steps=2, context=context),
         Ledger(every_steps=2, context=context),

@@ -25,6 +25,7 @@ from lmtrain.parallel.fsdp import fsdp
 from lmtrain.training.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.saving.background_writer import BackgroundWriter
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.steps import is_step_end
 from lmtrain.training.trainer import make_trainer
@@ -120,6 +121,26 @@ def save_twice(folder: Path) -> Callable[[pl.Trainer], None]:
     return act
 
 
+def save_behind(folder: Path, notes: dict[str, Any]) -> Callable[[pl.Trainer], None]:
+    """Return an action that lets another process write the step, twice: the second time rank 1's disk is full."""
+
+    def act(trainer: pl.Trainer) -> None:
+        for name, rank_without_room in (("behind", None), ("behind_full", 1)):
+            writer = BackgroundWriter(torch.device("cpu"))
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if trainer.global_rank == rank_without_room:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES_BEFORE_THE_FAULT, limits[1]))
+            writer.prepare(1)  # starts the process, under the limit
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            trainer.save_checkpoint(folder / name / "step_00000002", storage_options=writer.start)
+            answer = writer.wait()
+            assert answer is not None
+            notes[name] = [answer.problem, answer.num_bytes]
+            writer.close()
+
+    return act
+
+
 def save_on_a_full_disk(folder: Path, notes: dict[str, Any]) -> Callable[[pl.Trainer], None]:
     """Return an action that saves while rank 1 can write no more than a few bytes a file."""
 
@@ -183,13 +204,19 @@ def swapped_in_and_out(module: CausalLMModule) -> bool:
 def round_trip(folder: Path, data: Path) -> dict[str, Any]:
     """Train four steps; save the second, fail to save the third; train the last two again from the checkpoint."""
     notes: dict[str, Any] = {}
-    straight_callback = AtSteps({2: save_twice(folder), 3: save_on_a_full_disk(folder, notes)}, last_step=4)
+
+    def save_step_2(trainer: pl.Trainer) -> None:
+        save_twice(folder)(trainer)
+        save_behind(folder, notes)(trainer)
+
+    straight_callback = AtSteps({2: save_step_2, 3: save_on_a_full_disk(folder, notes)}, last_step=4)
     with counted_reductions() as calls:
         straight = fit(folder, data, straight_callback)
     resumed = fit(folder, data, AtSteps({}, last_step=4), checkpoint=folder / "checkpoints" / "step_00000002")
+    behind = fit(folder, data, AtSteps({}, last_step=4), checkpoint=folder / "behind" / "step_00000002")
     notes["num_reductions"] = len(calls)
     notes["has_gradients"] = straight_callback.has_gradients
-    for name, module in (("straight", straight), ("resumed", resumed)):
+    for name, module in (("straight", straight), ("resumed", resumed), ("behind", behind)):
         notes[f"{name}_losses"] = {record.step: record.loss for record in module.step_metrics.drain()}
         notes[f"{name}_parameters"] = parameter_hash(module)
         assert module.spikes is not None

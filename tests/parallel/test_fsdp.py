@@ -45,6 +45,26 @@ def test_going_on_from_a_sharded_checkpoint_gives_the_same_losses_and_weights_to
     assert job[1][0]["straight_parameters"] != job[1][1]["straight_parameters"], "each rank holds slices of its own"
 
 
+def test_shards_that_other_processes_wrote_are_the_same_checkpoint(job):
+    folder, ranks = job
+    in_place, behind = (folder / name / "step_00000002" for name in ("checkpoints", "behind"))
+    names = [sorted(str(path.relative_to(step)) for path in step.rglob("*")) for step in (in_place, behind)]
+    assert names[0] == names[1]
+    assert damage(behind) is None
+    for notes in ranks:
+        assert notes["behind_losses"] == notes["resumed_losses"]
+        assert notes["behind_parameters"] == notes["straight_parameters"]
+        assert notes["behind"][0] is None
+    assert ranks[0]["behind"][1] > ranks[1]["behind"][1] > 0
+
+
+def test_a_full_disk_of_one_rank_s_other_process_is_told_by_both_and_leaves_no_checkpoint(job):
+    folder, ranks = job
+    assert "rank 1: " in ranks[0]["behind_full"][0]
+    assert all("File too large" in notes["behind_full"][0] for notes in ranks)
+    assert list((folder / "behind_full").glob("step_*")) == []
+
+
 def test_a_sharded_checkpoint_is_whole_and_has_a_file_of_each_rank(job):
     folder = job[0] / "checkpoints" / "step_00000002"
     assert damage(folder) is None

@@ -6,7 +6,15 @@ import pytest
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage import hashed_folder
-from lmtrain.storage.hashed_folder import MANIFEST, aside_of, damage, file_sha256, require_whole, write_atomically
+from lmtrain.storage.hashed_folder import (
+    MANIFEST,
+    aside_of,
+    clear_leftovers,
+    damage,
+    file_sha256,
+    require_whole,
+    write_atomically,
+)
 
 
 def fill(folder, content=b"weights"):
@@ -176,3 +184,17 @@ def assert_only_the_old_one_is_there(final):
     assert list(final.parent.iterdir()) == [final]
     assert json.loads((final / MANIFEST).read_text())["step"] == 1
     assert damage(final) is None
+
+
+def test_what_a_killed_writer_left_is_cleared_and_what_it_moved_away_is_put_back(final):
+    parent = final.parent
+    for name in (".step_2.tmp", ".step_3.deleting", ".step_1.older"):
+        (parent / name).mkdir()
+    moved = parent / ".step_4.older"
+    write_atomically(parent / "step_4", facts={}, write=fill)
+    (parent / "step_4").rename(moved)
+    clear_leftovers(parent)
+    assert sorted(path.name for path in parent.iterdir()) == ["step_1", "step_4"]
+    assert damage(final) is None
+    assert damage(parent / "step_4") is None
+    clear_leftovers(parent / "absent")

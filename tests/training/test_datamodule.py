@@ -21,6 +21,7 @@ from lmtrain.training.datamodule import TokenDataModule, mixture
 CONTEXT_TOKENS = 16
 SEQUENCES_PER_STEP = 8
 SEED = 5
+ON_CPU = SimpleNamespace(root_device=torch.device("cpu"))
 
 
 def serve(data_folder, *, num_ranks=1, rank=0, step=0, micro_batch_sequences=2, num_workers=0):
@@ -31,7 +32,7 @@ def serve(data_folder, *, num_ranks=1, rank=0, step=0, micro_batch_sequences=2, 
     )
     plan = plan_batches(batch, num_ranks=num_ranks)
     datamodule = TokenDataModule(folder=data_folder, batch=plan, seed=SEED, num_workers=num_workers)
-    datamodule.trainer = SimpleNamespace(global_rank=rank, global_step=step)
+    datamodule.trainer = SimpleNamespace(global_rank=rank, global_step=step, strategy=ON_CPU)
     return datamodule, plan
 
 
@@ -140,7 +141,7 @@ def serve_mixture(folders, *, num_ranks=1, rank=0, step=0, schedule=None, total_
     sources = {name: {"path": str(folder), "weight": weight} for name, folder, weight in folders}
     datamodule = mixture(sources=sources, schedule=schedule, batch=plan, seed=SEED, **settings)
     datamodule.total_steps = total_steps
-    datamodule.trainer = SimpleNamespace(global_rank=rank, global_step=step)
+    datamodule.trainer = SimpleNamespace(global_rank=rank, global_step=step, strategy=ON_CPU)
     return datamodule, plan
 
 
@@ -242,6 +243,6 @@ def test_a_cached_copy_is_what_is_read(data_folder, tmp_path):
     _, plan = serve(data_folder)
     datamodule = TokenDataModule(folder=data_folder, batch=plan, seed=SEED, cache=str(tmp_path))
     assert datamodule.dataset.folder.parent == tmp_path
-    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0)
+    datamodule.trainer = SimpleNamespace(global_rank=0, global_step=0, strategy=ON_CPU)
     batch = next(iter(datamodule.train_dataloader()))
     assert torch.equal(batch, rank_steps(data_folder, 1)[0, :2])

@@ -1,10 +1,5 @@
 """A rank's micro-batches: B sequences each, from any step on."""
 
-import contextlib
-import multiprocessing
-import os
-import signal
-import sys
 import threading
 from itertools import islice
 
@@ -19,7 +14,7 @@ from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.rows import RowBatch, read_rows
 from lmtrain.training import training_batches
 from lmtrain.training.token_batch import TokenBatch
-from lmtrain.training.training_batches import RankRows, TrainingBatches, die_with_parent, worker_loader
+from lmtrain.training.training_batches import RankRows, TrainingBatches, worker_loader
 from tests.data.documents import make_dataset
 
 
@@ -118,34 +113,3 @@ def test_what_goes_wrong_while_reading_ahead_is_raised_where_the_batch_is_wanted
     batches = iter(TrainingBatches(Broken(), RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
     with pytest.raises(OSError, match="the disk is gone"):
         next(batches)
-
-
-def _start_a_child_that_dies_with_us(pipe):
-    child = multiprocessing.get_context("fork").Process(target=_report_and_wait, args=(pipe,))
-    child.start()
-    child.join()
-
-
-def _report_and_wait(pipe):
-    die_with_parent(0)
-    pipe.send(os.getpid())
-    signal.pause()
-
-
-@pytest.mark.faults
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent died")
-def test_a_loader_process_is_gone_when_its_trainer_was_killed():
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    trainer = multiprocessing.get_context("fork").Process(target=_start_a_child_that_dies_with_us, args=(sender,))
-    trainer.start()
-    child = receiver.recv()
-    sender.close()
-    os.kill(trainer.pid or 0, signal.SIGKILL)
-    trainer.join()
-    try:
-        assert receiver.poll(10), "the pipe stays open as long as the child lives"
-        with pytest.raises(EOFError):
-            receiver.recv()
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)

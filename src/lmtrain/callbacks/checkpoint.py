@@ -1,28 +1,29 @@
 """Save a run so that it can go on: every so many steps or seconds, and at its end; keep the last few and the best."""
 
 import logging
-import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import lightning.pytorch as pl
+from torch.optim import Optimizer
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.storage.hashed_folder import damage
+from lmtrain.storage.hashed_folder import clear_leftovers
 from lmtrain.training.checkpoint_io import FACTS
-from lmtrain.training.checkpoints import CheckpointFacts, list_checkpoints
 from lmtrain.training.context import RunContext
-from lmtrain.training.evaluation_weights import evaluation_weights
+from lmtrain.training.evaluation_weights import TwoPoints, evaluation_weights
 from lmtrain.training.module import CausalLMModule
+from lmtrain.training.saving.background_saves import BackgroundSaves, Outcome
+from lmtrain.training.saving.retention import BEST_BY, Retention, WriteAndRetain
 from lmtrain.training.step_interval import StepInterval
 from lmtrain.training.steps import is_step_end
 
 _LOG = logging.getLogger(__name__)
-BEST_BY = "validation/bits_per_byte"  # lower is better
-FAILURES_BEFORE_GIVING_UP = 3
-AGREE_EVERY_STEPS = 10
+FAILURES_BEFORE_GIVING_UP: Final = 3
+AGREE_EVERY_STEPS: Final = 10
 
 
 class Checkpoint(pl.Callback):
@@ -33,6 +34,10 @@ class Checkpoint(pl.Callback):
     measured at its own step; the others go once the new one is verified. A save that fails is reported and training
     goes on with what there was; the third in a row, or the run's last, ends the run. A step whose loss is not finite is
     never saved.
+
+    A state of `background_from_bytes` or more (None: never) holds training up only until it is copied on the host;
+    another process writes the copy. One is in flight at most: the next save and the end of the run wait for it, and
+    tell of its failure. The run's last checkpoint the trainer writes itself, having nothing else to do.
     """
 
     def __init__(
@@ -43,26 +48,20 @@ class Checkpoint(pl.Callback):
         max_time_share: float = 1.0,
         keep_last: int = 2,
         keep_best: bool = True,
+        background_from_bytes: int | None = None,
         context: RunContext,
     ) -> None:
         super().__init__()
-        if keep_last < 1:
-            raise ConfigurationError(f"callbacks.checkpoint.keep_last={keep_last} is below 1; nearest valid: 1.")
-        if every_seconds is not None and every_seconds <= 0:
-            raise ConfigurationError(
-                f"callbacks.checkpoint.every_seconds={every_seconds} is not above 0; null is never."
-            )
-        if not 0 < max_time_share <= 1:
-            raise ConfigurationError(
-                f"callbacks.checkpoint.max_time_share={max_time_share} is not above 0 and at most 1; 0.05 is 5%."
-            )
+        _check(every_seconds, max_time_share=max_time_share, keep_last=keep_last, from_bytes=background_from_bytes)
         self._context = context
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.checkpoint.every_steps")
+        self._every_steps = every_steps
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share
-        self._keep_last = keep_last
-        self._keep_best = keep_best
+        self._retention = Retention(keep_last=keep_last, keep_best=keep_best)
+        self._behind = BackgroundSaves(from_bytes=background_from_bytes, told=self._tell)
         self._saved_step = 0
+        self._first_step = 0
         self._tried_at = time.monotonic()
         self._took_seconds = 0.0
         self._failures = 0
@@ -70,21 +69,40 @@ class Checkpoint(pl.Callback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._saved_step = trainer.global_step  # nothing to save at step 0; any other step came from a checkpoint
+        self._first_step = trainer.global_step
         self._tried_at = time.monotonic()
         if self._context.is_main_process:
+            clear_leftovers(self._context.checkpoints_folder)
             _set_aside_after(self._context.checkpoints_folder, trainer.global_step)
+
+    @override
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        self._behind.hold_compute()
 
     @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self._behind.poll()
+        if self._comes_soon(trainer.global_step):
+            self._behind.prepare(trainer, pl_module)
         if self._interval.is_due(trainer, batch_idx) or self._is_time(trainer, batch_idx):
             self._save(trainer, pl_module, is_last=trainer.global_step >= self._context.last_step.steps)
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        with self._context.events.pause("checkpoint", step=trainer.global_step):
+            self._settle(trainer)
+            self._behind.close()
         if trainer.global_step != self._saved_step:
             self._save(trainer, pl_module, is_last=True)
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Wait for the checkpoint in flight, which may be all that is left of the last steps."""
+        self._behind.finish_alone(trainer)
 
     @override
     def on_save_checkpoint(
@@ -104,7 +122,16 @@ class Checkpoint(pl.Callback):
         if trainer.world_size > 1 and trainer.global_step % AGREE_EVERY_STEPS:
             return False
         wait_seconds = max(self._every_seconds, self._took_seconds / self._max_time_share)
-        return trainer.strategy.broadcast(time.monotonic() - self._tried_at >= wait_seconds)
+        is_time = time.monotonic() - self._tried_at >= wait_seconds and not self._behind.is_busy
+        return trainer.strategy.broadcast(is_time)
+
+    def _comes_soon(self, step: int) -> bool:
+        """Tell whether a save that training goes on behind is in sight, so that what it needs can be made ready."""
+        if step == self._first_step or not self._behind.is_wanted:
+            return False
+        if self._every_steps is not None:
+            return step - step % self._every_steps + self._every_steps < self._context.last_step.steps
+        return self._every_seconds is not None and time.monotonic() - self._tried_at >= self._every_seconds / 2
 
     def _metrics_at(self, step: int) -> dict[str, float]:
         """Return what the log has for this step; only the first rank has a log, and only it writes the manifest."""
@@ -114,45 +141,91 @@ class Checkpoint(pl.Callback):
         return {name: value for metrics in here for name, value in metrics.items()}
 
     def _save(self, trainer: pl.Trainer, module: pl.LightningModule, *, is_last: bool) -> None:
-        """Save this step on all ranks, and agree on whether that worked."""
-        self._tried_at = time.monotonic()
-        path = self._context.checkpoints_folder / f"step_{trainer.global_step:08d}"
+        """Save this step on all ranks, and agree on whether that worked, or that it is on its way."""
+        unsound = self._unsound(trainer.global_step, module)
+        began = self._tried_at = time.monotonic()
         with self._context.events.pause("checkpoint", step=trainer.global_step):
-            problem = self._write(trainer, module, path)
-            if problem is None and self._context.is_main_process:
-                problem = self._delete_old(path)
-        problem = trainer.strategy.broadcast(problem)
-        self._took_seconds = time.monotonic() - self._tried_at
-        if problem is None:
-            self._failures, self._saved_step = 0, trainer.global_step
-        else:
+            self._settle(trainer)
+            if unsound:
+                self._report(unsound, is_last=is_last)
+                return
+            behind = not is_last and self._behind.is_possible(trainer, module)
+            problem = self._try(trainer, behind=behind)
+            if problem and behind:
+                self._behind.give_up(problem)
+                behind, problem = False, self._try(trainer, behind=False)
+        self._took_seconds = time.monotonic() - began
+        if behind:
+            self._behind.has_begun(trainer.global_step, stall_seconds=self._took_seconds)
+        elif problem:
             self._report(problem, is_last=is_last)
+        else:
+            self._failures, self._saved_step = 0, trainer.global_step
+            if self._context.is_main_process:
+                num_bytes = sum(path.stat().st_size for path in self._path(trainer).rglob("*"))
+                self._tell(Outcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes))
 
-    def _write(self, trainer: pl.Trainer, module: pl.LightningModule, path: Path) -> str | None:
-        """Write one checkpoint; return why there is none."""
+    def _unsound(self, step: int, module: pl.LightningModule) -> str | None:
+        """Say why a step is not to be saved; what this waits for is the device, which still computes it."""
         assert isinstance(module, CausalLMModule)
-        is_sound = module.step_metrics.left_sound_weights
-        if is_sound is not None and not bool(is_sound):
-            return f"Step {trainer.global_step} is not saved: its loss or gradient norm is not finite."
+        with self._context.events.stopwatch.spending("compute"):
+            is_sound = module.step_metrics.left_sound_weights
+            if is_sound is None or bool(is_sound):
+                return None
+        return f"Step {step} is not saved: its loss or gradient norm is not finite."
+
+    def _try(self, trainer: pl.Trainer, *, behind: bool) -> str | None:
+        """Write this step's checkpoint, or hand it over; return on every rank why the first one could not."""
+        problem, path = None, self._path(trainer)
         try:
             with evaluation_weights(trainer.optimizers):
-                trainer.save_checkpoint(path)
-        except (OSError, EnvironmentProblem) as problem:
+                trainer.save_checkpoint(path, storage_options=self._hand_over(path) if behind else None)
+                if any(isinstance(optimizer, TwoPoints) for optimizer in trainer.optimizers):
+                    self._behind.hold_compute()  # the weights are about to be moved back
+        except (OSError, EnvironmentProblem) as failure:
             trainer.strategy.barrier("Trainer.save_checkpoint")  # where the ranks that did not fail are waiting
+            problem = str(failure)
+        if problem is None and not behind and self._context.is_main_process:
+            problem = self._retain(path)
+        return trainer.strategy.broadcast(problem)
+
+    def _retain(self, path: Path) -> str | None:
+        try:
+            self._retention.after(path)
+        except EnvironmentProblem as problem:
             return str(problem)
         return None
 
-    def _delete_old(self, new: Path) -> str | None:
-        """Delete what is neither recent nor best, if the new one is whole; return what is wrong with it otherwise."""
-        checkpoints = list_checkpoints(self._context.checkpoints_folder)
-        old = checkpoints[: -self._keep_last]
-        best = _best(checkpoints) if self._keep_best else None
-        unwanted = [facts.path for facts in old if facts != best]
-        if unwanted and (problem := damage(new)):
-            return f"{new} was written, but {problem}; older checkpoints are kept."
-        for path in unwanted:
-            _delete(path)
-        return None
+    def _path(self, trainer: pl.Trainer) -> Path:
+        return self._context.checkpoints_folder / f"step_{trainer.global_step:08d}"
+
+    def _hand_over(self, path: Path) -> Callable[[Callable[[], int]], None]:
+        def begin(write: Callable[[], int]) -> None:
+            is_main = self._context.is_main_process
+            self._behind.begin(WriteAndRetain(write=write, path=path, retention=self._retention) if is_main else write)
+
+        return begin
+
+    def _settle(self, trainer: pl.Trainer) -> None:
+        """Wait for the checkpoint in flight, if there is one, and say on all ranks what became of it."""
+        outcome = self._behind.settle(trainer)
+        if outcome is None:
+            return
+        if outcome.problem:
+            self._report(f"Step {outcome.step} is not saved: {outcome.problem}", is_last=False)
+        else:
+            self._failures, self._saved_step = 0, outcome.step
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Log what a checkpoint took."""
+        if self._context.log is None or outcome.problem:
+            return
+        metrics = {
+            "checkpoint/stall_seconds": outcome.stall_seconds,
+            "checkpoint/write_seconds": outcome.write_seconds,
+            "checkpoint/bytes": outcome.num_bytes,
+        }
+        self._context.log.append(outcome.step, outcome.step * self._context.plan.batch.tokens_per_step, metrics)
 
     def _report(self, problem: str, *, is_last: bool) -> None:
         """Say that a save failed.
@@ -171,19 +244,18 @@ class Checkpoint(pl.Callback):
             )
 
 
-def _best(checkpoints: list[CheckpointFacts]) -> CheckpointFacts | None:
-    measured = [facts for facts in checkpoints if BEST_BY in facts.metrics]
-    return min(measured, key=lambda facts: facts.metrics[BEST_BY], default=None)
-
-
-def _delete(path: Path) -> None:
-    """Delete a checkpoint so that a crash on the way leaves nothing that looks like one."""
-    hidden = path.with_name(f".{path.name}.deleting")
-    try:
-        path.rename(hidden)
-        shutil.rmtree(hidden)
-    except OSError as problem:
-        _LOG.warning("Old checkpoint %s could not be deleted: %s", path, problem)
+def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int, from_bytes: int | None) -> None:
+    if from_bytes is not None and from_bytes < 0:
+        key = f"callbacks.checkpoint.background_from_bytes={from_bytes}"
+        raise ConfigurationError(f"{key} is below 0; nearest valid: 0 (every state; null: none).")
+    if keep_last < 1:
+        raise ConfigurationError(f"callbacks.checkpoint.keep_last={keep_last} is below 1; nearest valid: 1.")
+    if every_seconds is not None and every_seconds <= 0:
+        raise ConfigurationError(f"callbacks.checkpoint.every_seconds={every_seconds} is not above 0; null is never.")
+    if not 0 < max_time_share <= 1:
+        raise ConfigurationError(
+            f"callbacks.checkpoint.max_time_share={max_time_share} is not above 0 and at most 1; 0.05 is 5%."
+        )
 
 
 def _set_aside_after(folder: Path, step: int) -> None:

@@ -17,17 +17,20 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.optim import Optimizer
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.shard_writing import SHARDED, plan_shards
 from lmtrain.parallel.sharded_metadata import require_safe_metadata
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
 
-SHARDED = "sharded"
+Background = Callable[[Callable[[], int]], object]
 
 
 def fsdp(
@@ -76,6 +79,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
             tensor_parallel_size=1,
             timeout=timedelta(seconds=timeout_seconds),
         )
+        self._timeout_seconds = timeout_seconds
 
     @contextmanager
     def block_backward_sync(self) -> Generator[None]:
@@ -90,22 +94,41 @@ class FullyShardedStrategy(ModelParallelStrategy):
                 module.set_requires_gradient_sync(True)
 
     @override
-    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return this rank's part of the module's state as it is; Lightning's own waits for a copy on the host."""
+        assert self.model is not None
+        return get_model_state_dict(self.model)
+
+    @override
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """Return this rank's part of an optimizer's state as it is."""
+        assert self.model is not None
+        return get_optimizer_state_dict(self.model, getattr(optimizer, "_optimizer", optimizer))
+
+    @override
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: Any, storage_options: Background | None = None
+    ) -> None:
         """Write every rank's shards aside, then commit them under the final name from rank 0.
+
+        `storage_options` is given how on each rank, to do it later.
 
         Raises:
             EnvironmentProblem: On every rank, when one of them could not write.
         """
-        del storage_options
         final = Path(self.broadcast(str(filepath)))
         aside = aside_of(final)
         facts = checkpoint.get("lmtrain", {})
-        write_shards = partial(super().save_checkpoint, checkpoint, aside / SHARDED)
-        problem = (
-            self._problem_of(partial(start_aside, aside), on_rank_0=True)
-            or self._problem_of(write_shards)
-            or self._problem_of(partial(commit, aside, final, facts=facts), on_rank_0=True)
-        )
+        problem = self._problem_of(partial(start_aside, aside), on_rank_0=True)
+        if storage_options is not None:
+            problem = problem or self._problem_of(lambda: storage_options(self._plan(checkpoint, final)))
+        else:
+            write_shards = partial(super().save_checkpoint, checkpoint, aside / SHARDED)
+            problem = (
+                problem
+                or self._problem_of(write_shards)
+                or self._problem_of(partial(commit, aside, final, facts=facts), on_rank_0=True)
+            )
         if problem:
             shutil.rmtree(aside, ignore_errors=True)
             raise not_written(final, problem)
@@ -124,6 +147,18 @@ class FullyShardedStrategy(ModelParallelStrategy):
             if problem := self._problem_of(check, on_rank_0=True):
                 raise EnvironmentProblem(problem)
         return super().load_checkpoint(path / SHARDED, weights_only=True)
+
+    def _plan(self, checkpoint: dict[str, Any], final: Path) -> Callable[[], int]:
+        """Say what this rank writes, in the layout that Lightning reads."""
+        rest = {key: value for key, value in checkpoint.items() if key not in {"state_dict", "optimizer_states"}}
+        optimizers = {f"optimizer_{index}": state for index, state in enumerate(checkpoint["optimizer_states"])}
+        return plan_shards(
+            {"state_dict": checkpoint["state_dict"], **optimizers},
+            final,
+            rank=self.global_rank,
+            timeout_seconds=self._timeout_seconds,
+            rest=rest if self.is_global_zero else {},
+        )
 
     def _problem_of(self, action: Callable[[], object], *, on_rank_0: bool = False) -> str | None:
         """Let each rank act, or the first alone; return one problem on all, so that none waits for one that gave up."""

@@ -64,6 +64,17 @@ def commit(aside: Path, final: Path, *, facts: dict[str, Any]) -> None:
     fsync(final.parent)
 
 
+def clear_leftovers(folder: Path) -> None:
+    """Delete what a writer that was killed left aside in a folder; put back what it had only moved out of the way."""
+    for older in folder.glob(".*.older"):
+        final = older.with_name(older.name.removeprefix(".").removesuffix(".older"))
+        if not final.exists():
+            older.rename(final)
+    for pattern in (".*.tmp", ".*.older", ".*.deleting"):
+        for left in folder.glob(pattern):
+            shutil.rmtree(left, ignore_errors=True)
+
+
 def damage(folder: Path) -> str | None:
     """Say what is wrong with a folder's files (missing, truncated, changed bytes), or None when all is well."""
     try:

@@ -5,6 +5,7 @@ Lightning's own writer swallows a permission error, so that a fit "succeeds" wit
 """
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,28 @@ import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from typing_extensions import override
 
-from lmtrain.storage.hashed_folder import require_whole, write_atomically
+from lmtrain.storage.hashed_folder import require_whole
+from lmtrain.training.saving.state_file import FACTS, STATE, WriteState
 
-STATE = "state.pt"
-FACTS = "lmtrain"
+__all__ = ["FACTS", "STATE", "AtomicCheckpointIO"]
 
 
 class AtomicCheckpointIO(CheckpointIO):
     """Save and load one file a checkpoint; `path` is always the checkpoint's folder."""
 
     @override
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write a checkpoint atomically; its `lmtrain` entry becomes the manifest's facts."""
-        del storage_options
-        write_atomically(
-            Path(path),
-            facts=checkpoint.get(FACTS, {}),
-            write=lambda folder: torch.save(checkpoint, folder / STATE),
-        )
+    def save_checkpoint(
+        self,
+        checkpoint: dict[str, Any],
+        path: Any,
+        storage_options: Callable[[Callable[[], int]], object] | None = None,
+    ) -> None:
+        """Write a checkpoint atomically, or let `storage_options` do it, which is given how."""
+        write = WriteState(checkpoint, Path(path))
+        if storage_options is None:
+            write()
+        else:
+            storage_options(write)
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from lmtrain.data.rows import Rows
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.data.windows import evaluation_windows
 from lmtrain.errors import ConfigurationError
+from lmtrain.training.batches_ahead import BatchesAhead
+from lmtrain.training.side_stream import side_stream
 from lmtrain.training.token_batch import TokenBatch
 from lmtrain.training.training_batches import Order, RankRows, TrainingBatches, worker_loader
 
@@ -75,9 +77,15 @@ class TokenDataModule(pl.LightningDataModule):
         rank_rows = RankRows(
             order, batch=self._batch, rank=self.trainer.global_rank, start_step=self.trainer.global_step
         )
-        if self._num_workers == 0:
-            return TrainingBatches(rows, rank_rows)
-        return worker_loader(rows, rank_rows, num_workers=self._num_workers)
+        batches: Iterable[Tensor | TokenBatch] = (
+            worker_loader(rows, rank_rows, num_workers=self._num_workers)
+            if self._num_workers
+            else TrainingBatches(rows, rank_rows)
+        )
+        device = self.trainer.strategy.root_device
+        if device.type != "cuda":
+            return batches
+        return BatchesAhead(batches, device=device, side=side_stream(device))
 
     @property
     def train_tokens(self) -> int:

@@ -4,8 +4,6 @@ Step s takes positions [s x G, (s + 1) x G) of the run's order, G sequences a st
 micro-batches follow one another inside the slice. `B micro-batch sequences`.
 """
 
-import ctypes
-import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +18,7 @@ from torch.utils.data import Dataset as TorchDataset
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.rows import Rows, read_rows
+from lmtrain.training.parent_death import die_with_parent
 from lmtrain.training.token_batch import TokenBatch, to_batch
 
 # Order and places are worked out for this many micro-batches at once, since one costs nearly as much as hundreds.
@@ -122,16 +121,6 @@ def worker_loader(rows: Rows, rank_rows: RankRows, *, num_workers: int) -> "Data
         pin_memory=torch.cuda.is_available(),
         worker_init_fn=die_with_parent,
     )
-
-
-def die_with_parent(worker: int) -> None:
-    """Ask Linux to kill this loader process when its trainer dies, so that kill -9 leaves no orphan."""
-    del worker
-    set_parent_death_signal = 1  # PR_SET_PDEATHSIG in <sys/prctl.h>
-    try:
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
-    except (AttributeError, OSError):
-        return  # not Linux: the loader's own watchdog thread ends it within seconds
 
 
 def _unchanged(batch: Any) -> Any:

@@ -1,0 +1,141 @@
+"""Copies between host and device that run beside what the device computes.
+
+On CUDA they have a stream of their own, and events say when they are done. Elsewhere a copy is done once asked for.
+"""
+
+import logging
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar, final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+_LOG = logging.getLogger(__name__)
+HOST_REGISTER_PORTABLE: Final = 1  # cudaHostRegisterPortable in cuda_runtime_api.h
+
+Result = TypeVar("Result")
+
+
+class Moment(Protocol):
+    """The end of some copies."""
+
+    def is_past(self) -> bool:
+        """Tell whether they are done, without waiting."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for it on the host."""
+        ...
+
+    def hold_compute(self, *used: Tensor) -> None:
+        """Let what the device is asked to compute from now on wait for it; `used` are copies that it will read."""
+        ...
+
+
+@dataclass(frozen=True)
+class Copies(Generic[Result]):
+    """What copies gave, which is only to be read once their end is past."""
+
+    result: Result
+    end: Moment
+
+
+class SideStream(Protocol):
+    """Where copies run."""
+
+    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> Copies[Result]:
+        """Start copies; `of_computed`: of what the device was asked to compute before."""
+        ...
+
+
+@final
+class Past(Moment):
+    """The end of copies that were done at once."""
+
+    @override
+    def is_past(self) -> bool:
+        return True
+
+    @override
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+    @override
+    def hold_compute(self, *used: Tensor) -> None:
+        """There is nothing to wait for."""
+
+
+@final
+class NoStream(SideStream):
+    """Copy at once: for the CPU, and for devices whose streams nobody here has tried."""
+
+    @override
+    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> Copies[Result]:
+        del of_computed
+        return Copies(copies(), Past())
+
+
+@final
+class CudaEnd(Moment):
+    """An event on a side stream."""
+
+    def __init__(self, event: Any, device: torch.device) -> None:
+        self._event = event
+        self._device = device
+
+    @override
+    def is_past(self) -> bool:
+        return self._event.query()
+
+    @override
+    def wait(self) -> None:
+        self._event.synchronize()
+
+    @override
+    def hold_compute(self, *used: Tensor) -> None:
+        compute = torch.cuda.current_stream(self._device)
+        compute.wait_event(self._event)
+        for tensor in used:
+            tensor.record_stream(compute)  # or the side stream could have its memory while it is still read
+
+
+@final
+class CudaSideStream(SideStream):
+    """Copy on a stream of its own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    @override
+    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> Copies[Result]:
+        if of_computed:
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            result = copies()
+            return Copies(result, CudaEnd(self._stream.record_event(), self._device))
+
+
+def side_stream(device: torch.device) -> SideStream:
+    """Return a stream beside a device's own, where it has any."""
+    return CudaSideStream(device) if device.type == "cuda" else NoStream()
+
+
+def page_locked(buffer: mmap.mmap) -> Callable[[], object]:
+    """Lock a buffer's pages, without which CUDA copies to it are slow and wait; return what undoes that."""
+    address = torch.frombuffer(buffer, dtype=torch.uint8).data_ptr()
+    runtime: Any = torch.cuda.cudart()
+    code = runtime.cudaHostRegister(address, len(buffer), HOST_REGISTER_PORTABLE)
+    if int(code) != 0:
+        _LOG.warning("CUDA could not lock %d bytes of host memory (%s): copies of checkpoints wait.", len(buffer), code)
+        return lambda: None
+    return lambda: runtime.cudaHostUnregister(address)
+
+
+def touched(buffer: mmap.mmap) -> Callable[[], object]:
+    """Look at every page of a buffer, so that the first copy need not wait until they are mapped."""
+    torch.frombuffer(buffer, dtype=torch.uint8)[:: mmap.PAGESIZE].sum()
+    return lambda: None
