@@ -4,9 +4,12 @@ fp32 sums are taken in another order when a batch is split, so equality is to 2e
 (a few units in the last place of fp32, 1.2e-7 each).
 """
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from torch.nn import functional as F
@@ -61,6 +64,33 @@ def test_a_step_is_the_mean_over_its_valid_targets_however_it_is_split(
     record = module.step_metrics.drain()[0]
     assert (record.loss, record.gradient_norm) == pytest.approx((loss, norm), rel=RELATIVE_FP32)
     assert clip != 0.1 or norm > 2 * clip, "the clip did not act"
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_clipping_inside_a_fused_step_is_clipping_before_it(data_folder, tmp_path, fused):
+    def adamw(model, *, is_fused):
+        return torch.optim.AdamW(model.parameters(), lr=LR, eps=1e-3, fused=is_fused)
+
+    trained, batches = train(
+        data_folder, tmp_path, gradient_clip_norm=0.1, optimizer=partial(adamw, is_fused=fused), loss=CrossEntropy()
+    )
+    model = materialize(meta_model(), device=torch.device("cpu"), seed=7)
+    ids = torch.cat(batches).long()
+    F.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten()).backward()
+    assert torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1) > 0.2, "the clip did not act"
+    adamw(model, is_fused=False).step()
+    assert_close(weights(trained), torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+
+
+def test_gradients_are_gone_before_the_forward_pass_after_a_step(data_folder, tmp_path):
+    class Look(pl.Callback):
+        held: ClassVar[list[bool]] = []
+
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            self.held.append(any(parameter.grad is not None for parameter in pl_module.parameters()))
+
+    train(data_folder, tmp_path, steps=2, micro_batch_sequences=2, extra=Look())
+    assert Look.held == [False, True, False, True]
 
 
 def test_a_record_has_the_learning_rate_that_its_step_used(data_folder, tmp_path):

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.losses.base import LossTotal, OutputHead
 from lmtrain.models.base import LanguageModel
+from lmtrain.optim.fused import fold_into_step
 from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
@@ -142,19 +143,25 @@ class CausalLMModule(pl.LightningModule):
         norm = global_norm(parameters) * factor
         if self._gradient_clip_norm is not None:
             factor = factor * (self._gradient_clip_norm / (norm + 1e-6)).clamp(max=1.0)
-        scale_gradients(parameters, factor)
+        if not fold_into_step(optimizer, factor):
+            scale_gradients(parameters, factor)
         lr = self._hyperparameters.set_for(self.global_step, self.total_steps)
         skip = self._judge(totals, norm)
         self._undo = None if skip is None or self.spikes is None else (Undo(optimizer), skip)
         self.step_metrics.finish_step(self.global_step + 1, totals=totals, gradient_norm=norm, lr=lr, skip=skip)
 
     def optimizer_step(self, *arguments: Any, **settings: Any) -> None:
-        """Step; take the step back if it was a spike; average the weights."""
+        """Step; take the step back if it was a spike; average the weights.
+
+        Gradients go at once: Lightning frees them after the next forward pass, at whose end memory is fullest.
+        """
         super().optimizer_step(*arguments, **settings)
         if self._undo is not None:
             undo, skip = self._undo
             undo.where(skip)
             self._undo = None
+        for parameter in self._all_parameters:
+            parameter.grad = None
         if self.weight_average is not None:
             self.weight_average.update(self.language_model, step=self.global_step)
 
