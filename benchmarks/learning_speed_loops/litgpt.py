@@ -1,0 +1,104 @@
+"""litgpt: its own `pretrain.fit` on its GPT from a checkout, set up as its `pretrain.main` does."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+
+from benchmarks.learning_speed_loops.task import LearningTask, Referee
+
+LR, BETAS, WEIGHT_DECAY, WARM_UP_STEPS, LEAST = 3e-3, (0.9, 0.95), 0.1, 40, 0.01
+GIVEN = (
+    "its Llama-style model (SwiGLU of 320, untied, heads of 64), initialize_weights, Fabric and pretrain.fit itself, "
+    "bf16-mixed as it chooses, torch.compile, AdamW .9/.95 with decay .1 and lr 3e-3, 40 steps up, cosine down to a "
+    "hundredth, clipping at 1, log_interval 10, no logger"
+)
+
+
+class Rows:
+    """The task's rows; each request after the first says that a step is over."""
+
+    def __init__(self, task: LearningTask, referee: Referee) -> None:
+        self._task, self._referee = task, referee
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """Yield ids [B, T + 1]."""
+        for number, ids in enumerate(self._task.rows()):
+            if number:
+                self._referee.step()
+            yield ids
+
+
+def run(task: LearningTask, referee: Referee) -> None:
+    """Train."""
+    sys.path.insert(0, str(task.checkout("litgpt")))
+    from litgpt.args import EvalArgs, TrainArgs  # pyright: ignore[reportMissingImports]  # of the checkout
+    from litgpt.pretrain import fit  # pyright: ignore[reportMissingImports]
+    from litgpt.utils import (  # pyright: ignore[reportMissingImports]
+        get_default_supported_precision,
+        instantiate_torch_optimizer,
+    )
+
+    lr = LR * task.lr_factor
+    fabric = lightning.Fabric(accelerator="cpu", devices=1, precision=get_default_supported_precision(training=True))
+    model = build(task, fabric)
+    referee.say(num_parameters=sum(parameter.numel() for parameter in model.parameters()))
+    model = fabric.setup(torch.compile(model))
+    settings = {"lr": lr, "betas": BETAS, "weight_decay": WEIGHT_DECAY}
+    chosen = {"class_path": "torch.optim.AdamW", "init_args": settings}
+    optimizer = fabric.setup_optimizers(instantiate_torch_optimizer(chosen, model.parameters(), fused=False))
+    referee.predict_with(lambda inputs: model(inputs))
+    train = TrainArgs(
+        save_interval=None,
+        log_interval=10,
+        global_batch_size=task.num_sequences,
+        micro_batch_size=task.num_sequences,
+        max_tokens=task.max_steps * task.tokens_per_step,
+        max_norm=1.0,
+        min_lr=LEAST * lr,
+        lr_warmup_steps=WARM_UP_STEPS,
+    )
+    rows = Rows(task, referee)
+    fit(
+        fabric=fabric,
+        devices=1,
+        state={"model": model, "optimizer": optimizer, "train_dataloader": rows, "iter_num": 0, "step_count": 0},
+        train_dataloader=rows,
+        val_dataloader=[next(task.rows())],  # its own check before the first step; its figures are not read
+        out_dir=Path(task.scratch),
+        tokenizer_dir=None,
+        train=train,
+        eval=EvalArgs(interval=10**9, max_iters=1, initial_validation=False, final_validation=False),
+    )
+
+
+def build(task: LearningTask, fabric: Any) -> Any:
+    """Build its model with its own initial weights."""
+    from litgpt.config import Config  # pyright: ignore[reportMissingImports]
+    from litgpt.model import GPT  # pyright: ignore[reportMissingImports]
+    from litgpt.pretrain import initialize_weights  # pyright: ignore[reportMissingImports]
+
+    config = Config(
+        block_size=task.context_tokens,
+        vocab_size=task.vocab_size,
+        padded_vocab_size=task.vocab_size,
+        n_layer=task.num_layers,
+        n_head=task.num_heads,
+        n_query_groups=task.num_heads,
+        n_embd=task.width,
+        head_size=task.head_width,
+        rotary_percentage=1.0,
+        parallel_residual=False,
+        bias=False,
+        norm_class_name="RMSNorm",
+        mlp_class_name="LLaMAMLP",
+        intermediate_size=320,
+    )
+    with fabric.init_module(empty_init=True):
+        model = GPT(config)
+    initialize_weights(fabric, model, n_layer=config.n_layer, n_embd=config.n_embd)
+    return model
