@@ -1,5 +1,3 @@
-from functools import partial
-
 import pytest
 
 from lmtrain.accounting.budgets import Horizon
@@ -31,6 +29,8 @@ def test_a_cool_down_begins_where_the_run_was_forked_unless_told_otherwise():
         composed("schedule=cooldown", steps=1200)
     with pytest.raises(ConfigurationError, match=r"start_step=1000 is not before.*step 900"):
         composed("schedule=cooldown", steps=900, fork_step=1000)
+    with pytest.raises(ConfigurationError, match=r"start_step=-1 is negative; nearest valid: 0"):
+        composed("schedule=cooldown", "schedule.start_step=-1")
 
 
 def test_momentum_and_weight_decay_have_no_schedule_by_default():
@@ -41,7 +41,9 @@ def test_momentum_and_weight_decay_have_no_schedule_by_default():
     assert schedules["weight_decay_schedule"](500, 1000) == pytest.approx(0.5)
 
 
-refuse = partial(require_ramps_fit, tokens_per_step=1000)
+def refuse(node, *, horizon, name="schedule"):
+    config = {"schedule": {}, "momentum_schedule": {}, name: node}
+    require_ramps_fit(config, horizon=horizon, tokens_per_step=1000)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,13 @@ refuse = partial(require_ramps_fit, tokens_per_step=1000)
 def test_a_schedule_longer_than_its_budget_is_refused_with_what_would_fit(node, message):
     with pytest.raises(ConfigurationError, match=message):
         refuse(node, horizon=horizon(100))
+
+
+def test_a_momentum_that_has_no_time_to_rise_is_refused_under_its_own_key():
+    with pytest.raises(ConfigurationError, match=r"momentum_schedule\.warmup_steps=400 and .*take 460.*_steps=40\."):
+        refuse({"warmup_steps": 400, "warmdown_fraction": 0.6}, horizon=horizon(100), name="momentum_schedule")
+    with pytest.raises(ConfigurationError, match=r"momentum_schedule\.warmdown_fraction=7 is not between 0 and 1"):
+        refuse({"warmdown_fraction": 7}, horizon=horizon(100), name="momentum_schedule")
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 99])

@@ -17,7 +17,7 @@ def parameter(dtype: torch.dtype = torch.float32) -> nn.Parameter:
 
 def test_the_first_step_moves_by_the_learning_rate() -> None:
     one = parameter()
-    state = start_state(one)
+    state = start_state(one, fused=False)
     update([one], [state], GROUP)
     torch.testing.assert_close(one.detach(), torch.full((64,), 0.9))
     assert state["step"] == 1
@@ -25,15 +25,15 @@ def test_the_first_step_moves_by_the_learning_rate() -> None:
 
 def test_each_in_fp32_gives_the_same_where_nothing_is_rounded() -> None:
     together, apart = parameter(), parameter()
-    update([together], [start_state(together)], GROUP)
+    update([together], [start_state(together, fused=False)], GROUP)
     noise = noise_of_step(0, group=0, device=apart.device)
-    update_rounded([apart], [start_state(apart)], GROUP, noise=noise)
+    update_rounded([apart], [start_state(apart, fused=False)], GROUP, noise=noise)
     assert torch.equal(together, apart)
 
 
 def test_moments_may_have_a_format_of_their_own() -> None:
     one = parameter()
-    state = start_state(one, moments_dtype=torch.bfloat16)
+    state = start_state(one, fused=True, moments_dtype=torch.bfloat16)
     update_rounded([one], [state], GROUP, noise=noise_of_step(0, group=0, device=one.device))
     assert state["exp_avg"].dtype == state["exp_avg_sq"].dtype == torch.bfloat16
     torch.testing.assert_close(one.detach(), torch.full((64,), 0.9))

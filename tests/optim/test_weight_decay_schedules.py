@@ -18,6 +18,8 @@ def test_the_cosine_is_slower_than_the_line_at_first() -> None:
 
 
 @pytest.mark.parametrize("schedule", [linear, cosine])
-def test_a_negative_end_is_refused(schedule) -> None:
-    with pytest.raises(ConfigurationError, match=r"final_fraction=-1 is not a finite number of at least 0"):
+def test_an_end_that_is_no_share_is_refused(schedule) -> None:
+    with pytest.raises(ConfigurationError, match=r"final_fraction=-1 is not between 0 and 1; nearest valid: 0"):
         schedule(0, 10, final_fraction=-1)
+    with pytest.raises(ConfigurationError, match=r"final_fraction=2 is not between 0 and 1; nearest valid: 1"):
+        schedule(0, 10, final_fraction=2)

@@ -38,6 +38,8 @@ def test_a_precision_names_its_products_its_activations_and_its_bytes(precision,
 def test_every_precision_that_is_counted_can_be_chosen_and_the_other_way_round():
     assert set(PRECISIONS) == {"fp32", "tf32", "fp16_mixed", "bf16_mixed", "bf16_true", "fp8"}
     assert bf16_mixed().describe().endswith("4 weights + 2 copy + 4 gradients + 4 a moment")
+    sharded = bf16_mixed().describe(strategy_casts=True)
+    assert sharded.endswith("bytes a parameter: 4 weights + 4 gradients + 4 a moment"), "it casts as it gathers"
 
 
 def test_only_fp16_needs_a_scaled_loss():

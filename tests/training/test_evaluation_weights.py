@@ -2,6 +2,7 @@ import pytest
 import schedulefree
 import torch
 
+from lmtrain.training import evaluation_weights as module
 from lmtrain.training.evaluation_weights import evaluation_weights, to_evaluation, to_training
 
 
@@ -24,6 +25,22 @@ def test_an_optimizer_of_two_points_holds_the_one_for_evaluation_meanwhile():
             optimizer.step()
     torch.testing.assert_close(weight.detach(), for_training)
     optimizer.step()
+
+
+def test_a_sharded_model_forgets_what_it_gathered_whenever_its_weights_are_moved(monkeypatch):
+    """Else its root, which evaluation leaves gathered, trains a step with the weights for evaluation."""
+    weight, optimizer = trained()
+    seen = []
+    monkeypatch.setattr(module, "reshard", lambda model: seen.append((model, weight.detach().clone())))
+    model, for_training = torch.nn.Identity(), weight.detach().clone()
+    with evaluation_weights([optimizer], model):
+        for_evaluation = weight.detach().clone()
+    assert [forgetful for forgetful, _ in seen] == [model, model]
+    assert torch.equal(seen[0][1], for_evaluation)
+    torch.testing.assert_close(seen[1][1], for_training)
+    with evaluation_weights([torch.optim.SGD([weight])], model):
+        pass
+    assert len(seen) == 2, "no weight was moved"
 
 
 def test_it_returns_to_training_after_a_failure():

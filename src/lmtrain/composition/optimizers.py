@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.optim import Optimizer
 
 from lmtrain.composition.instantiate import instantiate
@@ -13,7 +12,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import group_lines, require_each_once
 
 
-def require_optimizer(config: dict[str, Any]) -> None:
+def rehearsed_optimizer(config: dict[str, Any], model: LanguageModel) -> Optimizer:
     """Build the optimizer of a run on a model without memory, so that it is refused before any data is prepared.
 
     Raises:
@@ -21,10 +20,10 @@ def require_optimizer(config: dict[str, Any]) -> None:
         EnvironmentProblem: Its package is missing.
     """
     require_settings(config)
-    option = word_of(config["optimizer"])
-    with torch.device("meta"):
-        model: LanguageModel = instantiate(config["model"], key="model")
-    require_each_once(model, _build(instantiate(config["optimizer"], key="optimizer"), model, option=option))
+    make = instantiate(config["optimizer"], key="optimizer", facts={"stochastic_rounding": False})
+    optimizer = _build(make, model, option=word_of(config["optimizer"]))
+    require_each_once(model, optimizer)
+    return optimizer
 
 
 def build_optimizer(

@@ -1,8 +1,17 @@
-"""Adafactor (https://arxiv.org/abs/1804.04235), torch's own: a matrix's second moment from its rows and columns."""
+"""Adafactor (https://arxiv.org/abs/1804.04235): a matrix's second moment from its rows and columns.
+
+State and settings are those of torch's class. Its step asks the device for two norms of every tensor (torch 2.13) and
+the host waits for each; here they stay on the device.
+"""
+
+from collections.abc import Callable
+from typing import Any, final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from lmtrain.optim.adamw_update import Group, State, gradient_of
+from lmtrain.optim.closure import loss_of
 from lmtrain.optim.parameter_groups import parameter_groups
 
 
@@ -29,6 +38,66 @@ def adafactor(
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
-    return torch.optim.Adafactor(
+    for group in groups:
+        group["capturable"] = True  # lets load_state_dict keep step counts on the device
+    return Adafactor(
         groups, lr=lr, beta2_decay=beta2_decay, eps=(None, relative_eps), d=clip_threshold, weight_decay=0.0
     )
+
+
+@final
+class Adafactor(torch.optim.Adafactor):
+    """torch's Adafactor with a step that never waits for the device; `adafactor` builds it."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Update every parameter that has a gradient; return what the closure returns."""
+        loss = loss_of(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if not self.state[parameter]:
+                    self.state[parameter] = _start(gradient_of(parameter))
+                _update(parameter, gradient_of(parameter), self.state[parameter], group)
+        return loss
+
+
+def _start(gradient: Tensor) -> State:
+    step = torch.zeros((), device=gradient.device)
+    if gradient.ndim < 2:
+        return {"step": step, "variance": torch.zeros_like(gradient)}
+    *stack, num_rows, num_columns = gradient.shape
+    return {
+        "step": step,
+        "row_var": gradient.new_zeros(*stack, num_rows, 1),
+        "col_var": gradient.new_zeros(*stack, 1, num_columns),
+    }
+
+
+def _update(parameter: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+    """Move one parameter; order and roundings are those of torch's class."""
+    eps: float = torch.finfo(parameter.dtype).eps
+    step = state["step"].add_(1.0)
+    rate = step.rsqrt().clamp(max=group["lr"])
+    size = _root_mean_square(parameter).clamp(min=group["eps"][1]) * rate
+    if group["weight_decay"]:
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+    estimate = _second_moment(gradient, state, share=step ** group["beta2_decay"], eps=eps)
+    update = estimate.clamp_(min=eps * eps).rsqrt_().mul_(gradient)
+    parameter.sub_(update * (size / (_root_mean_square(update) / group["d"]).clamp(min=1.0)))
+
+
+def _second_moment(gradient: Tensor, state: State, *, share: Tensor, eps: float) -> Tensor:
+    """Take in `share` [] of the squared gradient and return the estimate for every value."""
+    share = share.to(gradient.dtype)
+    if gradient.ndim < 2:
+        return state["variance"].lerp_(gradient.square(), share).clone()
+    rows = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True).square_().div_(gradient.shape[-1])
+    columns = torch.linalg.vector_norm(gradient, dim=-2, keepdim=True).square_().div_(gradient.shape[-2])
+    row_var, col_var = state["row_var"].lerp_(rows, share), state["col_var"].lerp_(columns, share)
+    return (row_var @ col_var).div_(row_var.mean(dim=-2, keepdim=True).clamp_(min=eps))
+
+
+def _root_mean_square(tensor: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(tensor, dtype=torch.float32) / tensor.numel() ** 0.5

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from lmtrain.optim.parameter_groups import parameter_groups
+from lmtrain.optim.sharded import local
 
 
 def adagrad(
@@ -27,4 +28,8 @@ def adagrad(
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
-    return torch.optim.Adagrad(groups, lr=lr, eps=eps, initial_accumulator_value=initial_accumulator)
+    # Step counts are on the host, beside the weights of a CPU, where only the fused step does not read them; it takes
+    # 0.4 of the other's time there. Not every torch since 2.11 has it for GPUs, and none for sharded parameters.
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    fused = all(parameter.device.type == "cpu" and local(parameter) is parameter for parameter in parameters)
+    return torch.optim.Adagrad(groups, lr=lr, eps=eps, initial_accumulator_value=initial_accumulator, fused=fused)

@@ -15,10 +15,13 @@ Group = dict[str, Any]
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def start_state(parameter: nn.Parameter, *, moments_dtype: torch.dtype | None = None) -> State:
-    """Return the state before the first step; None keeps the moments in the parameter's own format."""
+def start_state(parameter: nn.Parameter, *, fused: bool, moments_dtype: torch.dtype | None = None) -> State:
+    """Return the state before the first step; None keeps the moments in the parameter's own format.
+
+    Only a fused kernel reads the step's count on the device; elsewhere the host does, and so keeps it.
+    """
     moments = {name: torch.zeros_like(parameter, dtype=moments_dtype) for name in MOMENTS}
-    return {"step": torch.zeros((), device=parameter.device), **moments}
+    return {"step": torch.zeros((), device=parameter.device if fused else "cpu"), **moments}
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor:

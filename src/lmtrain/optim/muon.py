@@ -146,7 +146,7 @@ class Muon(torch.optim.Optimizer):
     def _step_adamw(self, parameters: list[nn.Parameter], group: Group, noise: torch.Generator | None) -> None:
         for parameter in parameters:
             if not self.state[parameter]:
-                self.state[parameter] = start_state(parameter)
+                self.state[parameter] = start_state(parameter, fused=group["fused"])
         states = [self.state[parameter] for parameter in parameters]
         if noise is None:
             update(parameters, states, group)

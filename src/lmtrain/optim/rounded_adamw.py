@@ -40,7 +40,9 @@ class RoundedAdamW(torch.optim.Optimizer):
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             for parameter in parameters:
                 if not self.state[parameter]:
-                    self.state[parameter] = start_state(parameter, moments_dtype=self._moments_dtype)
+                    self.state[parameter] = start_state(
+                        parameter, fused=group["fused"], moments_dtype=self._moments_dtype
+                    )
             if parameters:
                 noise = noise_of_step(group["num_steps"], group=number, device=parameters[0].device)
                 states = [self.state[parameter] for parameter in parameters]

@@ -33,4 +33,5 @@ def schedule_free(
     )
     optimizer = schedule_free_class(groups, lr=lr, betas=(beta1, beta2), eps=eps)
     optimizer.train()
+    optimizer.state.clear()  # train() leaves an empty entry a parameter, with which a sharded load takes it for filled
     return optimizer

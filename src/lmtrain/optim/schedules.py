@@ -118,7 +118,9 @@ def cooldown(step: int, total_steps: int, *, final_fraction: float, start_step: 
             "schedule=cooldown does not know where it begins; fork a run with resume=runs/NAME/checkpoints/step_... "
             "and a run.name of its own, or set schedule.start_step to the step of the checkpoint it goes on from."
         )
-    if not 0 <= start_step < total_steps:
+    if start_step < 0:
+        raise ConfigurationError(f"schedule.start_step={start_step} is negative; nearest valid: 0.")
+    if start_step >= total_steps:
         raise ConfigurationError(
             f"schedule.start_step={start_step} is not before the run's end at step {total_steps}; set a budget that "
             f"ends later, such as budget.steps={start_step + max(1, start_step // 5)}."
@@ -140,28 +142,32 @@ def ramp_steps(
     fraction: float | None,
     tokens_per_step: int | None,
     total_steps: int,
+    *,
+    key: str = "schedule",
 ) -> float:
     """Return how many steps the ramp called `name` takes, given in at most one of three ways; 0 for none.
+
+    `key` is the schedule's in messages.
 
     Raises:
         ConfigurationError: It is given in two ways, or is negative, or a fraction above 1.
     """
     ways: dict[str, float | None] = {f"{name}_steps": steps, f"{name}_tokens": tokens, f"{name}_fraction": fraction}
-    given = {key: value for key, value in ways.items() if value is not None}
+    given = {way: value for way, value in ways.items() if value is not None}
     if len(given) > 1:
-        told = " and ".join(f"schedule.{key}={value}" for key, value in given.items())
+        told = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
         *others, _ = given
         raise ConfigurationError(
-            f"{told} are {len(given)} answers to one question; set schedule.{others[-1]}=null or the other."
+            f"{told} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
         )
-    for key, value in given.items():
+    for way, value in given.items():
         if value < 0:
-            raise ConfigurationError(f"schedule.{key}={value} is negative; nearest valid: 0.")
+            raise ConfigurationError(f"{key}.{way}={value} is negative; nearest valid: 0.")
     if fraction is not None:
-        return _fraction(f"{name}_fraction", fraction) * total_steps
+        return _fraction(f"{key}.{name}_fraction", fraction) * total_steps
     if tokens is not None:
         if not tokens_per_step:
-            raise ConfigurationError(f"schedule.{name}_tokens={tokens} needs tokens_per_step to count steps by.")
+            raise ConfigurationError(f"{key}.{name}_tokens={tokens} needs tokens_per_step to count steps by.")
         return tokens / tokens_per_step
     return float(steps or 0)
 
@@ -176,11 +182,11 @@ def _progress(step: int, start: float, end: int) -> float:
 
 
 def _final(fraction: float) -> float:
-    return _fraction("final_fraction", fraction)
+    return _fraction("schedule.final_fraction", fraction)
 
 
-def _fraction(name: str, value: float) -> float:
+def _fraction(key: str, value: float) -> float:
     if not 0 <= value <= 1:
         nearest = min(max(0.0, value), 1.0)
-        raise ConfigurationError(f"schedule.{name}={value} is not between 0 and 1; nearest valid: {nearest:g}.")
+        raise ConfigurationError(f"{key}={value} is not between 0 and 1; nearest valid: {nearest:g}.")
     return value

@@ -25,8 +25,9 @@ def _progress(step: int, total_steps: int) -> float:
 
 
 def _checked(fraction: float) -> float:
-    if not 0 <= fraction < math.inf:
+    if not 0 <= fraction <= 1:
+        nearest = 1 if fraction > 1 else 0
         raise ConfigurationError(
-            f"weight_decay_schedule.final_fraction={fraction} is not a finite number of at least 0; nearest valid: 0."
+            f"weight_decay_schedule.final_fraction={fraction} is not between 0 and 1; nearest valid: {nearest}."
         )
     return fraction

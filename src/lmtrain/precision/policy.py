@@ -78,10 +78,10 @@ class Precision:
         model = self.convert(model)
         return keep_copies(model, dtype=self.compute_dtype) if self.casts and not strategy_casts else model
 
-    def describe(self) -> str:
-        """Return one line for people: formats, bytes and why."""
+    def describe(self, *, strategy_casts: bool = False) -> str:
+        """Return one line for people: formats, bytes and why; a strategy that casts as it gathers keeps no copy."""
         held = self.bytes_of
-        copy = f" + {held.compute_copy} copy" if held.compute_copy else ""
+        copy = f" + {held.compute_copy} copy" if held.compute_copy and not strategy_casts else ""
         rounding = ", rounded at random" if self.stochastic_rounding else ""
         return (
             f"{self.name} ({self.reason}): products in {self.matmul}; bytes a parameter: {held.weights} "

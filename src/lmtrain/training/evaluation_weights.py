@@ -8,7 +8,10 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
+from torch import nn
 from torch.optim import Optimizer
+
+from lmtrain.parallel.resharding import reshard
 
 
 @runtime_checkable
@@ -39,10 +42,18 @@ def to_evaluation(optimizers: Iterable[Optimizer]) -> None:
 
 
 @contextmanager
-def evaluation_weights(optimizers: list[Optimizer]) -> Generator[None]:
-    """Hold the weights for evaluation, and those for training again afterwards."""
+def evaluation_weights(optimizers: list[Optimizer], model: nn.Module | None = None) -> Generator[None]:
+    """Hold the weights for evaluation, and those for training again afterwards.
+
+    `model` is what computes with them meanwhile: a sharded one would go on with weights that it gathered before.
+    """
+    sharded = model if any(isinstance(optimizer, TwoPoints) for optimizer in optimizers) else None
     to_evaluation(optimizers)
+    if sharded is not None:
+        reshard(sharded)
     try:
         yield
     finally:
         to_training(optimizers)
+        if sharded is not None:
+            reshard(sharded)

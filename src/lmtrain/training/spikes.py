@@ -4,11 +4,16 @@ As in OLMo's skip-step optimizer (https://arxiv.org/abs/2501.00656, section 3.1)
 of the last steps, skipped ones among them, so that a run whose loss rises for good goes on.
 """
 
+from typing import Final
+
 import torch
 from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.reduction import sum_over_ranks
+
+MIN_STEPS: Final = 4  # fewer hardly have a deviation
+MAX_STEPS: Final = 1_000_000  # 8 MB
 
 
 def none() -> None:
@@ -28,13 +33,15 @@ class SpikeFilter(nn.Module):
         Until half the window is full only a loss or norm that is not finite is one.
 
         Raises:
-            ConfigurationError: No width, or a window too short to have a deviation.
+            ConfigurationError: No width, or a window too short to have a deviation, or too long to be kept.
         """
         super().__init__()
         if not num_sigmas > 0:  # nor NaN, above which nothing stands out
             raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only what stands out.")
-        if window_steps < 4:
-            raise ConfigurationError(f"spikes.window_steps={window_steps} is below 4; 128 is usual.")
+        if not MIN_STEPS <= window_steps <= MAX_STEPS:
+            raise ConfigurationError(
+                f"spikes.window_steps={window_steps} is not between {MIN_STEPS} and {MAX_STEPS:,}; 128 is usual."
+            )
         self._num_sigmas = num_sigmas
         self._window_steps = window_steps
         self.register_buffer("recent", torch.zeros(2, window_steps))  # loss, gradient norm

@@ -1,0 +1,80 @@
+"""What the steps of a run need, built on a model without memory: a refusal then comes before data is prepared."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.budgets import Budget, Horizon, horizon
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.expected_speed import rate_of
+from lmtrain.accounting.flops import flops_per_token
+from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.job import Job
+from lmtrain.composition.kernels import device_type
+from lmtrain.composition.optimizers import rehearsed_optimizer
+from lmtrain.composition.precision import build_precision
+from lmtrain.composition.prepared_tokens import masked_documents
+from lmtrain.composition.resume import read_fork
+from lmtrain.composition.schedules import schedules_of
+from lmtrain.models.base import LanguageModel
+from lmtrain.training.checkpoints import read_facts
+from lmtrain.training.hyperparameters import Hyperparameters
+
+WAYS_TO_GO_ON = ("auto", "must", "never")
+
+
+def rehearse(job: Job, *, is_alone: bool) -> None:
+    """Build precision, optimizer, schedules and what is kept beside the weights, and throw them away.
+
+    `is_alone`: this process will train; a GPU that other processes train on is left untouched here.
+
+    Raises:
+        ConfigurationError: One of them cannot be, or does not go with another, the model or the budget.
+        EnvironmentProblem: A package is missing.
+    """
+    config = job.config
+    if is_alone or device_type(config["trainer"]["accelerator"]) == "cpu":
+        build_precision(config)
+    with torch.device("meta"):
+        model: LanguageModel = instantiate(config["model"], key="model")
+    optimizer = rehearsed_optimizer(config, model)
+    instantiate(config["spikes"], key="spikes")
+    instantiate(config["weight_average"], key="weight_average")
+    num_ranks = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
+    batch: Batch = instantiate(config["batch"], key="batch")
+    if batch.micro_batch_sequences == "auto":  # found on the device
+        batch = replace(batch, micro_batch_sequences=None)
+    tokens_per_step = plan_batches(batch, num_ranks=num_ranks).tokens_per_step
+    end = expected_end(config, model, tokens_per_step=tokens_per_step, num_ranks=num_ranks)
+    schedules = schedules_of(config, horizon=end, tokens_per_step=tokens_per_step, fork_step=expected_fork(job))
+    names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
+    scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
+    scheduled.set_for(0, end.steps)
+
+
+def expected_end(config: dict[str, Any], model: LanguageModel, *, tokens_per_step: int, num_ranks: int) -> Horizon:
+    """Return where the budget ends the run, as far as it is known before its data is."""
+    shape = model.shape()
+    cluster: Cluster = instantiate(config["cluster"], key="cluster")
+    budget: Budget = instantiate(config["budget"], key="budget")
+    documents = masked_documents(config) if budget.flops else None
+    flops = flops_per_token(shape, config["batch"]["context_tokens"], documents=documents)
+    return horizon(
+        budget,
+        tokens_per_step=tokens_per_step,
+        num_parameters=shape.num_parameters,
+        flops_per_token=flops.palm,
+        rate=rate_of(cluster, None, num_ranks=num_ranks),
+    )
+
+
+def expected_fork(job: Job) -> int | None:
+    """Return the step at which the run left another one, or will: of a checkpoint that is only looked at here."""
+    fork = read_fork(job.folder)
+    if fork or job.config["resume"] in WAYS_TO_GO_ON:
+        return fork.step if fork else None
+    facts = read_facts(Path(job.config["resume"]))
+    return facts.step if facts else 0  # a run folder, whose newest whole checkpoint is looked for later
