@@ -53,7 +53,9 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    place = Place(device_type=device.type, dtype=DTYPES[arguments.dtype], head_width=arguments.head_width)
+    place = Place(
+        device_type=device.type, dtype=DTYPES[arguments.dtype], head_width=arguments.head_width, is_compiled=True
+    )
     kernels = _fitted(place)
     shapes = [(arguments.batch, heads, arguments.num_tokens, arguments.head_width) for heads in arguments.heads]
     inputs = [

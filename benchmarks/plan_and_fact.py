@@ -1,83 +1,128 @@
 """Hold plans against facts on this machine: calibrate, plan, train, read the ledger, some times over.
 
-    python benchmarks/plan_and_fact.py [REPEATS] [OVERRIDES ...]
+    python benchmarks/plan_and_fact.py --rounds 3 --folder FOLDER --hardware zen4_2cores [OVERRIDES ...]
 
 Each round calibrates anew with `lmtrain doctor --calibrate`, asks `lmtrain plan` for the time of a run, trains it, and
-compares: with the clock as it was, and without what other work took from the process, which the ledger books apart.
-Exits 1 where the middle round of either is off by more than a tenth.
+reads where its time went with `lmtrain ledger`. A plan has the start and the steps, so validation is off. Compared are
+the plan and the clock without the time that other work took from the process, which the ledger books as preempted: on
+a machine that does nothing else that is the clock. Rounds are kept in the folder: the same command goes on after a
+stop. Exits 1 where the middle round is off by more than a tenth, or a ledger does not add to 100%.
 """
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
-import tempfile
-from dataclasses import dataclass
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-OVERRIDES = ["budget.steps=1500", "resume=never", "logger=none", "callbacks.text_samples=null"]
+RESULTS = Path(__file__).parent / "results"
+RUN = [
+    *("model=llama_micro", "tokenizer=bpe_1024", "precision=fp32", "compile=none"),
+    *("batch.context_tokens=128", "batch.tokens_per_step=1024", "budget.steps=600"),
+    *("logger=none", "callbacks.text_samples=null", "callbacks.validation=null"),
+]
 WITHIN = 0.10
 
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds planned, on the clock, and of these the ones that other work took; and what the ledger's kinds add to."""
+    """Seconds planned, and the ledger's: on the clock, of these preempted, and what its kinds add to as a share."""
 
     planned_seconds: float
     clock_seconds: float
     preempted_seconds: float
     sum_of_kinds: float
-    biggest_reason: str
+    reasons: dict[str, float]
 
     @property
-    def clock_ratio(self) -> float:
-        """Return the clock over the plan."""
-        return self.clock_seconds / self.planned_seconds
-
-    @property
-    def own_ratio(self) -> float:
+    def ratio(self) -> float:
         """Return the time that this process had the processor, over the plan."""
         return (self.clock_seconds - self.preempted_seconds) / self.planned_seconds
 
-
-def main(words: list[str]) -> int:
-    """Print a line a round, then the middle one."""
-    repeats, overrides = (int(words[0]), words[1:]) if words and words[0].isdigit() else (5, words)
-    with tempfile.TemporaryDirectory(prefix="lmtrain-plan-and-fact-") as folder:
-        # Prepares the data and compiles, which happens once and is in no plan.
-        lmtrain("train", *words_of(Path(folder), [*OVERRIDES, *overrides, "budget.steps=20"]), "run.name=warm_up")
-        rounds = [one_round(Path(folder), [*OVERRIDES, *overrides], number=number) for number in range(repeats)]
-    clock, own = (
-        statistics.median(values) for values in zip(*((r.clock_ratio, r.own_ratio) for r in rounds), strict=True)
-    )
-    print(f"\nmiddle of {repeats}: fact / plan {clock:.3f} on the clock, {own:.3f} without what other work took")
-    return int(abs(clock - 1) > WITHIN or abs(own - 1) > WITHIN)
+    @property
+    def adds_up(self) -> bool:
+        """Tell whether every second has a kind."""
+        return abs(self.sum_of_kinds - 1) < 1e-3
 
 
-def one_round(folder: Path, overrides: list[str], *, number: int) -> Round:
+def main() -> int:
+    """Play the rounds that are missing, print them all, and write the page."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, required=True, help="of runs, data and finished rounds")
+    parser.add_argument("--hardware", help="writes results/plan_and_fact_HARDWARE_YYYYMM.md")
+    asked, overrides = parser.parse_known_args()
+    words = words_of(asked.folder, [*RUN, *overrides])
+    kept = asked.folder / "rounds.jsonl"
+    if not kept.exists():
+        lmtrain("train", *words, "budget.steps=20", "run.name=warm_up")  # prepares the data, which is in no plan
+        kept.touch()
+    found = [Round(**json.loads(line)) for line in kept.read_text().splitlines()]
+    while len(found) < asked.rounds:
+        found.append(one_round(asked.folder, words, number=len(found)))
+        with kept.open("a") as file:
+            file.write(json.dumps(asdict(found[-1])) + "\n")
+        print(row(len(found), found[-1]), flush=True)
+    text = page(found, [*RUN, *overrides])
+    print(text)
+    if asked.hardware:
+        name = f"plan_and_fact_{asked.hardware}_{time.strftime('%Y%m')}.md"
+        (RESULTS / name).write_text(text)
+    middle = statistics.median(each.ratio for each in found)
+    return int(abs(middle - 1) > WITHIN or not all(each.adds_up for each in found))
+
+
+def one_round(folder: Path, words: list[str], *, number: int) -> Round:
     """Calibrate, plan, train, compare."""
     name = f"round_{number}"
-    words = words_of(folder, overrides)
     lmtrain("doctor", "--calibrate", *words)
     planned = json.loads(lmtrain("plan", "--json", *words))
-    lmtrain("train", *words, f"run.name={name}")
+    lmtrain("train", *words, "resume=never", f"run.name={name}")
     ledger: dict[str, Any] = json.loads(lmtrain("ledger", str(folder / name), "--json"))
-    found = Round(
+    return Round(
         planned_seconds=planned["time"]["hours"] * 3600,
         clock_seconds=ledger["wall_seconds"],
         preempted_seconds=ledger["seconds"].get("preempted", 0.0),
         sum_of_kinds=sum(ledger["seconds"].values()) / ledger["wall_seconds"],
-        biggest_reason=max(ledger["plan_and_fact"]["reasons"].items(), key=lambda each: abs(each[1]))[0],
+        reasons=ledger["plan_and_fact"]["reasons"],
     )
-    print(
-        f"{name}: planned {found.planned_seconds:.1f} s, took {found.clock_seconds:.1f} s ({found.clock_ratio:.3f}), "
-        f"{found.preempted_seconds:.1f} s of it preempted ({found.own_ratio:.3f}); kinds add to "
-        f"{found.sum_of_kinds:.2%}; most of the difference: {found.biggest_reason.replace('_', ' ')}",
-        flush=True,
+
+
+def page(found: list[Round], words: list[str]) -> str:
+    """Write all rounds as a page."""
+    middle = statistics.median(each.ratio for each in found)
+    return "\n".join(
+        [
+            "# Plan beside fact",
+            "",
+            f"Written by `python benchmarks/plan_and_fact.py`; the run: `{' '.join(words)}`. Planned is the start and "
+            "the steps after `lmtrain doctor --calibrate`; taken is the clock of `lmtrain ledger` without what other "
+            "work took from the process (preempted). The kinds of a ledger add up to its clock.",
+            "",
+            "| round | planned, s | taken, s | taken / planned | clock, s | preempted, s | kinds add to | reasons |",
+            "|---|---|---|---|---|---|---|---|",
+            *(row(number, each) for number, each in enumerate(found, start=1)),
+            "",
+            f"The middle round took {middle:.3f} of its plan.",
+            "",
+        ]
     )
-    return found
+
+
+def row(number: int, each: Round) -> str:
+    """Write one round with the two largest reasons beside what was preempted."""
+    others = [(name, seconds) for name, seconds in each.reasons.items() if name != "preempted"][:2]
+    reasons = ", ".join(f"{name.replace('_', ' ')} {seconds:+.1f} s" for name, seconds in others)
+    taken = each.clock_seconds - each.preempted_seconds
+    return (
+        f"| {number} | {each.planned_seconds:.1f} | {taken:.1f} | {each.ratio:.3f} | {each.clock_seconds:.1f} | "
+        f"{each.preempted_seconds:.1f} | {each.sum_of_kinds:.1%} | {reasons} |"
+    )
 
 
 def words_of(folder: Path, overrides: list[str]) -> list[str]:
@@ -95,4 +140,4 @@ def lmtrain(verb: str, *words: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

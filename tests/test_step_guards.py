@@ -35,9 +35,7 @@ OPTIONS = [
 ]
 # What torch itself does in a step, so that only another implementation would help; strict: a fix takes it off.
 READS_IN_ITS_STEP = {
-    "optimizer=adafactor": "torch's Adafactor reads norms of every tensor on the host (torch 2.13)",
-    "optimizer=adagrad": "torch's Adagrad reads its step counts, which it keeps on the host (torch 2.13)",
-    "precision=fp16_mixed": "loss scaling asks once a step whether gradients are finite",
+    "precision=fp16_mixed": "loss scaling asks once a step whether gradients are finite, but for AdamW's fused kernel",
 }
 NOT_COUNTABLE = {"optimizer=adamw_8bit": "its compiled step does not run under a counter of operators"}
 # Python calls of the Trainer with every default callback in a step between log points, beyond the model's own. It was

@@ -1,6 +1,6 @@
 """One loop in a process of its own: `python -m benchmarks.train_step_loops.worker LOOP TASK ORDERS ANSWERS STARTED`.
 
-LOOP names a file beside this one with `run(task, turns)`; ORDERS and ANSWERS are file descriptors.
+LOOP names a file beside this one, or a module, with `run(task, turns)`; ORDERS and ANSWERS are file descriptors.
 """
 
 import importlib
@@ -33,7 +33,7 @@ def run(name: str, task: Task, turns: Turns) -> int:
     torch.manual_seed(0)
     torch.set_num_threads(task.threads)
     try:
-        loop = importlib.import_module(f"benchmarks.train_step_loops.{name}")
+        loop = importlib.import_module(name if "." in name else f"benchmarks.train_step_loops.{name}")
         turns.say(given=loop.GIVEN)
         loop.run(task, turns)
         turns.say(skipped="its loop ended before all turns were taken")

@@ -54,7 +54,7 @@ def test_sharding_divides_what_is_static():
     assert sharded.activations == whole.activations
 
 
-@pytest.mark.parametrize(("device_bytes", "devices"), [(30, 1), (16, 2), (9, 4), (2, None)])
+@pytest.mark.parametrize(("device_bytes", "devices"), [(30, 1), (16, 2), (9, 3), (2, None)])
 def test_the_fewest_devices_are_found_or_none(device_bytes, devices):
     assert fewest_devices(replace(SETTING, device_bytes=device_bytes * MILLION), batch(1)) == devices
 

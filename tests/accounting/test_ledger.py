@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.ledger import LEVERS, Attempt, Reading, balance, trained_share
+from lmtrain.accounting.ledger import LEVERS, Attempt, Reading, balance, seconds_left, trained_share
 
 
 def reading(step, **seconds):
@@ -82,3 +82,11 @@ def test_every_kind_of_time_has_a_lever():
     from lmtrain.tracking.stopwatch import KINDS
 
     assert set(LEVERS) == {*KINDS, "lost"} - {"compute"}
+
+
+def test_the_rest_goes_on_at_the_pace_so_far_without_what_comes_once():
+    spent = {"setup": 50.0, "compile": 100.0, "lost": 9.0, "compute": 20.0, "evaluation": 5.0}
+    assert seconds_left(spent, steps_done=10, steps_left=30) == pytest.approx(75.0)
+    assert seconds_left(spent, steps_done=10, steps_left=-1) == 0.0
+    assert seconds_left(spent, steps_done=0, steps_left=30) is None
+    assert balance([FIRST]).seconds_left(steps_done=20, steps_left=20) == pytest.approx(47.0)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.quantities import format_quantity, parse_quantity, unit_of
+from lmtrain.accounting.quantities import format_at_most, format_quantity, parse_quantity, parse_whole, unit_of
 from lmtrain.errors import ConfigurationError
 
 
@@ -115,3 +115,30 @@ def test_quantities_are_written_for_people(number, unit, text):
 @given(st.integers(min_value=1, max_value=10**15))
 def test_what_is_written_reads_back_to_its_last_digit(number):
     assert parse_quantity(format_quantity(number)) == pytest.approx(number, rel=0.06)
+
+
+def test_millions_are_never_minutes():
+    with pytest.raises(ConfigurationError, match=r"budget\.hours=10M is not a time"):
+        parse_quantity("10M", "budget.hours")
+    assert parse_quantity("30m", "budget.hours") == 0.5
+
+
+def test_a_share_and_a_negative_amount_are_told_apart():
+    with pytest.raises(ConfigurationError, match=r"cluster\.mfu=40% is a share; write it as cluster\.mfu=0\.4\."):
+        parse_quantity("40%", "cluster.mfu")
+    with pytest.raises(ConfigurationError, match="is not a count of at least 0"):
+        parse_quantity("-5M", "budget.tokens")
+
+
+@pytest.mark.parametrize(("value", "fix"), [(0, "nearest valid: 1"), ("-1", "at least 0"), (1.5, "nearest valid: 2")])
+def test_a_whole_number_is_one_of_at_least_1(value, fix):
+    with pytest.raises(ConfigurationError, match=fix):
+        parse_whole(value, "batch.context_tokens")
+    assert parse_whole("2K", "batch.context_tokens") == 2000
+
+
+@given(st.floats(min_value=1, max_value=9e14))
+def test_a_limit_is_written_as_at_most_it_and_no_more_than_a_hundredth_less(limit):
+    written = parse_quantity(format_at_most(limit), "tokens")
+    assert 0.5 * limit < written <= limit
+    assert limit < 1000 or 0.98 * limit < written

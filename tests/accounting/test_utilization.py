@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.utilization import model_flops_utilization, training_seconds, usd
+from lmtrain.accounting.utilization import kwh, model_flops_utilization, training_seconds, usd
 from lmtrain.errors import ConfigurationError
 
 DAY = 86_400
@@ -47,3 +47,7 @@ def test_impossible_utilization_is_refused(utilization):
 def test_price_of_known_runs():
     assert usd(5 * 3600, num_devices=8, usd_per_gpu_hour=18 / 8) == pytest.approx(90)
     assert usd(22 * DAY, num_devices=8, usd_per_gpu_hour=3) == pytest.approx(12_672)
+
+
+def test_energy_is_rated_power_over_time():
+    assert kwh(2 * 3600, num_devices=8, device_watts=700) == pytest.approx(11.2)

@@ -30,6 +30,16 @@ def test_lines_without_a_terminal_have_no_control_characters(make_run, capsys, m
     assert "bits/byte" in lines[-1]
 
 
+def test_no_validation_is_forgotten_between_two_lines(make_run, capsys):
+    run = make_run(steps=4)
+    progress = Progress(every_seconds=1000, context=run.context)
+    run.fit(Validation(every_steps=2, context=run.context), progress, TokenBudget(context=run.context))
+    scores = run.points("validation/bits_per_byte")
+    assert len(scores) > 2
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert f"validation {scores[min(scores)]:.3f} → {scores[max(scores)]:.3f} bits/byte" in last
+
+
 def test_only_the_first_rank_speaks(make_run, capsys):
     run = make_run(steps=2)
     silent = replace(run.context, log=None, rank=1)

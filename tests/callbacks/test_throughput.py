@@ -104,7 +104,21 @@ def test_dollars_are_for_all_the_time_of_all_attempts(make_run):
     assert again.points("cost/usd")[2] > 1000
 
 
+def test_dollars_and_energy_of_the_whole_run_are_those_so_far_and_the_rest_at_this_pace(make_run):
+    run = make_run(steps=4, usd_per_gpu_hour=3600.0, device_watts=3.6e6)  # a dollar and a kWh a second
+
+    def compute(_):
+        with run.context.events.stopwatch.spending("compute"):
+            time.sleep(0.4)
+
+    train(run, AtStep(1, compute))
+    for so_far, whole in (("cost/usd", "cost/projected_usd"), ("energy/kwh", "energy/projected_kwh")):
+        half, end = run.points(so_far)[2], run.points(so_far)[4]
+        assert run.points(whole)[2] > half + 0.3, "two of four steps are left, and two took 0.4 s and more"
+        assert run.points(whole)[4] == pytest.approx(end), "nothing is left"
+
+
 def test_a_run_without_a_price_has_no_cost(make_run):
     run = make_run(steps=2)
     train(run)
-    assert run.points("cost/usd") == {}
+    assert run.points("cost/usd") == run.points("cost/projected_usd") == run.points("energy/kwh") == {}

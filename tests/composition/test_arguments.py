@@ -36,7 +36,24 @@ def test_an_allowed_target_without_a_prefix_is_refused() -> None:
 
 
 def test_a_switch_may_stand_anywhere() -> None:
-    assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).hydra == ["-m", "seed=1", "model.width=8,16"]
+    assert parse_arguments(["seed=1", "-m", "model.width=8,16"]).hydra == ["seed=1", "model.width=8,16", "-m"]
+
+
+def test_words_that_are_added_stand_before_the_flags_which_keep_their_own_words() -> None:
+    words = ["budget.tokens=500K", "--cfg", "job", "optimizer.lr=1e-3", "--resolve", "-p", "budget"]
+    assert parse_arguments(words).hydra == [
+        *("budget.tokens=500K", "optimizer.lr=1e-3", "budget=none"),
+        *("--cfg", "job", "--resolve", "-p", "budget"),
+    ]
+
+
+@pytest.mark.parametrize("word", ["cluster=[h100_8x,h200_1x]", "model=[nano, llama_tiny]"])
+def test_several_options_of_what_is_one_thing_are_refused(word: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"mixes .*: choose one, nearest valid: (cluster=h100_8x|model=nano)\."
+    ):
+        parse_arguments([word])
+    assert parse_arguments(["callbacks=[default,learning_curve]", "compare=[bytes]"]).added == []
 
 
 def test_names_that_people_choose_may_be_typed_like_any_key() -> None:

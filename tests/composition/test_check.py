@@ -102,6 +102,6 @@ def test_settings_begun_on_the_command_line_that_may_be_of_two_classes_have_to_n
 
 def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"^model\.kind=smal is none of small, large\. Did you mean 'small'\?$"
+        ConfigurationError, match=r"^model\.kind=smal is none of small, large, or null\. Did you mean 'small'\?$"
     ):
         check_value("smal", Literal["small", "large"] | None, key="model.kind")

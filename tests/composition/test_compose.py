@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from hydra._internal.hydra import Hydra
 
 from lmtrain.composition.arguments import parse_arguments
 from lmtrain.composition.compose import compose_config, for_each_config
@@ -55,3 +56,38 @@ def test_a_setting_that_the_option_does_not_name_is_told_to_be_added() -> None:
     assert message.endswith(
         "the chosen option does not name model.num_kv_heads, which it may have; write +model.num_kv_heads=1."
     )
+
+
+@pytest.mark.parametrize("words", [["budget.tokens=500K", "--cfg", "job"], ["--cfg", "job", "budget.tokens=500K"]])
+def test_a_flag_may_stand_before_or_after_a_budget(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train", program="train.py")
+    assert "\n  steps: null\n  tokens: 500K\n" in capsys.readouterr().out
+
+
+def test_flags_that_exclude_one_another_are_refused() -> None:
+    assert "Only one of" in refusal("-m", "seed=1,2", "--cfg", "job")
+
+
+def test_several_values_without_a_sweep_are_refused_with_both_ways_out() -> None:
+    message = refusal("seed=1,2")
+    assert message == "seed=1,2 has several values; choose one, as in seed=1, or add -m for a run of each."
+
+
+def test_one_config_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    composed: list[object] = []
+    original = Hydra.compose_config
+    monkeypatch.setattr(Hydra, "compose_config", lambda *args, **kw: composed.append(kw) or original(*args, **kw))
+    for_each_config(lambda config, choices: None, parse_arguments(["seed=1"]), config_name="train", program="train.py")
+    assert len(composed) == 1
+
+
+def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seeds: list[tuple[int, bool]] = []
+    for_each_config(
+        lambda config, choices: seeds.append((config["seed"], choices.is_trial)),
+        parse_arguments(["hydra.mode=MULTIRUN", "seed=1,2"]),
+        config_name="train",
+        program="train.py",
+    )
+    assert seeds == [(1, True), (2, True)]

@@ -11,7 +11,8 @@ from lmtrain.composition.job import Job
 from lmtrain.composition.kernels import device_type, fit_attention, fit_loss
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.chunked import ChunkedCrossEntropy
-from lmtrain.models.attention.auto import Auto
+from lmtrain.models.attention.auto import Auto, Uncompiled
+from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.eager import Eager
 
 MakeJob = Callable[..., Job]
@@ -23,9 +24,21 @@ def test_the_kernel_that_runs_is_said_once_and_noted(tiny_job: MakeJob, capsys: 
         run.context.events.flush()
         events = [json.loads(line) for line in run.context.events.path.read_text().splitlines()]
         assert [event["kernel"] for event in events if event["name"] == "attention"] == [
-            "auto: blocked up to 1024 tokens, sdpa (flash) beyond, on cpu"
+            "auto: sdpa (flash), windows up to 1/4 of the context in blocked, on cpu"
         ]
-    assert capsys.readouterr().out.count("attention=auto: blocked up to 1024 tokens") == 1
+    assert capsys.readouterr().out.count("attention=auto: sdpa (flash), windows") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "missing", "kernel"),
+    [("none", None, Uncompiled), ("blocks", "c++", Auto), ("auto", None, Auto), ("auto", "no c++", Uncompiled)],
+)
+def test_auto_knows_whether_it_will_be_compiled(
+    tiny_job: MakeJob, monkeypatch: pytest.MonkeyPatch, option: str, missing: str | None, kernel: type[Attention]
+) -> None:
+    monkeypatch.setattr("lmtrain.composition.kernels.missing_compiler", lambda: missing)
+    fitted = fit_attention(tiny_job(f"compile={option}").config, compute_dtype=torch.float32)
+    assert isinstance(fitted.kernel, kernel)
 
 
 def test_the_model_gets_the_fitted_kernel(tiny_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,3 +53,11 @@ def test_what_does_not_decide_the_facts_is_not_in_the_key(tmp_path):
 def test_on_a_cpu_the_config_s_own_attention_is_measured(tmp_path):
     composed, setting = config(tmp_path, "cluster=local", "attention=blocked")
     assert attention_of(composed, setting)["_target_"].startswith("lmtrain.models.attention.blocked.")
+
+
+def test_on_a_cpu_auto_is_measured_as_it_runs_with_and_without_a_compiler(tmp_path):
+    names = [
+        attention_of(*config(tmp_path, "cluster=local", word))["_target_"].rpartition(".")[2]
+        for word in ("compile=auto", "compile=none")
+    ]
+    assert names == ["Auto", "Uncompiled"]

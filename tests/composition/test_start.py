@@ -49,8 +49,11 @@ def test_a_root_key_added_by_mistake_is_refused_with_the_one_that_was_meant() ->
     [
         ("seed=abc", "seed=abc is not a count"),
         ("gradient_clip_norm=[1]", r"gradient_clip_norm=\[1\] is not of type"),
-        ("gradient_clip_norm=-1", "gradient_clip_norm=-1 is not above 0"),
-        ("gradient_clip_norm=nan", "gradient_clip_norm=nan is not above 0"),
+        ("gradient_clip_norm=-1", "gradient_clip_norm=-1 is not a finite number above 0"),
+        ("gradient_clip_norm=nan", "gradient_clip_norm=nan is not a finite number above 0"),
+        ("gradient_clip_norm=inf", "gradient_clip_norm=inf is not a finite number above 0"),
+        ("seed=-3", r"seed=-3 is not at least 0 and below 2\*\*63; nearest valid: 3"),
+        ("seed=99999999999999999999", "seed=99999999999999999999 is not at least 0"),
         ("+model.widht=8", r"model\.widht=8 is not a setting of this node.*Did you mean 'width'"),
         ("+callbacks.checkpoint.keep=3", r"callbacks\.checkpoint\.keep=3 is not a setting"),
         ("+precision.stochastic_rounding=true", r"precision\.stochastic_rounding=True .* it has none\."),

@@ -22,7 +22,7 @@ def test_utilization_and_money_follow_from_plan_and_clock(tmp_path):
     assert ledger.mfu("palm", "computing") == pytest.approx(6e6 * 500 / (2 * 1e9))
     assert ledger.mfu("causal", "clock") == pytest.approx(5e6 * 20_000 / 73 / (2 * 1e9))
     assert ledger.usd == pytest.approx(73 / 3600 * 2 * 36)
-    assert ledger.projected_usd == pytest.approx(2 * 73 / 3600 * 2 * 36), "half of the steps are done"
+    assert ledger.projected_usd == pytest.approx((73 + 41) / 3600 * 2 * 36), "20 more, without set-up and loss"
     assert json.loads(json.dumps(ledger.to_json()))["goodput"] == pytest.approx(40 / 73)
 
 
@@ -37,7 +37,7 @@ def test_the_share_of_the_measured_roofline_stands_beside_mfu(tmp_path):
 def test_energy_is_rated_power_over_the_clock(tmp_path):
     ledger = read_ledger(write(tmp_path / "a"))
     assert ledger.kwh == pytest.approx(73 / 3600 * 2 * 0.5)
-    assert ledger.projected_kwh == pytest.approx(2 * 73 / 3600 * 2 * 0.5)
+    assert ledger.projected_kwh == pytest.approx((73 + 41) / 3600 * 2 * 0.5)
 
 
 def test_every_second_beyond_the_plan_has_a_reason(tmp_path):

@@ -6,12 +6,13 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, Rate, horizon
 from lmtrain.accounting.fit import memory_of
 from lmtrain.accounting.flops import flops_per_token
+from lmtrain.accounting.model_facts import LinearBytes
 from lmtrain.accounting.plan import Plan, Speed
 from lmtrain.report.plan_advice import advice
 from tests.accounting.test_fit import MILLION, SETTING
 
 
-def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, **settings):
+def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, usd_per_gpu_hour=None, **settings):
     setting = replace(SETTING, device_bytes=device_bytes * MILLION)
     asked = Batch(context_tokens=10, tokens_per_step=240 * num_ranks, micro_batch_sequences=sequences)
     batch = plan_batches(asked, num_ranks=num_ranks)
@@ -21,7 +22,7 @@ def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, **settings)
         tokens_per_step=batch.tokens_per_step,
         num_parameters=MILLION,
         flops_per_token=flops.palm,
-        rate=Rate(seconds_per_step=36.0),
+        rate=Rate(seconds_per_step=36.0, usd_per_hour=usd_per_gpu_hour and usd_per_gpu_hour * num_ranks),
     )
     plan = Plan(
         shape=setting.facts.shape,
@@ -30,6 +31,7 @@ def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, **settings)
         flops_per_token=flops,
         memory=memory_of(setting, batch),
         device_bytes=setting.device_bytes,
+        usd_per_gpu_hour=usd_per_gpu_hour,
         speed=Speed(step_seconds=36.0, mfu_palm=0.4, source="a test"),
     )
     return advice(plan, setting, **{"strategy": "ddp", "recompute": "none", **settings})
@@ -50,7 +52,7 @@ def test_the_nearest_smaller_micro_batch_is_named_first():
 @pytest.mark.parametrize(
     ("num_ranks", "line"),
     [
-        (4, "fits with strategy=fsdp batch.micro_batch_sequences=1"),
+        (4, "fits with strategy=fsdp batch.micro_batch_sequences=4"),
         (1, "fits on 2 devices with strategy=fsdp batch.micro_batch_sequences=1"),
     ],
 )
@@ -69,4 +71,23 @@ def test_a_budget_of_time_that_ends_too_early_says_what_would_do():
     said = planned(device_bytes=100, budget=Budget(hours=1, steps=300))
     assert not said.is_possible
     assert said.lines[-2] == "does not finish: budget.hours ends it after 33% of the 72.0K tokens"
-    assert said.lines[-1] == "finishes in 3.0 hours, or with 3.0 times the devices, or in 24.0K tokens"
+    assert said.lines[-1] == "finishes with budget.hours=3, or with 3 devices, or with budget.tokens=24K"
+
+
+def test_dollars_that_end_too_early_are_not_stretched_by_more_devices():
+    said = planned(device_bytes=100, budget=Budget(usd=10, steps=300), num_ranks=2, usd_per_gpu_hour=5.0)
+    assert said.lines[-1] == "finishes with budget.usd=30, or with budget.tokens=48K"
+
+
+def test_what_was_advised_finishes():
+    for budget in (Budget(hours=3, steps=300), Budget(hours=1, tokens=24_000)):
+        assert planned(device_bytes=100, budget=budget).is_possible
+
+
+def test_recomputation_is_named_with_the_micro_batch_that_fits_where_that_is_known():
+    activations = LinearBytes(fixed=0, per_sequence=1)
+    recomputed = replace(SETTING, facts=replace(SETTING.facts, activations=activations), device_bytes=17 * MILLION)
+    said = planned(device_bytes=17, num_ranks=4, recomputed=recomputed)
+    found = [line for line in said.lines if "recompute=every_block" in line]
+    assert found
+    assert "recompute=every_block keeps only what enters each block" not in said.lines

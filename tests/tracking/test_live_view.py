@@ -28,6 +28,13 @@ def test_a_line_holds_all_numbers_of_the_moment():
     )
 
 
+def test_what_the_whole_run_costs_stands_beside_what_it_cost_so_far():
+    projected = replace(MIDDLE, projected_usd=3.2, kwh=0.41, projected_kwh=1.05)
+    assert line(projected).endswith("| $1.23 of about $3.20 | 0.41 kWh of about 1.05 kWh")
+    for text in ("cost", "$1.23 of about $3.20", "energy", "0.41 kWh of about 1.05 kWh"):
+        assert text in render(projected)
+
+
 def test_time_left_is_the_rest_of_the_tokens_at_the_present_speed():
     assert MIDDLE.seconds_left == pytest.approx(450 * 2048 / 12_934)
     assert START.seconds_left is None

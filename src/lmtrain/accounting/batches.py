@@ -57,7 +57,7 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1) -> BatchPlan:
         ("batch.context_tokens", batch.context_tokens),
         ("batch.micro_batch_sequences", sequences),
         ("batch.tokens_per_step", batch.tokens_per_step),
-        ("num_ranks", num_ranks),
+        ("trainer.devices x trainer.num_nodes", num_ranks),
     ):
         if value < 1:
             raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")

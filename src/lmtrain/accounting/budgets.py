@@ -12,6 +12,10 @@ RATIO_TOLERANCE: Final = 1e-5
 
 
 SECONDS_PER_HOUR: Final = 3600.0
+# Beyond which an amount is a slip of the pen: a thousand times what the largest runs had.
+MOST: Final = {
+    "steps": 1e12, "tokens": 1e17, "tokens_per_parameter": 1e12, "flops": 1e30, "hours": 1e6, "usd": 1e13,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,9 @@ def _limits(budget: Budget) -> dict[str, float]:
             "budget.hours or budget.usd."
         )
     for name, value in limits.items():
+        most = MOST[name]
+        if value > most:
+            raise ConfigurationError(f"budget.{name}={value:g} is more than any run can have; nearest valid: {most:g}.")
         if not (math.isfinite(value) and value > 0):
             raise ConfigurationError(f"budget.{name}={value} is not above 0; a run needs at least one step.")
     return limits

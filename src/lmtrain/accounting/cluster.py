@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lmtrain.accounting.hardware import DEVICES, Device, MatmulDtype, find_device
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.accounting.hardware import Device, MatmulDtype, find_device, require_known
+from lmtrain.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,8 @@ class Cluster:
             "is not above 0; null is one node",
         )
         _require("mfu", self.mfu, lambda value: 0 < value <= 1, "is not above 0 and at most 1; 0.4 is 40%")
-        self._check_device()
-
-    def _check_device(self) -> None:
-        if self.device is None or find_device(self.device) is not None:
-            return
-        names = [name.strip() for name in self.device.split(",")]
-        if len(names) > 1 and all(find_device(name) for name in names):
-            raise ConfigurationError(
-                f"cluster.device={self.device} mixes devices; every rank waits for the slowest: plan one kind, "
-                f"nearest valid: {names[0]}."
-            )
-        if self.peak_flops is None:
-            raise ConfigurationError(
-                f"cluster.device={self.device} is not in the hardware table.{suggest(self.device, DEVICES)} "
-                "Set cluster.peak_flops to its dense peak in FLOP/s."
-            )
+        if self.device is not None:
+            require_known(self.device, key="cluster", has_peak=self.peak_flops is not None)
 
     @property
     def num_devices(self) -> int:

@@ -1,12 +1,17 @@
 """What fits into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
 
+from bisect import bisect_left
 from dataclasses import dataclass, replace
+from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.memory import DeviceMemory, device_memory
 from lmtrain.accounting.model_facts import ModelFacts
 from lmtrain.accounting.number_formats import PrecisionBytes
 from lmtrain.accounting.optimizer_state import OptimizerState
+
+NODE: Final = 8  # devices
+NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +49,16 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
     return None
 
 
-def fewest_devices(setting: Setting, batch: BatchPlan, *, up_to: int = 65_536) -> int | None:
-    """Return the smallest power of two of devices on which a sharded run of one sequence at a time fits."""
+def fewest_devices(setting: Setting, batch: BatchPlan) -> int | None:
+    """Return on how few devices, up to a node or in whole nodes, a sharded run of one sequence at a time fits."""
     sharded = replace(setting, is_sharded=True)
-    num_ranks = 1
-    while num_ranks <= up_to:
-        tried = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
-        if fits(sharded, tried):
-            return num_ranks
-        num_ranks *= 2
-    return None
+
+    def does_fit(num_ranks: int) -> int:
+        one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
+        return int(fits(sharded, one))
+
+    found = bisect_left(NUMBERS_OF_DEVICES, 1, key=does_fit)  # more devices hold less each
+    return NUMBERS_OF_DEVICES[found] if found < len(NUMBERS_OF_DEVICES) else None
 
 
 def fits(setting: Setting, batch: BatchPlan) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lmtrain.accounting.compute_optimal import TOKENS_PER_PARAMETER, compute_optimum
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 
 SECONDS_PER_HOUR: Final = 3600.0
@@ -48,8 +49,8 @@ def solve(run: FleetRun) -> FleetRun:
         return _priced(_compute_optimal(run))
     if len(unknown) > 1:
         raise ConfigurationError(
-            f"{' and '.join(unknown)} are both unknown; give all but one of model, tokens, devices, hours (or dollars "
-            "with a price) and mfu."
+            f"{' and '.join(unknown)} are {'both ' * (len(unknown) == 2)}unknown; give all but one of model, tokens, "
+            "devices, hours (or dollars with a price) and mfu."
         )
     if not unknown:
         return _priced(_consistent(run))
@@ -111,8 +112,8 @@ def _priced(run: FleetRun) -> FleetRun:
 def _consistent(run: FleetRun) -> FleetRun:
     if run.mfu is not None and run.mfu > 1:
         raise ConfigurationError(
-            f"fleet.mfu={run.mfu:.3g} would be needed, and above 1 is more than the devices' peak: give more devices, "
-            "more hours, or fewer tokens."
+            f"fleet.mfu={run.mfu:.3g} would be needed, and above 1 is more than the devices' peak: give {run.mfu:.3g} "
+            f"times the devices or hours at least, or at most {format_quantity((run.tokens or 0) / run.mfu)} tokens."
         )
     needed, available = _needed_flops(run), _available_flops(run)
     if available < needed * (1 - 1e-6):

@@ -7,6 +7,8 @@ an H100 in bf16 is the sparse figure). A link's rate is of one direction: NVLink
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from lmtrain.errors import ConfigurationError, suggest
+
 MatmulDtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
 
 
@@ -65,6 +67,29 @@ def _device(row: _Row) -> Device:
 
 
 DEVICES: Final[dict[str, Device]] = {row[0]: _device(row) for row in _TABLE}
+
+
+def require_known(name: str, *, key: str, has_peak: bool) -> None:
+    """Refuse a device that is not in the table, and a list of several; one with a peak of its own may be any.
+
+    Raises: ConfigurationError with the nearest product names.
+    """
+    if name in DEVICES:
+        return
+    names = [part.strip(" []'\"") for part in name.split(",")]
+    if len(names) > 1:
+        raise ConfigurationError(
+            f"{key}.device={name} mixes devices, and every rank waits for the slowest: plan one kind, "
+            f"nearest valid: {names[0]}."
+        )
+    if not has_peak:
+        matching = [known for known in DEVICES if name.lower() in known.lower()]
+        near = f" Did you mean {' or '.join(map(repr, matching))}?" if matching else suggest(name, DEVICES)
+        listed = "" if near else f", which has {', '.join(DEVICES)}"
+        raise ConfigurationError(
+            f"{key}.device={name} is not in the hardware table{listed}.{near} For another, set {key}.peak_flops to its "
+            "dense peak in FLOP/s."
+        )
 
 
 def find_device(name: str) -> Device | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 LOST: Final = "lost"
 COMPUTE: Final = "compute"
+ONCE: Final = ("setup", "compile", LOST)  # which the rest of a run does not pay again
 
 # What to do about each kind of time that is not computing, for when it is the largest.
 LEVERS: Final[dict[str, str]] = {
@@ -83,11 +84,23 @@ class TimeBalance:
         """Return a kind's share of the clock."""
         return self.seconds.get(kind, 0.0) / self.wall_seconds if self.wall_seconds else 0.0
 
+    def seconds_left(self, *, steps_done: int, steps_left: int) -> float | None:
+        """Return how long the rest of the run takes at its pace so far; None before its first step."""
+        return seconds_left(self.seconds, steps_done=steps_done, steps_left=steps_left)
+
     @property
     def biggest_lever(self) -> str | None:
         """Name the largest kind that is not computing, its share, and what would lower it."""
         kind = max(LEVERS, key=lambda kind: self.seconds.get(kind, 0.0))
         return f"{kind.replace('_', ' ')} {self.share(kind):.0%}: {LEVERS[kind]}" if self.share(kind) else None
+
+
+def seconds_left(spent: Mapping[str, float], *, steps_done: int, steps_left: int) -> float | None:
+    """Return how long more steps take at the pace of those done, all that comes with steps counted; None: none done."""
+    if steps_done < 1:
+        return None
+    paced = sum(seconds for kind, seconds in spent.items() if kind not in ONCE)
+    return paced / steps_done * max(0, steps_left)
 
 
 def balance(attempts: Sequence[Attempt]) -> TimeBalance:

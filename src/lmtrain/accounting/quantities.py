@@ -23,6 +23,7 @@ _EXAMPLES: Final[dict[str, str]] = {
     "bytes": "80GiB, 80GB or a plain number",
     "usd": "$500, 500 or 1.2K",
 }
+_SHARE: Final = re.compile(r"(\d+(?:\.\d*)?)\s*%")
 _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
@@ -53,6 +54,19 @@ def parse_quantity(value: str | float, key: str = "value") -> int | float:
     return _whole(total)
 
 
+def parse_whole(value: str | float, key: str) -> int:
+    """Return a quantity that is a whole number of at least 1.
+
+    Raises: ConfigurationError for anything else.
+    """
+    number = parse_quantity(value, key)
+    if number < 1:
+        raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")
+    if not float(number).is_integer():
+        raise ConfigurationError(f"{key}={value} is not a whole number; nearest valid: {round(number)}.")
+    return int(number)
+
+
 def format_quantity(number: float, unit: Unit = "count") -> str:
     """Write a quantity for people: 20.0M, 2h30min, 80.0GiB, $500.00."""
     if unit in ("bytes", "gib"):
@@ -64,11 +78,20 @@ def format_quantity(number: float, unit: Unit = "count") -> str:
     return _format_seconds(number * _SIZE_OF_UNIT[unit])
 
 
+def format_at_most(number: float) -> str:
+    """Write a count in three digits that parse to it or to a little less."""
+    for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
+        if number >= size:
+            digits = max(0, 2 - math.floor(math.log10(number / size)))
+            return f"{math.floor(number / size * 10**digits) / 10**digits:g}{suffix}"
+    return f"{math.floor(number)}"
+
+
 def _terms(text: str) -> list[tuple[float, str]]:
     """Split "1h30min" into [(1, "h"), (30, "min")]; empty when any character is left over."""
     if _TERM.sub("", text).strip():
         return []
-    return [(float(number), suffix.lower()) for number, suffix in _TERM.findall(text)]
+    return [(float(number), suffix) for number, suffix in _TERM.findall(text)]
 
 
 def _size(suffix: str, unit: Unit) -> float | None:
@@ -76,6 +99,9 @@ def _size(suffix: str, unit: Unit) -> float | None:
     if suffix == "":
         return 1
     kind = _kind(unit)
+    if kind == "time" and suffix == "M":  # millions, as everywhere else; never minutes
+        return None
+    suffix = suffix.lower()
     if kind == "time":
         table = _SECONDS
     elif kind == "bytes":
@@ -97,7 +123,10 @@ def _whole(number: float) -> int | float:
 
 def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:
     kind = _kind(unit)
-    return ConfigurationError(f"{key}={value} is not {_NOUN[kind]}; write it as {_EXAMPLES[kind]}.")
+    if isinstance(value, str) and (share := _SHARE.fullmatch(value.strip())):
+        return ConfigurationError(f"{key}={value} is a share; write it as {key}={float(share.group(1)) / 100:g}.")
+    sign = " of at least 0" if isinstance(value, str) and value.strip().startswith("-") else ""
+    return ConfigurationError(f"{key}={value} is not {_NOUN[kind]}{sign}; write it as {_EXAMPLES[kind]}.")
 
 
 def _format_power(number: float, base: int, suffixes: tuple[str, ...]) -> str:

@@ -27,13 +27,18 @@ LABELS: Final = {
     "checkpoint": "saving a checkpoint…",
     "text_samples": "writing a sample…",
 }
+SHOWN: Final = (
+    *("train/loss", "train/lr", "speed/tokens_per_second", "speed/mfu_palm"),
+    *("cost/usd", "cost/projected_usd", "energy/kwh", "energy/projected_kwh"),
+)
+SCORE: Final = "validation/bits_per_byte"
 TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
 
 
 class Progress(pl.Callback):
-    """Show tokens and steps of the budget, loss, speed, MFU, validation, time left and dollars; never asks the device.
+    """Show tokens and steps of the budget, loss, speed, MFU, validation, time left, dollars and energy.
 
-    `every_seconds` is how often a line comes where there is no terminal.
+    It never asks the device. `every_seconds` is how often a line comes where there is no terminal.
     """
 
     def __init__(self, *, every_seconds: float = 5.0, context: RunContext) -> None:
@@ -79,6 +84,7 @@ class Progress(pl.Callback):
         if self._context.log is None or not is_step_end(trainer, batch_idx):
             return
         self._step = trainer.global_step
+        self._note_validation()
         if time.monotonic() - self._told_at >= self._every_seconds:
             self._tell_state()
 
@@ -129,17 +135,17 @@ class Progress(pl.Callback):
         saved = list_checkpoints(self._context.checkpoints_folder)
         self._checkpoint_step = saved[-1].step if saved else None
 
+    def _note_validation(self) -> None:
+        """Keep the newest score; at every step, as the log gives only the last one."""
+        if self._context.log and (measured := self._context.log.latest(SCORE)) is not None:
+            self._validation[measured.step] = measured.metrics[SCORE]
+
     def _snapshot(self) -> Snapshot:
         """Collect the newest numbers from the run's log."""
         plan, paused_for = self._context.plan, self._context.events.paused_for
         latest = self._context.log.latest if self._context.log else lambda _: None
-        if (measured := latest("validation/bits_per_byte")) is not None:
-            self._validation[measured.step] = measured.metrics["validation/bits_per_byte"]
-        values = {
-            name: point.metrics[name]
-            for name in ("train/loss", "train/lr", "speed/tokens_per_second", "speed/mfu_palm", "cost/usd")
-            if (point := latest(name)) is not None
-        }
+        self._note_validation()
+        values = {name: point.metrics[name] for name in SHOWN if (point := latest(name)) is not None}
         return Snapshot(
             name=self._context.folder.name,
             activity=LABELS.get(paused_for, paused_for) if paused_for else self._activity,
@@ -152,6 +158,9 @@ class Progress(pl.Callback):
             mfu=values.get("speed/mfu_palm"),
             peak_is_known=plan.peak_flops is not None,
             usd=values.get("cost/usd"),
+            projected_usd=values.get("cost/projected_usd"),
+            kwh=values.get("energy/kwh"),
+            projected_kwh=values.get("energy/projected_kwh"),
             validation=tuple(value for _, value in sorted(self._validation.items())),
             checkpoint_step=self._checkpoint_step,
             time_shares={

@@ -65,7 +65,7 @@ class TextSamples(pl.Callback):
         average = module.weight_average
         with (
             self._context.events.pause("text_samples", step=trainer.global_step),
-            evaluation_weights(trainer.optimizers),
+            evaluation_weights(trainer.optimizers, module.language_model),
             average.in_place_of(module.language_model) if average else nullcontext(),
         ):
             text = self._generate(trainer, module)

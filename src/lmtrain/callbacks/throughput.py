@@ -13,7 +13,8 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.accounting.utilization import model_flops_utilization, usd
+from lmtrain.accounting.ledger import seconds_left
+from lmtrain.accounting.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
 from lmtrain.training.module import CausalLMModule
@@ -33,11 +34,12 @@ class _Mark:
 
 
 class Throughput(pl.Callback):
-    """Append tokens/s, MFU and dollars every `every_steps` steps, and at the end.
+    """Append tokens/s, MFU, dollars and energy every `every_steps` steps, and at the end.
 
     Speed leaves out what `context.events` has as pauses, and the first step of a process, which compiles. Tokens are
-    those that carry loss: padding is none, and neither is what a chat's mask leaves out. Dollars are for all the time
-    the devices are held, by this attempt of the run and those before it.
+    those that carry loss: padding is none, and neither is what a chat's mask leaves out. Dollars and kWh (at the
+    devices' rated power) are for all the time the devices are held, by this attempt of the run and those before it;
+    what is projected adds the steps that are left, at this attempt's pace with its validations and checkpoints.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -45,11 +47,13 @@ class Throughput(pl.Callback):
         self._context = context
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.throughput.every_steps")
         self._mark: _Mark | None = None
+        self._began_at_step = 0
         self._first_step = contextlib.ExitStack()
         self._warned = False
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._began_at_step = trainer.global_step
         if self._context.plan.peak_flops is None:
             self._warn(
                 f"No MFU: the peak of this device is not known ({self._context.plan.peak_source}); "
@@ -98,7 +102,7 @@ class Throughput(pl.Callback):
         metrics = {
             "speed/tokens_per_second": tokens_per_second,
             **self._utilization(tokens_per_second, trainer.world_size),
-            **self._cost(trainer.world_size),
+            **self._cost(now.step, trainer.world_size),
         }
         self._context.log.append(now.step, now.step * tokens_per_step, metrics)
 
@@ -121,11 +125,19 @@ class Throughput(pl.Callback):
             self._warn(str(problem))
             return {}
 
-    def _cost(self, num_devices: int) -> dict[str, float]:
-        price = self._context.plan.usd_per_gpu_hour
-        if price is None:
-            return {}
-        return {"cost/usd": usd(self._context.spent_seconds(), num_devices=num_devices, usd_per_gpu_hour=price)}
+    def _cost(self, step: int, num_devices: int) -> dict[str, float]:
+        """Return dollars and kWh so far and of the whole run, those for which there is a price or a rated power."""
+        context, plan = self._context, self._context.plan
+        by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
+        left = seconds_left(by_kind, steps_done=step - self._began_at_step, steps_left=context.last_step.steps - step)
+        seconds = {"": context.spent_seconds(), "projected_": context.spent_seconds() + (left or 0.0)}
+        found: dict[str, float] = {}
+        for when, spent in seconds.items():
+            if (price := plan.usd_per_gpu_hour) is not None:
+                found[f"cost/{when}usd"] = usd(spent, num_devices=num_devices, usd_per_gpu_hour=price)
+            if (watts := plan.device_watts) is not None:
+                found[f"energy/{when}kwh"] = kwh(spent, num_devices=num_devices, device_watts=watts)
+        return found
 
     def _training_seconds(self) -> float:
         return time.perf_counter() - self._context.events.paused_seconds

@@ -81,7 +81,9 @@ class Validation(pl.Callback):
         datamodule: Any = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]  # set by fit(datamodule=)
         assert isinstance(datamodule, TokenDataModule)
         first, *others = datamodule.mixture.datasets
-        with self._context.events.pause("validation", step=step), evaluation_weights(trainer.optimizers):
+        assert isinstance(module, CausalLMModule)
+        weights = evaluation_weights(trainer.optimizers, module.language_model)
+        with self._context.events.pause("validation", step=step), weights:
             result = self._evaluate(trainer, module, datamodule, source=first)
             of_sources = {name: self._evaluate(trainer, module, datamodule, source=name) for name in others}
             of_average = self._evaluate_average(trainer, module, datamodule, source=first)

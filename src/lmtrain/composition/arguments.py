@@ -12,25 +12,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lmtrain.composition.imported_options import imported_folder, imported_options
+from lmtrain.composition.paths import conf_folder
 from lmtrain.errors import ConfigurationError
 
 ALLOW_TARGET = "--allow-target"
-SWITCHES = frozenset({"-m", "--multirun", "--resolve"})
-NAMED_BY_PEOPLE = ("data.sources.",)  # keys below these are not in any file: Hydra wants "++" for them
+# Hydra's flags that take the next word, which is no override.
+TAKE_A_WORD = frozenset(
+    {"--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"}
+    | {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}
+)
+MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
+NAMED_BY_PEOPLE = (
+    "data.sources.",
+    "optimizer.lr_multipliers.",
+)  # keys below these are not in any file: Hydra wants "++" for them
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """A command line taken apart: Hydra's share (`added` of it by us), and the target prefixes that were allowed."""
+    """A command line taken apart: overrides as typed, those `added` by us, Hydra's flags, and the targets allowed."""
 
-    hydra: list[str]
+    overrides: list[str]
     added: list[str] = field(default_factory=list[str])
+    flags: list[str] = field(default_factory=list[str])
     allowed_targets: list[str] = field(default_factory=list[str])
 
     @property
-    def overrides(self) -> list[str]:
-        """Return the typed words that are overrides rather than flags."""
-        return [word for word in self.hydra if "=" in word and not word.startswith("-") and word not in self.added]
+    def hydra(self) -> list[str]:
+        """Return the words for Hydra, whose parser wants overrides together."""
+        return [*self.overrides, *self.added, *self.flags]
 
 
 def parse_arguments(
@@ -41,23 +51,26 @@ def parse_arguments(
     `budget_group` is false where `budget` has one key and no options.
 
     Raises:
-        ConfigurationError: `--allow-target` without a prefix, or `trainer.devices` against the launcher's.
+        ConfigurationError: `--allow-target` without a prefix, `trainer.devices` against the launcher's, or several
+            options of a group that builds one thing.
     """
-    hydra, allowed = _split_allowed([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
+    words, allowed = _split_allowed(words)
+    overrides, flags = _split_flags([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
+    _require_one_option(overrides)
+    keys = _keys(overrides)
     added: list[str] = []
-    if budget_group and any(key.startswith("budget.") for key in _keys(hydra)) and "budget" not in _keys(hydra):
+    if budget_group and any(key.startswith("budget.") for key in keys) and "budget" not in keys:
         added.append("budget=none")
-    added += _ramp_overrides(_keys(hydra))
+    added += _ramp_overrides(keys)
     if world is not None:
-        added += _launcher_overrides(hydra, *world)
-    added += imported_options(_keys(hydra))
-    if folder := imported_folder(_keys(hydra)):
-        hydra.insert(0, f"--config-dir={folder}")
-    hydra.sort(key=lambda word: word not in SWITCHES)  # argparse wants them before or after all overrides
-    return Arguments(hydra=[*hydra, *added], added=added, allowed_targets=allowed)
+        added += _launcher_overrides(keys, *world)
+    added += imported_options(keys)
+    if folder := imported_folder(keys):
+        flags.insert(0, f"--config-dir={folder}")
+    return Arguments(overrides=overrides, added=added, flags=flags, allowed_targets=allowed)
 
 
-def _split_allowed(words: list[str]) -> tuple[list[str], list[str]]:
+def _split_allowed(words: Sequence[str]) -> tuple[list[str], list[str]]:
     hydra: list[str] = []
     allowed: list[str] = []
     remaining = iter(words)
@@ -74,8 +87,28 @@ def _split_allowed(words: list[str]) -> tuple[list[str], list[str]]:
     return hydra, allowed
 
 
+def _split_flags(words: list[str]) -> tuple[list[str], list[str]]:
+    """Part the words into overrides and flags, wherever these stand; a flag that takes a word keeps it."""
+    overrides: list[str] = []
+    flags: list[str] = []
+    for word in words:
+        is_taken = bool(flags) and flags[-1] in TAKE_A_WORD and "=" not in word
+        (flags if word.startswith("-") or is_taken else overrides).append(word)
+    return overrides, flags
+
+
+def _require_one_option(overrides: list[str]) -> None:
+    """Refuse several options of a group that builds one thing: they would be mixed key by key."""
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if value.startswith("[") and key not in MANY_OPTIONS and (conf_folder() / key).is_dir():
+            first = value.strip("[]").partition(",")[0].strip()
+            mixes = "mixes devices, and every rank waits for the slowest" if key == "cluster" else f"mixes two of {key}"
+            raise ConfigurationError(f"{word} {mixes}: choose one, nearest valid: {key}={first}.")
+
+
 def _keys(words: list[str]) -> dict[str, str]:
-    pairs = (word.lstrip("+~").partition("=") for word in words if "=" in word and not word.startswith("-"))
+    pairs = (word.lstrip("+~").partition("=") for word in words if "=" in word)
     return {key: value for key, _, value in pairs}
 
 
@@ -89,8 +122,7 @@ def _ramp_overrides(given: dict[str, str]) -> list[str]:
     ]
 
 
-def _launcher_overrides(words: list[str], num_processes: int, num_nodes: int) -> list[str]:
-    given = _keys(words)
+def _launcher_overrides(given: dict[str, str], num_processes: int, num_nodes: int) -> list[str]:
     added: list[str] = []
     for key, value in (("trainer.devices", num_processes), ("trainer.num_nodes", num_nodes)):
         if key not in given:

@@ -90,9 +90,9 @@ def build_run(
     datamodule.total_steps = context.plan.horizon.steps
     tell_of_run(datamodule, context.plan, rank=rank)
     attention.tell(events, rank=rank)
-    tell_of_precision(precision, model, events, rank=rank)
     facts = {"context": context, "num_ranks": num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism: Parallelism = instantiate(config["strategy"], key="strategy", facts=facts)
+    tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
     callbacks = build_callbacks(config, facts)
     agreement = config_hash({"config": config, "data": datamodule.identity})
     agree = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))

@@ -51,7 +51,7 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
             checked[name] = value
             continue
         if name not in parameters:
-            settings = [known for known in parameters if known in node or known not in {"self", *LATE_FACTS}]
+            settings = [known for known in parameters if known in node or _is_typed(parameters[known])]
             raise ConfigurationError(_unknown(full_key, name, value, settings))
         if isinstance(value, dict):
             value = _with_target(value, hints.get(name, Any), key=full_key)
@@ -60,6 +60,12 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
         checked[name] = check_value(value, hints.get(name, Any), key=full_key)
     _require_all(parameters, checked, key=key)
     return checked
+
+
+def _is_typed(parameter: inspect.Parameter) -> bool:
+    """Tell whether a person sets it: not what it is called with, nor what the run itself decides."""
+    is_called_with = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    return not is_called_with and parameter.name not in {"self", *LATE_FACTS}
 
 
 def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str, Any]:
@@ -91,6 +97,8 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     kinds = _alternatives(annotation)
     if isinstance(value, str) and kinds & {int, float} and str not in kinds:
         value = _amount(value, kinds, key=key)
+    if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
+        value = int(value)  # also beyond 2^63, up to which pydantic would take it
     if isinstance(value, (int, float)) and not isinstance(value, bool) and str in kinds and not kinds & {int, float}:
         value = str(value)
     if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
@@ -158,6 +166,10 @@ def _unknown(full_key: str, name: str, value: Any, settings: Sequence[str]) -> s
 
 def _wrong_type(key: str, value: Any, annotation: Any) -> str:
     if choices := _choices(annotation):
-        return f"{key}={value} is none of {', '.join(choices)}.{suggest(str(value), choices)}"
+        null = ", or null" if type(None) in _alternatives(annotation) else ""
+        return f"{key}={value} is none of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
+    kinds = _alternatives(annotation)
+    if isinstance(value, float) and not value.is_integer() and int in kinds and float not in kinds:
+        return f"{key}={value} is not a whole number; nearest valid: {round(value)}."
     wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
     return f"{key}={value!r} is not of type {wanted}."

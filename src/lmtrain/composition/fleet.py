@@ -9,8 +9,8 @@ from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.fleet import ASSUMED_MFU, FleetRun, unknown_terms
 from lmtrain.accounting.fleet_plan import FleetPlan, solve_in_whole_devices, without_limits
 from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.hardware import DEVICES, MatmulDtype, find_device
-from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.hardware import MatmulDtype, require_known
+from lmtrain.accounting.quantities import parse_quantity, parse_whole
 from lmtrain.composition.arguments import parse_arguments
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.report.fleet_page import print_fleet
@@ -80,7 +80,8 @@ def read_terms(words: list[str]) -> dict[str, Any]:
         if name not in TERMS:
             raise ConfigurationError(f"{word}: there is no term {key}; fleet has {', '.join(TERMS)}.{_nearest(name)}")
         if name in terms or (name in ("days", "hours") and terms.keys() & {"days", "hours"}):
-            raise ConfigurationError(f"{word}: fleet.{name} is told twice; leave one out.")
+            what = "the time" if name in ("days", "hours") else key
+            raise ConfigurationError(f"{word}: {what} is told twice; leave one out.")
         terms[name] = None if value == "null" else value if name in WORDS else _number(key, value)
     if "days" in terms:
         days = terms.pop("days")
@@ -157,7 +158,8 @@ def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
     if cluster is not None:
         cluster = cluster if peak_flops is None else replace(cluster, peak_flops=peak_flops)
     elif name is not None or peak_flops is not None:
-        _require_device(name, peak_flops)
+        if name is not None:
+            require_known(name, key="fleet", has_peak=peak_flops is not None)
         cluster = Cluster(name="fleet", device=name, peak_flops=peak_flops)
     if cluster is None or (cluster.device is None and cluster.peak_flops is None):
         raise ConfigurationError(
@@ -167,32 +169,11 @@ def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
     return cluster
 
 
-def _require_device(name: str | None, peak_flops: float | None) -> None:
-    if name is None or find_device(name) is not None:
-        return
-    names = [part.strip() for part in name.split(",")]
-    if len(names) > 1:
-        raise ConfigurationError(
-            f"fleet.device={name} mixes devices, and every rank waits for the slowest: plan one kind, "
-            f"nearest valid: {names[0]}."
-        )
-    if peak_flops is None:
-        named = next((f" Did you mean '{known}'?" for known in DEVICES if name.lower() in known.lower()), None)
-        raise ConfigurationError(
-            f"fleet.device={name} is not in the hardware table, which has {', '.join(DEVICES)}."
-            f"{named or suggest(name, DEVICES)} For another, set fleet.peak_flops to its dense peak in FLOP/s."
-        )
-
-
 def _number(key: str, value: str) -> float:
-    if key.endswith(".mfu") and value.endswith("%"):
-        raise ConfigurationError(f"{key}={value} is a share; write 40% as {key}=0.4.")
     number = parse_quantity(value, key)
     if number <= 0:
         raise ConfigurationError(f"{key}={value} is not above 0; leave it out to have it computed.")
-    if key.endswith(".num_devices") and not float(number).is_integer():
-        raise ConfigurationError(f"{key}={value} is not a whole number; nearest valid: {max(1, round(number))}.")
-    return number
+    return parse_whole(value, key) if key.endswith(".num_devices") else number
 
 
 def _dtype(word: str) -> MatmulDtype:
@@ -228,7 +209,7 @@ def _composed(words: list[str], *, program: str) -> tuple[Cluster | None, FleetM
     from lmtrain.composition.check import check_node
     from lmtrain.composition.compose import Choices, for_each_config
     from lmtrain.composition.instantiate import instantiate
-    from lmtrain.composition.known_models import model_facts
+    from lmtrain.composition.known_models import context_tokens_of, model_facts
     from lmtrain.composition.planned_setting import planned_setting
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
@@ -240,7 +221,7 @@ def _composed(words: list[str], *, program: str) -> tuple[Cluster | None, FleetM
             cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=[]), key="cluster")
         if "model" in chosen:
             facts = model_facts(config, planned_setting(config, allowed=[]), allowed=[])
-            context_tokens = config["batch"]["context_tokens"]
+            context_tokens = context_tokens_of(config)
             flops = flops_per_token(facts.shape, context_tokens).palm
             model = FleetModel(choices.options["model"], facts.shape.num_parameters, flops, context_tokens)
         found.append((cluster, model))

@@ -50,7 +50,7 @@ def continue_text(
     from lmtrain.composition.check import check_node
     from lmtrain.composition.instantiate import instantiate
     from lmtrain.inference.generate import generate as generate_tokens
-    from lmtrain.models.attention.auto import auto
+    from lmtrain.models.attention.sdpa import sdpa
     from lmtrain.tokenizers.loading import load_tokenizer
     from lmtrain.training.checkpoints import newest_whole
     from lmtrain.training.module import materialize
@@ -63,9 +63,9 @@ def continue_text(
     batch = plan_batches(instantiate(check_node(job.config["batch"], key="batch"), key="batch"))
     tokenizer = load_tokenizer(run / "tokenizer")
     model = build_model(
-        job.config, tokenizer=tokenizer, batch=batch, attention=auto if "attention" in job.config["model"] else None
+        job.config, tokenizer=tokenizer, batch=batch, attention=sdpa if "attention" in job.config["model"] else None
     )
-    model = materialize(model, device=torch.device("cpu"), seed=0)  # whatever it was trained on, auto runs here
+    model = materialize(model, device=torch.device("cpu"), seed=0)  # whatever it was trained on, sdpa runs here
     load_weights(model, checkpoint.path, weights)
     ids = tokenizer.encode(prompt) or [tokenizer.end_of_text_id]
     tokens = generate_tokens(

@@ -9,6 +9,7 @@ from lmtrain.composition.instantiate import instantiate
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, Place
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.compilation import missing_compiler
 from lmtrain.tracking.events import EventLog
 
 
@@ -44,10 +45,17 @@ def fit_attention(config: dict[str, Any], *, compute_dtype: torch.dtype) -> Fitt
         device_type=device_type(config["trainer"]["accelerator"]),
         dtype=compute_dtype,
         head_width=max((layer.head_width for layer in model.shape().attention), default=0),
+        is_compiled=is_compiled(config["compile"]),
     )
     option: Attention = instantiate(node["attention"], key="attention")
     kernel = option.fitted(place)
     return FittedAttention(kernel=kernel, line=kernel.describe(place))
+
+
+def is_compiled(node: dict[str, Any]) -> bool:
+    """Tell whether the option of `compile` will compile on this machine."""
+    option = str(node["_target_"]).rpartition(".")[2]
+    return option != "none" and (option != "auto" or missing_compiler() is None)
 
 
 def fit_loss(config: dict[str, Any], model: LanguageModel) -> TokenLoss:

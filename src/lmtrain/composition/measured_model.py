@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from lmtrain.accounting.model_facts import ModelFacts
+from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.check import check_node
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.planned_setting import PlannedSetting, attention_of
@@ -44,4 +45,4 @@ def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: l
         is_compiled=setting.is_compiled,
         casts_parameters=setting.casts_parameters,
     )
-    return measure(step, context_tokens=config["batch"]["context_tokens"])
+    return measure(step, context_tokens=parse_whole(config["batch"]["context_tokens"], "batch.context_tokens"))

@@ -1,7 +1,7 @@
 """What a training config will need, take and cost, from the same config that then trains."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
@@ -17,14 +17,17 @@ from lmtrain.composition.calibration import calibration_of, peak_here
 from lmtrain.composition.check import check_node
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.known_models import model_facts
+from lmtrain.composition.known_models import facts_known, model_facts
 from lmtrain.composition.optimizer_rules import require_settings
 from lmtrain.composition.planned_setting import PlannedSetting, planned_setting
 from lmtrain.composition.prepared_tokens import masked_documents, prepared_train_tokens
 from lmtrain.composition.scaling import scaling_of
-from lmtrain.composition.schedules import require_ramps_fit
+from lmtrain.composition.schedules import WITH_RAMPS, require_ramps_fit
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import Advice, advice
+
+NO_RECOMPUTE: Final = "lmtrain.parallel.activation_checkpoint.none"
+EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
 
 
 @dataclass(frozen=True)
@@ -57,11 +60,17 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         setting = planned_setting(config, allowed=arguments.allowed_targets)
         facts = model_facts(config, setting, allowed=arguments.allowed_targets)
         planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
-        schedule = check_node(config["schedule"], key="schedule", allowed=arguments.allowed_targets)
-        require_ramps_fit(schedule, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
+        schedules = {name: check_node(config[name], key=name, allowed=arguments.allowed_targets) for name in WITH_RAMPS}
+        require_ramps_fit(schedules, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
         planned = replace(planned, scaling=scaling_of(config) or offered(config, choices.overrides))
         fit = fit_setting(setting, facts)
-        said = advice(planned, fit, strategy=setting.strategy, recompute=setting.recompute)
+        said = advice(
+            planned,
+            fit,
+            strategy=setting.strategy,
+            recompute=setting.recompute,
+            recomputed=None if planned.fits is not False else recomputed(config, allowed=arguments.allowed_targets),
+        )
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
     for_each_config(task, arguments, config_name="train", program=program)
@@ -137,6 +146,16 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         is_sharded=setting.strategy == "fsdp" and setting.num_ranks > 1,
         device_bytes=device.memory_bytes if device else None,
     )
+
+
+def recomputed(config: dict[str, Any], *, allowed: list[str]) -> Setting | None:
+    """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
+    if config["recompute"]["_target_"] != NO_RECOMPUTE:
+        return None
+    changed = {**config, "recompute": {**config["recompute"], "_target_": EVERY_BLOCK}}
+    setting = planned_setting(changed, allowed=allowed)
+    facts = facts_known(changed, setting)
+    return fit_setting(setting, facts) if facts else None
 
 
 def planned_batch(config: dict[str, Any], setting: PlannedSetting, fit: Setting, *, allowed: list[str]) -> BatchPlan:

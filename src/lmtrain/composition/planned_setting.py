@@ -1,16 +1,19 @@
 """What a composed config means for planning: which devices, in which format, how spread out; loads nothing heavy."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.accounting.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
+from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.check import check_node
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.precision.cpu_features import bf16_flags
 
 SDPA: Final = {"_target_": "lmtrain.models.attention.sdpa.SDPA"}
+UNCOMPILED: Final = {"_target_": "lmtrain.models.attention.auto.Uncompiled"}
 FUSED_ON_GPUS: Final = ("auto", "sdpa", "flash", "flex")
 
 
@@ -61,10 +64,10 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
     """
     cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
     trainer = config["trainer"]
-    num_ranks = int(trainer["devices"]) * int(trainer["num_nodes"])
+    num_ranks = math.prod(parse_whole(trainer[name], f"trainer.{name}") for name in ("devices", "num_nodes"))
     setting = PlannedSetting(
         cluster=cluster,
-        num_ranks=cluster.num_devices if cluster.device else num_ranks,
+        num_ranks=num_ranks,
         precision=_word(config["precision"]),
         optimizer=_word(config["optimizer"]),
         state=_state(config),
@@ -85,7 +88,9 @@ def _state(config: dict[str, Any]) -> OptimizerState:
 def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, Any]:
     """Return the attention to measure with: every fused kernel of a GPU keeps what torch's own one keeps."""
     kernel = str(config["attention"]["_target_"]).split(".")[-2]
-    return SDPA if setting.is_gpu and kernel in FUSED_ON_GPUS else config["attention"]
+    if setting.is_gpu:
+        return SDPA if kernel in FUSED_ON_GPUS else config["attention"]
+    return UNCOMPILED if kernel == "auto" and not setting.is_compiled else config["attention"]
 
 
 def _word(node: dict[str, Any]) -> str:

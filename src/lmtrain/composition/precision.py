@@ -8,7 +8,7 @@ from lmtrain.composition.source_signatures import setting_names
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.policy import Precision
-from lmtrain.tracking.events import EventLog
+from lmtrain.training.context import RunContext
 
 ROUNDING = "stochastic_rounding"
 THAT_ROUND = ("adamw", "muon")  # a test holds this to what the options of conf/optimizer take
@@ -33,13 +33,16 @@ def build_precision(config: dict[str, Any]) -> Precision:
     return precision
 
 
-def tell_of_precision(precision: Precision, model: LanguageModel, events: EventLog, *, rank: int) -> None:
-    """Say once which formats are used, why, and what that means for this model's layers.
+def tell_of_precision(precision: Precision, model: LanguageModel, context: RunContext, *, strategy_casts: bool) -> None:
+    """Say once which formats are used, why, what utilization divides by, and what that means for this model's layers.
 
     Raises:
         ConfigurationError: The precision does not suit the model.
     """
-    lines = [f"precision={precision.describe()}", *precision.explain(model)]
-    events.mark("precision", choice=precision.name, reason=precision.reason, lines="; ".join(lines))
-    if rank == 0:
+    plan = context.plan
+    peak = f"peak {plan.peak_flops / 1e12:.4g} TFLOP/s a device" if plan.peak_flops else "peak not known"
+    formats = f"precision={precision.describe(strategy_casts=strategy_casts)}; {peak} ({plan.peak_source})"
+    lines = [formats, *precision.explain(model)]
+    context.events.mark("precision", choice=precision.name, reason=precision.reason, lines="; ".join(lines))
+    if context.is_main_process:
         print("\n".join(lines), flush=True)

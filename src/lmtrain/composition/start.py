@@ -1,5 +1,6 @@
 """From a composed config to a running job: name it, check it, take its folder, and train here or on new ranks."""
 
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -63,8 +64,13 @@ def check_config(config: dict[str, Any], *, allowed: list[str]) -> dict[str, Any
     import_lightning()
     scalars = {name: check_value(config[name], kind, key=name) for name, kind in SCALARS.items()}
     clip = scalars["gradient_clip_norm"]
-    if clip is not None and not clip > 0:
-        msg = f"gradient_clip_norm={clip:g} is not above 0; 1 is usual, and null does not clip."
+    if clip is not None and not 0 < clip < math.inf:
+        msg = f"gradient_clip_norm={clip:g} is not a finite number above 0; 1 is usual, and null does not clip."
+        raise ConfigurationError(msg)
+    if not 0 <= scalars["seed"] < 2**63:
+        msg = (
+            f"seed={scalars['seed']} is not at least 0 and below 2**63; nearest valid: {abs(scalars['seed']) % 2**63}."
+        )
         raise ConfigurationError(msg)
     names = (*sorted(NODES - {"data"}), "data")  # it repeats others: theirs is the key to name
     require_size_for_model(config, allowed=allowed)

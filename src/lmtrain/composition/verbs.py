@@ -110,9 +110,9 @@ def _outcome(job: Job, outer: OuterLauncher | None, *, is_trial: bool) -> int:
 
 
 def _begin(job: Job, outer: OuterLauncher | None, *, isolated: bool = False) -> int:
-    """Try the optimizer on the model while nothing is written yet, then start the job."""
-    from lmtrain.composition.optimizers import require_optimizer
+    """Try what each step needs while nothing is written yet, then start the job."""
+    from lmtrain.composition.rehearsal import rehearse
     from lmtrain.composition.start import start
 
-    require_optimizer(job.config)
+    rehearse(job, is_alone=outer is None and not isolated and job.config["trainer"]["devices"] == 1)
     return start(job, outer=outer, isolated=isolated)

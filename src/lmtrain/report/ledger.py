@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from lmtrain.accounting.ledger import COMPUTE, Attempt, Reading, TimeBalance, balance, trained_share
 from lmtrain.accounting.plan_and_fact import PlanAndFact, explain
-from lmtrain.accounting.utilization import usd
+from lmtrain.accounting.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.status import read_status
@@ -66,30 +66,38 @@ class RunLedger:
     @property
     def usd(self) -> float | None:
         """Return what the devices cost for the whole clock, where there is a price."""
-        if self.usd_per_gpu_hour is None:
-            return None
-        return usd(self.time.wall_seconds, num_devices=self.num_devices, usd_per_gpu_hour=self.usd_per_gpu_hour)
+        return self._usd(self.time.wall_seconds)
 
     @property
     def projected_usd(self) -> float | None:
         """Return what the whole run will cost if it goes on as it did."""
-        return None if self.usd is None or self.step == 0 else self.usd * self._whole_per_done
+        return self._usd(self.projected_seconds)
 
     @property
     def kwh(self) -> float | None:
         """Return the energy of the devices at their rated power over the whole clock: an upper bound."""
-        if self.device_watts is None:
-            return None
-        return self.time.wall_seconds / 3600 * self.num_devices * self.device_watts / 1000
+        return self._kwh(self.time.wall_seconds)
 
     @property
     def projected_kwh(self) -> float | None:
         """Return the energy of the whole run if it goes on as it did."""
-        return None if self.kwh is None or self.step == 0 else self.kwh * self._whole_per_done
+        return self._kwh(self.projected_seconds)
 
     @property
-    def _whole_per_done(self) -> float:
-        return max(1.0, self.num_steps / self.step)
+    def projected_seconds(self) -> float | None:
+        """Return the clock of the whole run if its steps go on as they did; None before the first one."""
+        left = self.time.seconds_left(steps_done=self.step, steps_left=self.num_steps - self.step)
+        return None if left is None else self.time.wall_seconds + left
+
+    def _usd(self, seconds: float | None) -> float | None:
+        if self.usd_per_gpu_hour is None or seconds is None:
+            return None
+        return usd(seconds, num_devices=self.num_devices, usd_per_gpu_hour=self.usd_per_gpu_hour)
+
+    def _kwh(self, seconds: float | None) -> float | None:
+        if self.device_watts is None or seconds is None:
+            return None
+        return kwh(seconds, num_devices=self.num_devices, device_watts=self.device_watts)
 
     def to_json(self) -> dict[str, Any]:
         """Return the accounts as plain numbers."""

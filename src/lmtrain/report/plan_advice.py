@@ -1,10 +1,11 @@
 """What to say about a plan: whether it is possible, and the nearest change that would make it so."""
 
+import math
 from dataclasses import dataclass, replace
 
-from lmtrain.accounting.fit import Setting, fewest_devices, fits, largest_micro_batch, memory_of
+from lmtrain.accounting.fit import Setting, fewest_devices, largest_micro_batch, memory_of
 from lmtrain.accounting.plan import Plan
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_at_most, format_quantity
 
 
 @dataclass(frozen=True)
@@ -15,11 +16,14 @@ class Advice:
     is_possible: bool
 
 
-def advice(plan: Plan, setting: Setting, *, strategy: str, recompute: str) -> Advice:
-    """Say what does not fit and what would, then what a budget of time leaves undone."""
+def advice(plan: Plan, setting: Setting, *, strategy: str, recompute: str, recomputed: Setting | None = None) -> Advice:
+    """Say what does not fit and what would, then what a budget of time leaves undone.
+
+    `recomputed` is the setting under recompute=every_block, None where that is not known without measuring.
+    """
     lines: list[str] = []
     if plan.fits is False:
-        lines += _why_not(plan, setting, strategy=strategy, recompute=recompute)
+        lines += _why_not(plan, setting, strategy=strategy, recompute=recompute, recomputed=recomputed)
     elif plan.fits:
         largest = largest_micro_batch(setting, plan.batch)
         if largest and largest.micro_batch_sequences > plan.batch.micro_batch_sequences:
@@ -28,36 +32,51 @@ def advice(plan: Plan, setting: Setting, *, strategy: str, recompute: str) -> Ad
     return Advice(lines=(*lines, *unfinished), is_possible=plan.fits is not False and not unfinished)
 
 
-def _why_not(plan: Plan, setting: Setting, *, strategy: str, recompute: str) -> list[str]:
+def _why_not(plan: Plan, setting: Setting, *, strategy: str, recompute: str, recomputed: Setting | None) -> list[str]:
     memory, device_bytes = memory_of(setting, plan.batch), plan.device_bytes or 0
     lines = [f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device"]
     if smaller := largest_micro_batch(setting, plan.batch):
-        return [*lines, f"fits with batch.micro_batch_sequences={smaller.micro_batch_sequences}"]
-    if recompute == "none":
+        lines.append(f"fits with batch.micro_batch_sequences={smaller.micro_batch_sequences}")
+    if recomputed and (largest := largest_micro_batch(recomputed, plan.batch)):
+        lines.append(f"fits with recompute=every_block batch.micro_batch_sequences={largest.micro_batch_sequences}")
+    elif recompute == "none" and recomputed is None:
         lines.append("recompute=every_block keeps only what enters each block")
-    sharded = replace(setting, is_sharded=True)
-    one = replace(plan.batch, micro_batch_sequences=1, accumulation_micro_steps=plan.batch.sequences_per_rank)
-    if strategy != "fsdp" and plan.batch.num_ranks > 1 and fits(sharded, one):
-        lines.append("fits with strategy=fsdp batch.micro_batch_sequences=1")
-    elif devices := fewest_devices(setting, plan.batch):
-        lines.append(f"fits on {devices} devices with strategy=fsdp batch.micro_batch_sequences=1")
-    else:
-        lines.append("does not fit on any number of devices: one sequence's activations alone are too large")
-    return lines
+    return lines if smaller else [*lines, *_sharded(plan, setting, recomputed, strategy=strategy)]
+
+
+def _sharded(plan: Plan, setting: Setting, recomputed: Setting | None, *, strategy: str) -> list[str]:
+    """Say on how many devices the model fits in shards, as it is and with recomputation."""
+    lines: list[str] = []
+    for tried, word in ((setting, ""), (recomputed, "recompute=every_block ")):
+        if tried is None:
+            continue
+        largest = largest_micro_batch(replace(tried, is_sharded=True), plan.batch)
+        if largest and strategy != "fsdp" and plan.batch.num_ranks > 1:
+            lines.append(f"fits with strategy=fsdp {word}batch.micro_batch_sequences={largest.micro_batch_sequences}")
+        elif devices := fewest_devices(tried, plan.batch):
+            lines.append(f"fits on {devices:,} devices with strategy=fsdp {word}batch.micro_batch_sequences=1")
+    return lines or ["does not fit on any number of devices: one sequence's activations alone are too large"]
 
 
 def _unfinished(plan: Plan) -> list[str]:
-    """Tell where a budget of time ends the run before another budget is reached."""
-    asked = plan.horizon.most_steps
-    if plan.horizon.seconds is None or asked is None or asked <= plan.horizon.steps or plan.speed is None:
+    """Tell where a budget of time ends the run before another budget is reached, and what would let it finish."""
+    run, asked = plan.horizon, plan.horizon.most_steps
+    if run.seconds is None or asked is None or asked <= run.steps or plan.speed is None:
         return []
-    factor = asked / plan.horizon.steps
-    needed_hours = plan.speed.seconds(asked) / 3600
+    hours = plan.speed.seconds(asked) / 3600
+    fewer = f"budget.tokens={format_at_most(run.tokens)}"
+    if run.limited_by == "usd":  # more devices cost as much for less long
+        usd = math.ceil(hours * plan.batch.num_ranks * (plan.usd_per_gpu_hour or 0))
+        fix = f"finishes with budget.usd={usd}, or with {fewer}"
+    else:
+        devices = math.ceil(plan.batch.num_ranks * asked / run.steps)
+        fix = (
+            f"finishes with budget.hours={math.ceil(hours * 100) / 100:g}, or with {devices:,} devices, or with {fewer}"
+        )
     return [
-        f"does not finish: budget.{plan.horizon.limited_by} ends it after {plan.horizon.steps / asked:.0%} of the "
+        f"does not finish: budget.{run.limited_by} ends it after {run.steps / asked:.0%} of the "
         f"{format_quantity(asked * plan.batch.tokens_per_step)} tokens",
-        f"finishes in {needed_hours:.1f} hours, or with {factor:.1f} times the devices, "
-        f"or in {format_quantity(plan.horizon.tokens)} tokens",
+        fix,
     ]
 
 

@@ -112,7 +112,7 @@ def _time(plan: Plan) -> Rows:
         ("step", f"{plan.speed.step_seconds:.3g} s at {plan.speed.mfu_palm:.0%} MFU ({plan.speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
-        ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days"),
+        ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days; validation and checkpoints come on top"),
     ]
     if plan.communication is not None and plan.communication.total_bytes:
         rows.append(("sent a step", _sent(plan)))

@@ -20,7 +20,7 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 class Snapshot:
     """What is known of a run at a moment, None for not yet; `validation` is bits per byte, oldest first.
 
-    `time_shares` say where this attempt's time went, by kind.
+    `time_shares` say where this attempt's time went, by kind. What is projected is of the whole run.
     """
 
     name: str
@@ -34,6 +34,9 @@ class Snapshot:
     mfu: float | None = None
     peak_is_known: bool = True
     usd: float | None = None
+    projected_usd: float | None = None
+    kwh: float | None = None
+    projected_kwh: float | None = None
     validation: tuple[float, ...] = ()
     checkpoint_step: int | None = None
     time_shares: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -60,8 +63,7 @@ def line(now: Snapshot) -> str:
         parts.append(f"validation {_validation(now)} bits/byte")
     if now.seconds_left is not None:
         parts.append(f"{format_quantity(now.seconds_left, 'seconds')} left")
-    if now.usd is not None:
-        parts.append(f"${now.usd:,.2f}")
+    parts += [spent for _, spent in _spent(now)]
     return " | ".join(parts)
 
 
@@ -106,9 +108,19 @@ def _numbers(now: Snapshot) -> Table:
     table.add_row("checkpoint", saved or "-", "MFU", _mfu(now))
     if now.time_shares:
         table.add_row("goodput", f"{now.time_shares.get('compute', 0.0):.1%}", "other time", _other_time(now))
-    if now.usd is not None:
-        table.add_row("cost", f"${now.usd:,.2f}", "", "")
+    if spent := _spent(now):
+        table.add_row(*(word for pair in (*spent, ("", ""))[:2] for word in pair))
     return table
+
+
+def _spent(now: Snapshot) -> list[tuple[str, str]]:
+    """Name dollars and energy so far and of the whole run, those that are known."""
+    amounts = (("cost", "${:,.2f}", now.usd, now.projected_usd), ("energy", "{:,.3g} kWh", now.kwh, now.projected_kwh))
+    return [
+        (name, pattern.format(so_far) + ("" if whole is None else f" of about {pattern.format(whole)}"))
+        for name, pattern, so_far, whole in amounts
+        if so_far is not None
+    ]
 
 
 def _other_time(now: Snapshot) -> str:

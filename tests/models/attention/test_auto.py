@@ -1,11 +1,13 @@
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from lmtrain.models.attention import auto as auto_module
-from lmtrain.models.attention.auto import BLOCKED_UP_TO_TOKENS, Auto, ByCase
+from lmtrain.models.attention.auto import BLOCKED_UP_TO_TOKENS, Auto, ByCase, Uncompiled
 from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.blocked import NUM_BLOCKS
 from lmtrain.models.attention.eager import Eager
 from lmtrain.models.attention.flash import LoadedFlash
 from lmtrain.models.attention.flex import Flex
@@ -13,6 +15,7 @@ from lmtrain.models.attention.sdpa import SDPA
 from tests.models.attention.fake_flash import FakeFlash, hopper
 from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
 
+CPU = Place(device_type="cpu", dtype=torch.float32)
 H100 = Place(device_type="cuda", dtype=torch.bfloat16)
 
 
@@ -42,9 +45,21 @@ def test_a_cpu_gets_blocks_of_rows_at_short_contexts(monkeypatch):
     assert calls == ["blocked", "sdpa"]
 
 
+def test_eagerly_a_cpu_gets_blocks_of_rows_for_narrow_windows_only(monkeypatch):
+    calls = recorded(monkeypatch)
+    kernel = Auto().fitted(CPU)
+    assert isinstance(kernel, Uncompiled)
+    for window_tokens in (None, 24 // NUM_BLOCKS, 24 // NUM_BLOCKS + 1):
+        kernel(*qkv(), window_tokens=window_tokens)
+    assert calls == ["sdpa", "blocked", "sdpa"]
+
+
 def test_the_choice_on_a_cpu_is_said():
-    place = Place(device_type="cpu", dtype=torch.float32)
-    assert Auto().describe(place) == "auto: blocked up to 1024 tokens, sdpa (flash) beyond, on cpu"
+    compiled = replace(CPU, is_compiled=True)
+    assert Auto().fitted(compiled).describe(compiled) == "auto: blocked up to 1024 tokens, sdpa (flash) beyond, on cpu"
+    assert Auto().fitted(CPU).describe(CPU) == (
+        "auto: sdpa (flash), windows up to 1/4 of the context in blocked, on cpu"
+    )
 
 
 def test_a_gpu_without_packages_falls_back_to_flex_and_says_why(no_packages):
@@ -81,7 +96,8 @@ def test_heads_too_narrow_for_all_others_leave_sdpa(no_packages):
 @pytest.mark.parametrize("has_documents", [False, True])
 def test_either_case_equals_the_reference(window_tokens, has_documents):
     documents = rows_of_documents(24) if has_documents else None
-    check_against_eager(ByCase(cut=Eager()), qkv(), window_tokens=window_tokens, documents=documents)
+    for kernel in (ByCase(cut=Eager()), Uncompiled()):
+        check_against_eager(kernel, qkv(), window_tokens=window_tokens, documents=documents)
 
 
 def test_whole_contexts_go_to_torch_and_cut_ones_elsewhere(monkeypatch):

@@ -17,11 +17,12 @@ from lmtrain.models.attention.masks import Prepared, prepare_masks
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a model will run: the type of device, what queries are like, and whether gradients are wanted."""
+    """Where a model will run: the type of device, what queries are like, whether compiled, whether for gradients."""
 
     device_type: str
     dtype: torch.dtype
     head_width: int = 64
+    is_compiled: bool = False
     training: bool = True
 
 
