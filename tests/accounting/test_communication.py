@@ -1,7 +1,8 @@
 import pytest
 
+from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.communication import communication, link_rate
+from lmtrain.accounting.communication import communication, link_rate, step_communication
 
 SETTINGS = {"num_ranks": 8, "accumulation_micro_steps": 4, "bytes_per_second": 450e9}
 
@@ -42,3 +43,11 @@ def test_the_formula_is_what_a_ring_sends():
     sent = sum(num_values // num_ranks for _ in range(2 * (num_ranks - 1))) * 4
     formula = communication("ddp", num_values, num_ranks=num_ranks, accumulation_micro_steps=1, bytes_per_second=None)
     assert formula.total_bytes == sent
+
+
+def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it():
+    cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
+    batch = BatchPlan(context_tokens=8, micro_batch_sequences=1, accumulation_micro_steps=4, num_ranks=8)
+    shape = {"num_parameters": 10**9, "gathered_value_bytes": 2}
+    assert step_communication(cluster, batch, strategy="fsdp", **shape) == communication("fsdp", 10**9, **SETTINGS)
+    assert step_communication(cluster, batch, strategy="ddp", **shape) == communication("ddp", 10**9, **SETTINGS)

@@ -43,3 +43,17 @@ def test_a_calibration_comes_before_what_is_usual_and_after_what_is_stated():
     stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, calibration=known)
     assert stated is not None
     assert stated.source == "cluster.mfu"
+
+
+def test_a_step_takes_no_less_than_its_links_do_unless_somebody_states_what_it_takes():
+    computed = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, link_seconds=0.9)
+    assert computed is not None
+    assert (computed.step_seconds, computed.mfu_palm) == (1.25, 0.4)
+    bound = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, link_seconds=5.0)
+    assert bound is not None
+    assert (bound.step_seconds, bound.mfu_palm) == (5.0, 0.1)
+    assert bound.source == "its links take longer than at 40% MFU, assumed"
+    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, link_seconds=4.0)
+    assert stated is not None
+    assert (stated.step_seconds, stated.mfu_palm) == (1.0, 0.5)
+    assert stated.source == "cluster.mfu, although the links of this strategy take 4 s"

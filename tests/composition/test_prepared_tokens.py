@@ -1,9 +1,17 @@
 import json
 
+import pytest
+
 from lmtrain.composition.check import check_node
 from lmtrain.composition.compose import compose_config
-from lmtrain.composition.prepared_tokens import masked_documents, prepared_train_tokens, remember_folder
+from lmtrain.composition.prepared_tokens import (
+    masked_documents,
+    prepared_train_tokens,
+    remember_folder,
+    source_epochs,
+)
 from lmtrain.data.synthetic import synthetic
+from tests.data.documents import make_dataset
 
 
 def prepared(folder, num_tokens):
@@ -46,3 +54,20 @@ def test_lengths_are_told_where_documents_do_not_see_one_another(tmp_path):
     assert masked_documents(compose_config([*words, "packing.document_mask=true"])) == {512: 20}
     unknown = compose_config(["packing.document_mask=true", f"run.cache={tmp_path}"])
     assert masked_documents(unknown) is None
+
+
+def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):
+    folders = {
+        "web": make_dataset(tmp_path / "web", [512] * 20).folder,
+        "math": make_dataset(tmp_path / "math", [64] * 300).folder,
+    }
+    words = ["data=mixture", "packing.document_mask=true", "++data.sources.math.weight=3"]
+    words += [f"++data.sources.{name}.path={folder}" for name, folder in folders.items()]
+    documents = masked_documents(compose_config(words))
+    assert documents is not None
+    tokens = {length: length * count for length, count in documents.items()}
+    assert tokens[64] / tokens[512] == pytest.approx(3)
+    tail = compose_config([*words, "data.schedule=[{from: 0.5, weights: {web: 1}}]"])
+    epochs = source_epochs(tail, 40_960)
+    assert epochs == pytest.approx({"web": 40_960 * 0.625 / (512 * 20), "math": 40_960 * 0.375 / (64 * 300)})
+    assert source_epochs(compose_config(["data=shards", "data.folder.path=nowhere"]), 1000) == {}

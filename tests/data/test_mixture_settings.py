@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.data.mixture_settings import Phase, parse_schedule, parse_sources
+from lmtrain.data.mixture_settings import Phase, mean_shares, parse_schedule, parse_sources
 from lmtrain.errors import ConfigurationError
 
 SOURCES = {"web": {"path": "a", "weight": 0.7}, "math": {"path": "b", "weight": 0.3}}
@@ -63,3 +63,11 @@ def test_a_source_that_is_never_read_is_refused_and_one_for_the_tail_is_not():
 def test_weights_too_far_apart_are_refused():
     with pytest.raises(ConfigurationError, match=r"web=1, math=1e-09: weight 1e-09 is below 1/65,536"):
         parse_schedule(parse_sources({"web": {"path": "a"}, "math": {"path": "b", "weight": 1e-9}}), [])
+
+
+def test_a_sources_share_of_the_run_is_the_mean_over_its_phases():
+    phases = parse_schedule(parse_sources(SOURCES), [{"from": 0.75, "weights": {"math": 2}}])
+    shares = mean_shares(phases)
+    assert sum(shares.values()) == pytest.approx(1)
+    first = phases[0].weights["math"] / sum(phases[0].weights.values())
+    assert shares["math"] == pytest.approx(0.75 * first + 0.25)

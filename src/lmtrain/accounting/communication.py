@@ -7,6 +7,7 @@ it. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009)
 from dataclasses import dataclass
 from typing import Literal
 
+from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
 
 Strategy = Literal["single", "ddp", "fsdp"]
@@ -58,6 +59,20 @@ def communication(
         gathered = rest * num_parameters * gathered_value_bytes * passes
     return Communication(
         gathered_bytes=round(gathered), reduced_bytes=round(reduced), bytes_per_second=bytes_per_second
+    )
+
+
+def step_communication(
+    cluster: Cluster, batch: BatchPlan, *, strategy: str, num_parameters: int, gathered_value_bytes: int
+) -> Communication:
+    """Return what a device sends in a step of several ranks; `strategy` is "fsdp" or one that copies the model."""
+    return communication(
+        "fsdp" if strategy == "fsdp" and batch.num_ranks > 1 else "ddp",
+        num_parameters,
+        num_ranks=batch.num_ranks,
+        accumulation_micro_steps=batch.accumulation_micro_steps,
+        bytes_per_second=link_rate(cluster),
+        gathered_value_bytes=gathered_value_bytes,
     )
 
 

@@ -16,10 +16,12 @@ def expected_speed(
     *,
     flops_per_token: float,
     calibration: Calibration | None = None,
+    link_seconds: float | None = None,
 ) -> Speed | None:
     """Return the time of a step at the utilization that the cluster states, or a usual one; None without a peak.
 
-    `flops_per_token` is PaLM's. A `calibration` of this very config comes before what is usual.
+    `flops_per_token` is PaLM's. A `calibration` of this very config comes before what is usual. Where nothing is stated
+    a step takes no less than its links do (`link_seconds`), with which all of its computing may overlap.
     """
     if peak is None:
         return None
@@ -35,6 +37,12 @@ def expected_speed(
     mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU, "assumed")
     flops = batch.tokens_per_step * flops_per_token
     seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)
+    if link_seconds is not None and link_seconds > seconds:
+        if cluster.mfu:
+            source = f"cluster.mfu, although the links of this strategy take {link_seconds:.3g} s"
+        else:
+            mfu, source = mfu * seconds / link_seconds, f"its links take longer than at {mfu:.0%} MFU, assumed"
+            seconds = link_seconds
     return Speed(step_seconds=seconds, mfu_palm=mfu, source=source)
 
 

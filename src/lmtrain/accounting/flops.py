@@ -21,7 +21,7 @@ class FlopsPerToken:
 
 
 def flops_per_token(
-    shape: ModelShape, context_tokens: int, *, documents: Mapping[int, int] | None = None
+    shape: ModelShape, context_tokens: int, *, documents: Mapping[int, float] | None = None
 ) -> FlopsPerToken:
     """Count the FLOPs of one trained token in sequences of `context_tokens`.
 
@@ -37,7 +37,7 @@ def flops_per_token(
 
 
 def seen_tokens(
-    context_tokens: int, *, window_tokens: int | None = None, documents: Mapping[int, int] | None = None
+    context_tokens: int, *, window_tokens: int | None = None, documents: Mapping[int, float] | None = None
 ) -> int:
     """Return how many tokens attention goes over for a token on average, by PaLM's count, which ignores causality.
 

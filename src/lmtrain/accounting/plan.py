@@ -38,7 +38,7 @@ class Plan:
     `seen_tokens` are what attention goes over for a token on average where documents do not see one another; None is
     the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
     `measured_flops` are what products reached on the device, its roofline. `device_bytes` is one device's memory.
-    `components` count parameters by part.
+    `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     """
 
     shape: ModelShape
@@ -46,6 +46,7 @@ class Plan:
     horizon: Horizon
     flops_per_token: FlopsPerToken
     train_tokens: int | None = None
+    source_epochs: Mapping[str, float] = field(default_factory=dict[str, float])
     seen_tokens: int | None = None
     peak_flops: float | None = None
     peak_source: str = "unknown"
@@ -104,6 +105,7 @@ class Plan:
             "batch": self._batch(),
             "horizon": asdict(self.horizon) | {"epochs": self.epochs},
             "data": {"train_tokens": self.train_tokens, "seen_tokens": self.seen_tokens},
+            **({"sources": {"epochs": dict(self.source_epochs)}} if self.source_epochs else {}),
             "flops_per_token": asdict(self.flops_per_token),
             "peak": {
                 "flops": self.peak_flops,

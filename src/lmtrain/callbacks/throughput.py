@@ -130,7 +130,8 @@ class Throughput(pl.Callback):
         context, plan = self._context, self._context.plan
         by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
         left = seconds_left(by_kind, steps_done=step - self._began_at_step, steps_left=context.last_step.steps - step)
-        seconds = {"": context.spent_seconds(), "projected_": context.spent_seconds() + (left or 0.0)}
+        so_far = context.spent_seconds()
+        seconds = {"": so_far, "projected_": so_far + (left or 0.0)}
         found: dict[str, float] = {}
         for when, spent in seconds.items():
             if (price := plan.usd_per_gpu_hour) is not None:

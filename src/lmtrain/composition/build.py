@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.communication import step_communication
 from lmtrain.accounting.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.plan import Plan
@@ -20,6 +21,7 @@ from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
 from lmtrain.composition.kernels import device_type, fit_attention, fit_loss
+from lmtrain.composition.optimizer_rules import word_of
 from lmtrain.composition.optimizers import build_optimizer
 from lmtrain.composition.precision import build_precision, tell_of_precision
 from lmtrain.composition.prepared_tokens import masked_documents
@@ -228,7 +230,16 @@ def make_plan(
         cpu_threads=config["trainer"]["cpu_threads"],
     )
     calibration = calibration_of(config, batch)
-    speed = expected_speed(cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
+    sent = step_communication(
+        cluster,
+        batch,
+        strategy=word_of(config["strategy"]),
+        num_parameters=shape.num_parameters,
+        gathered_value_bytes=precision.bytes_of.activations,
+    )
+    speed = expected_speed(
+        cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration, link_seconds=sent.seconds
+    )
     return Plan(
         shape=shape,
         batch=batch,
@@ -250,6 +261,7 @@ def make_plan(
         usd_per_kwh=cluster.usd_per_kwh,
         device_watts=device_watts(cluster, accelerator=config["trainer"]["accelerator"]),
         speed=speed,
+        communication=sent,
         scaling=scaling_of(config),
     )
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.checkpoint_plan import checkpoint_plan
-from lmtrain.accounting.communication import Communication, communication, link_rate
+from lmtrain.accounting.communication import step_communication
 from lmtrain.accounting.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.flops import flops_per_token, seen_tokens
@@ -20,7 +20,7 @@ from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.known_models import facts_known, model_facts
 from lmtrain.composition.optimizer_rules import require_settings
 from lmtrain.composition.planned_setting import PlannedSetting, planned_setting
-from lmtrain.composition.prepared_tokens import masked_documents, prepared_train_tokens
+from lmtrain.composition.prepared_tokens import masked_documents, prepared_train_tokens, source_epochs
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.composition.schedules import WITH_RAMPS, require_ramps_fit
 from lmtrain.errors import ConfigurationError
@@ -62,7 +62,11 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
         schedules = {name: check_node(config[name], key=name, allowed=arguments.allowed_targets) for name in WITH_RAMPS}
         require_ramps_fit(schedules, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
-        planned = replace(planned, scaling=scaling_of(config) or offered(config, choices.overrides))
+        planned = replace(
+            planned,
+            scaling=scaling_of(config) or offered(config, choices.overrides),
+            source_epochs=source_epochs(config, planned.horizon.tokens),
+        )
         fit = fit_setting(setting, facts)
         said = advice(
             planned,
@@ -89,7 +93,21 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     flops = flops_per_token(facts.shape, batch.context_tokens, documents=documents)
     peak = setting.peak() or peak_here(config, setting)
     calibration = calibration_of(config, batch)
-    speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration)
+    sent = step_communication(
+        setting.cluster,
+        batch,
+        strategy=setting.strategy,
+        num_parameters=facts.parameters.num_total,
+        gathered_value_bytes=setting.bytes_of.activations,
+    )
+    speed = expected_speed(
+        setting.cluster,
+        peak,
+        batch,
+        flops_per_token=flops.palm,
+        calibration=calibration,
+        link_seconds=sent.seconds,
+    )
     device = setting.cluster.known_device
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
     return Plan(
@@ -114,25 +132,13 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
         device_bytes=fit.device_bytes,
         memory=memory_of(fit, batch),
         speed=speed,
-        communication=planned_communication(setting, fit, batch),
+        communication=sent,
         checkpoints=checkpoint_plan(
             facts.parameters,
             precision=setting.bytes_of,
             optimizer=setting.state,
             num_kept=config["callbacks"].get("checkpoint", {}).get("keep_last", 1),
         ),
-    )
-
-
-def planned_communication(setting: PlannedSetting, fit: Setting, batch: BatchPlan) -> Communication:
-    """Return what a device sends in a step."""
-    return communication(
-        "fsdp" if fit.is_sharded else "ddp",
-        fit.facts.parameters.num_total,
-        num_ranks=batch.num_ranks,
-        accumulation_micro_steps=batch.accumulation_micro_steps,
-        bytes_per_second=link_rate(setting.cluster),
-        gathered_value_bytes=setting.bytes_of.activations,
     )
 
 

@@ -24,23 +24,48 @@ def prepared_train_tokens(config: Mapping[str, Any]) -> int | None:
     return _tokens_of(_folder_of(config))
 
 
-def masked_documents(config: Mapping[str, Any], folder: Path | None = None) -> dict[int, int] | None:
+def source_epochs(config: Mapping[str, Any], run_tokens: int) -> dict[str, float]:
+    """Return how many times a run of so many tokens reads each source of a mixture; empty where that is not known."""
+    if not config["data"].get("sources"):
+        return {}
+    counts = {name: (share, _tokens_of(str(folder))) for name, (folder, share) in _mixed(config).items()}
+    return {name: share * run_tokens / count for name, (share, count) in counts.items() if count}
+
+
+def masked_documents(config: Mapping[str, Any], folder: Path | None = None) -> dict[int, float] | None:
     """Return how many documents have which length, where they do not see one another and the data is known.
 
-    `folder` None is the one that the config's data is known to come to. Of a mixture the first source tells.
+    `folder` None is the one that the config's data is known to come to. Those of a mixture count by their sources'
+    shares of the run's tokens.
     """
     if not config["packing"].get("document_mask"):
         return None
-    if folder is None:
-        sources: dict[str, dict[str, Any]] = config["data"].get("sources") or {}
-        found = next((source.get("path") for source in sources.values()), None) or _folder_of(config)
-        folder = None if found is None else Path(found)
-    if folder is None or not (folder / MANIFEST).exists():
+    if config["data"].get("sources"):
+        shares = {folder: share for folder, share in _mixed(config).values() if share}
+    else:
+        found = folder or _folder_of(config)
+        shares = {} if found is None else {Path(found): 1.0}
+    if not shares or not all((folder / MANIFEST).exists() for folder in shares):
         return None
     from lmtrain.data.document_lengths import document_lengths  # numpy: only where it counts documents
     from lmtrain.data.shards import open_dataset
 
-    return document_lengths(open_dataset(folder))
+    mixed: dict[int, float] = {}
+    for folder, share in shares.items():
+        counts = document_lengths(open_dataset(folder))
+        scale = 1.0 if len(shares) == 1 else share / sum(length * count for length, count in counts.items())
+        for length, count in counts.items():
+            mixed[length] = mixed.get(length, 0.0) + scale * count
+    return mixed
+
+
+def _mixed(config: Mapping[str, Any]) -> dict[str, tuple[Path, float]]:
+    """Return the folder of each source of a mixture, and its share of the run's tokens."""
+    from lmtrain.data.mixture_settings import mean_shares, parse_schedule, parse_sources  # numpy: for mixtures alone
+
+    sources = parse_sources(config["data"]["sources"])
+    shares = mean_shares(parse_schedule(sources, config["data"].get("schedule") or ()))
+    return {name: (Path(source.path), shares[name]) for name, source in sources.items()}
 
 
 def _folder_of(config: Mapping[str, Any]) -> str | None:

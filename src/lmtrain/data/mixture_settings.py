@@ -88,6 +88,17 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
     return tuple(phases)
 
 
+def mean_shares(phases: Sequence[Phase]) -> dict[str, float]:
+    """Return each source's share of the tokens of the whole run."""
+    ends = [*(phase.start for phase in phases[1:]), 1.0]
+    shares = dict.fromkeys(phases[0].weights, 0.0)
+    for phase, end in zip(phases, ends, strict=True):
+        total = math.fsum(phase.weights.values())
+        for name, weight in phase.weights.items():
+            shares[name] += (end - phase.start) * weight / total
+    return shares
+
+
 def _require_turns(phases: Sequence[Phase]) -> None:
     for number, phase in enumerate(phases):
         key = f"data.schedule.{number - 1}.weights" if number else "data.sources.*.weight"

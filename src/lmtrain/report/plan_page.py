@@ -72,6 +72,10 @@ def _run(plan: Plan) -> Rows:
     ]
     if plan.epochs is not None:
         rows.append(("epochs", f"{plan.epochs:.3g} over {format_quantity(plan.train_tokens or 0)} tokens"))
+    if plan.source_epochs:
+        rows.append(
+            ("of each source", ", ".join(f"{name} {epochs:.3g}" for name, epochs in plan.source_epochs.items()))
+        )
     return rows
 
 
