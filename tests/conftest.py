@@ -1,6 +1,7 @@
 """What every test starts from: one thread, no hub, no leftovers of another launch."""
 
 import importlib.util
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -67,6 +68,15 @@ def _environment_is_left_as_found() -> Iterator[None]:
     yield
     leaked = [name for name in RANK_VARIABLES if os.environ.pop(name, None) is not None]
     assert not leaked, f"left behind in the environment: {', '.join(leaked)}"
+
+
+@pytest.fixture(autouse=True)
+def _loggers_are_heard(caplog: pytest.LogCaptureFixture) -> None:
+    """Switch our loggers on again: a library's `logging.config` switches off all that it does not name."""
+    del caplog
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("lmtrain") and isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 def _has_cuda() -> bool:

@@ -144,7 +144,7 @@ def test_nothing_grows_from_step_to_step(data, tmp_path, monkeypatch):
     run = build(data)
     queued = len(torch.cuda._queued_calls)
     fit(run, Alive())
-    assert alive[7] == alive[4], "one step after a log point, twice"
+    assert alive[7] <= alive[4], "one step after a log point, twice; of the batches read ahead fewer are left"
     assert len(torch.cuda._queued_calls) == queued
 
 

@@ -4,11 +4,16 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.communication import Communication
 from lmtrain.accounting.expected_speed import expected_speed
 from lmtrain.accounting.measured import Calibration
 
 BATCH = BatchPlan(context_tokens=100, micro_batch_sequences=5, accumulation_micro_steps=1, num_ranks=2)
 PEAK = Peak(1e9, "a test")
+
+
+def taking(seconds):
+    return Communication(gathered_bytes=1000, reduced_bytes=0, bytes_per_second=1000 / seconds)
 
 
 def test_a_step_takes_its_flops_over_the_share_of_the_peak_that_the_cluster_states():
@@ -46,14 +51,14 @@ def test_a_calibration_comes_before_what_is_usual_and_after_what_is_stated():
 
 
 def test_a_step_takes_no_less_than_its_links_do_unless_somebody_states_what_it_takes():
-    computed = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, link_seconds=0.9)
+    computed = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, sent=taking(0.9))
     assert computed is not None
     assert (computed.step_seconds, computed.mfu_palm) == (1.25, 0.4)
-    bound = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, link_seconds=5.0)
+    bound = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, sent=taking(5.0))
     assert bound is not None
     assert (bound.step_seconds, bound.mfu_palm) == (5.0, 0.1)
     assert bound.source == "its links take longer than at 40% MFU, assumed"
-    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, link_seconds=4.0)
+    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, sent=taking(4.0))
     assert stated is not None
     assert (stated.step_seconds, stated.mfu_palm) == (1.0, 0.5)
     assert stated.source == "cluster.mfu, although the links of this strategy take 4 s"

@@ -12,7 +12,7 @@ def imported(folder: Path) -> Path:
 
 def test_an_imported_folder_brings_its_own_options(tmp_path: Path) -> None:
     arguments = parse_arguments([f"init_from={imported(tmp_path / 'in')}", "seed=3"])
-    assert arguments.hydra[0] == f"--config-dir={tmp_path / 'in'}"
+    assert arguments.flags == [f"--config-dir={tmp_path / 'in'}"]
     assert arguments.added == ["experiment=imported"]
     assert arguments.overrides == [f"init_from={tmp_path / 'in'}", "seed=3"]
 

@@ -37,7 +37,7 @@ def test_our_launcher_and_torchrun_train_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.distributed
 def test_a_sweep_over_two_ranks_goes_on_after_a_failing_trial(tmp_path: Path) -> None:
-    words = ["-m", "optimizer.lr=1e-3,1e38,3e-3", "trainer.devices=2", "budget.steps=6", "run.name=s", "seed=3"]
+    words = ["-m", "model.embedding_init_std=1,1e38,0.5", "trainer.devices=2", "budget.steps=6", "run.name=s", "seed=3"]
     swept = tiny.train(tmp_path, *words)
     trials = sorted((tmp_path / "runs/s").iterdir())
     ended = [json.loads((trial / "status.json").read_text()) for trial in trials]

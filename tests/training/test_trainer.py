@@ -42,13 +42,6 @@ def test_settings_reach_the_trainer(make, tmp_path):
     assert trainer.default_root_dir == str(tmp_path)
 
 
-def test_memory_is_kept_where_tensors_live_on_the_host(make, monkeypatch):
-    kept = []
-    monkeypatch.setattr("lmtrain.training.trainer.keep_freed_memory", lambda: kept.append(True))
-    make()
-    assert kept == [True]
-
-
 def test_a_step_on_a_cpu_does_not_look_for_a_gpu_s_library(make, monkeypatch):
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     make()

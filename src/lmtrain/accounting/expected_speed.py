@@ -3,6 +3,7 @@
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Rate
 from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.communication import Communication
 from lmtrain.accounting.fleet import ASSUMED_MFU
 from lmtrain.accounting.measured import Calibration
 from lmtrain.accounting.plan import Speed
@@ -16,12 +17,12 @@ def expected_speed(
     *,
     flops_per_token: float,
     calibration: Calibration | None = None,
-    link_seconds: float | None = None,
+    sent: Communication | None = None,
 ) -> Speed | None:
     """Return the time of a step at the utilization that the cluster states, or a usual one; None without a peak.
 
     `flops_per_token` is PaLM's. A `calibration` of this very config comes before what is usual. Where nothing is stated
-    a step takes no less than its links do (`link_seconds`), with which all of its computing may overlap.
+    a step takes no less than its links do for what is `sent`, with which all of its computing may overlap.
     """
     if peak is None:
         return None
@@ -37,6 +38,7 @@ def expected_speed(
     mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU, "assumed")
     flops = batch.tokens_per_step * flops_per_token
     seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)
+    link_seconds = sent.seconds if sent else None
     if link_seconds is not None and link_seconds > seconds:
         if cluster.mfu:
             source = f"cluster.mfu, although the links of this strategy take {link_seconds:.3g} s"

@@ -8,6 +8,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import SECONDS_PER_HOUR, Horizon
 from lmtrain.accounting.checkpoint_plan import CheckpointPlan
 from lmtrain.accounting.communication import Communication
+from lmtrain.accounting.evaluation_plan import EvaluationPlan
 from lmtrain.accounting.flops import FlopsPerToken
 from lmtrain.accounting.memory import DeviceMemory
 from lmtrain.accounting.model_shape import ModelShape
@@ -59,6 +60,7 @@ class Plan:
     memory: DeviceMemory | None = None
     speed: Speed | None = None
     communication: Communication | None = None
+    evaluation: EvaluationPlan | None = None
     checkpoints: CheckpointPlan | None = None
     scaling: Scaling | None = None
 
@@ -76,8 +78,17 @@ class Plan:
 
     @property
     def hours(self) -> float | None:
-        """Return how long the steps take, and the start where it was measured; without evaluation and checkpoints."""
-        return None if self.speed is None else self.speed.seconds(self.horizon.steps) / SECONDS_PER_HOUR
+        """Return how long steps and evaluation take, and the start where it was measured; without checkpoints."""
+        if self.speed is None:
+            return None
+        return (self.speed.seconds(self.horizon.steps) + self.evaluation_seconds) / SECONDS_PER_HOUR
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """Return how long the passes over held-out text take; 0 where there are none, or none are known."""
+        if self.speed is None or self.evaluation is None:
+            return 0.0
+        return self.evaluation.seconds(step_seconds=self.speed.step_seconds, tokens_per_step=self.batch.tokens_per_step)
 
     @property
     def usd(self) -> float | None:
@@ -124,7 +135,7 @@ class Plan:
             }
         if self.speed is not None and self.hours is not None:
             rate = self.batch.tokens_per_step / self.speed.step_seconds
-            hours = {"hours": self.hours, "days": self.hours / 24}
+            hours = {"evaluation_seconds": self.evaluation_seconds, "hours": self.hours, "days": self.hours / 24}
             report["time"] = asdict(self.speed) | {"tokens_per_second": rate} | hours
         return report | self._links_energy_and_checkpoints()
 

@@ -13,8 +13,8 @@ UTILIZATION: Final = "utilization"
 class PlanAndFact:
     """Seconds that the steps done were to take, those they took, and the difference by reason.
 
-    A plan has computing, and the start where one was measured. `utilization` is what computing took more (or less)
-    than planned; every other part is a kind of time that the plan does not have, or less of.
+    A plan has computing, evaluation, and the start where one was measured. `utilization` is what computing took more
+    (or less) than planned; every other part is a kind of time that the plan does not have, or less of.
     """
 
     planned_seconds: float
@@ -37,6 +37,7 @@ def explain(
     planned_mfu: float,
     mfu_source: str,
     planned_setup_seconds: float = 0.0,
+    planned_evaluation_seconds: float = 0.0,
 ) -> PlanAndFact:
     """Set the clock of a run beside the seconds planned for the steps it did, the largest reason first.
 
@@ -46,10 +47,11 @@ def explain(
     computed = balance.seconds.get(COMPUTE, 0.0)
     reasons = {kind: seconds for kind, seconds in balance.seconds.items() if kind != COMPUTE}
     reasons[UTILIZATION] = computed - planned_seconds
-    if planned_setup_seconds:
-        reasons["setup"] = reasons.get("setup", 0.0) - planned_setup_seconds
+    for kind, planned in (("setup", planned_setup_seconds), ("evaluation", planned_evaluation_seconds)):
+        if planned:
+            reasons[kind] = reasons.get(kind, 0.0) - planned
     return PlanAndFact(
-        planned_seconds=planned_seconds + planned_setup_seconds,
+        planned_seconds=planned_seconds + planned_setup_seconds + planned_evaluation_seconds,
         seconds=balance.wall_seconds,
         planned_mfu=planned_mfu,
         mfu=planned_mfu * planned_seconds / computed if computed else 0.0,

@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.budgets import horizon
+from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.communication import step_communication
 from lmtrain.accounting.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.flops import flops_per_token, seen_tokens
@@ -23,6 +23,7 @@ from lmtrain.composition.job import Job, config_hash, flatten
 from lmtrain.composition.kernels import device_type, fit_attention, fit_loss
 from lmtrain.composition.optimizer_rules import word_of
 from lmtrain.composition.optimizers import build_optimizer
+from lmtrain.composition.planned_evaluation import validated_split, with_evaluation
 from lmtrain.composition.precision import build_precision, tell_of_precision
 from lmtrain.composition.prepared_tokens import masked_documents
 from lmtrain.composition.scaling import scaling_of
@@ -220,16 +221,8 @@ def make_plan(
     shape = model.shape()
     documents = masked_documents(config, datamodule.dataset.folder)
     flops = flops_per_token(shape, batch.context_tokens, documents=documents)
-    budget: Budget = instantiate(config["budget"], key="budget")
     cluster: Cluster = instantiate(config["cluster"], key="cluster")
-    peak = device_peak(
-        cluster,
-        matmul=precision.matmul,
-        accelerator=config["trainer"]["accelerator"],
-        measured=measurements_of(config),
-        cpu_threads=config["trainer"]["cpu_threads"],
-    )
-    calibration = calibration_of(config, batch)
+    peak = _peak(config, cluster, precision)
     sent = step_communication(
         cluster,
         batch,
@@ -237,14 +230,13 @@ def make_plan(
         num_parameters=shape.num_parameters,
         gathered_value_bytes=precision.bytes_of.activations,
     )
-    speed = expected_speed(
-        cluster, peak, batch, flops_per_token=flops.palm, calibration=calibration, link_seconds=sent.seconds
-    )
-    return Plan(
+    known = calibration_of(config, batch)
+    speed = expected_speed(cluster, peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
+    plan = Plan(
         shape=shape,
         batch=batch,
         horizon=horizon(
-            budget,
+            instantiate(config["budget"], key="budget"),
             tokens_per_step=batch.tokens_per_step,
             num_parameters=shape.num_parameters,
             flops_per_token=flops.palm,
@@ -263,6 +255,17 @@ def make_plan(
         speed=speed,
         communication=sent,
         scaling=scaling_of(config),
+    )
+    return with_evaluation(plan, config, held_out=datamodule.held_out_tokens(validated_split(config)))
+
+
+def _peak(config: dict[str, Any], cluster: Cluster, precision: Precision) -> Peak | None:
+    return device_peak(
+        cluster,
+        matmul=precision.matmul,
+        accelerator=config["trainer"]["accelerator"],
+        measured=measurements_of(config),
+        cpu_threads=config["trainer"]["cpu_threads"],
     )
 
 

@@ -1,12 +1,13 @@
 """What a training config will need, take and cost, from the same config that then trains."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.checkpoint_plan import checkpoint_plan
-from lmtrain.accounting.communication import step_communication
+from lmtrain.accounting.checkpoint_plan import CheckpointPlan, checkpoint_plan
+from lmtrain.accounting.communication import Communication, step_communication
 from lmtrain.accounting.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.flops import flops_per_token, seen_tokens
@@ -19,8 +20,14 @@ from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.known_models import facts_known, model_facts
 from lmtrain.composition.optimizer_rules import require_settings
+from lmtrain.composition.planned_evaluation import validated_split, with_evaluation
 from lmtrain.composition.planned_setting import PlannedSetting, planned_setting
-from lmtrain.composition.prepared_tokens import masked_documents, prepared_train_tokens, source_epochs
+from lmtrain.composition.prepared_tokens import (
+    held_out_tokens,
+    masked_documents,
+    prepared_train_tokens,
+    source_epochs,
+)
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.composition.schedules import WITH_RAMPS, require_ramps_fit
 from lmtrain.errors import ConfigurationError
@@ -67,6 +74,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
             scaling=scaling_of(config) or offered(config, choices.overrides),
             source_epochs=source_epochs(config, planned.horizon.tokens),
         )
+        planned = planned_evaluation(planned, config)
         fit = fit_setting(setting, facts)
         said = advice(
             planned,
@@ -92,22 +100,9 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     documents = masked_documents(config)
     flops = flops_per_token(facts.shape, batch.context_tokens, documents=documents)
     peak = setting.peak() or peak_here(config, setting)
-    calibration = calibration_of(config, batch)
-    sent = step_communication(
-        setting.cluster,
-        batch,
-        strategy=setting.strategy,
-        num_parameters=facts.parameters.num_total,
-        gathered_value_bytes=setting.bytes_of.activations,
-    )
-    speed = expected_speed(
-        setting.cluster,
-        peak,
-        batch,
-        flops_per_token=flops.palm,
-        calibration=calibration,
-        link_seconds=sent.seconds,
-    )
+    sent = _sent(setting, facts, batch)
+    known = calibration_of(config, batch)
+    speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
     device = setting.cluster.known_device
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
     return Plan(
@@ -133,13 +128,37 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
         memory=memory_of(fit, batch),
         speed=speed,
         communication=sent,
-        checkpoints=checkpoint_plan(
-            facts.parameters,
-            precision=setting.bytes_of,
-            optimizer=setting.state,
-            num_kept=config["callbacks"].get("checkpoint", {}).get("keep_last", 1),
-        ),
+        checkpoints=_checkpoints(config, setting, facts),
     )
+
+
+def _sent(setting: PlannedSetting, facts: ModelFacts, batch: BatchPlan) -> Communication:
+    return step_communication(
+        setting.cluster,
+        batch,
+        strategy=setting.strategy,
+        num_parameters=facts.parameters.num_total,
+        gathered_value_bytes=setting.bytes_of.activations,
+    )
+
+
+def _checkpoints(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts) -> CheckpointPlan:
+    return checkpoint_plan(
+        facts.parameters,
+        precision=setting.bytes_of,
+        optimizer=setting.state,
+        num_kept=config["callbacks"].get("checkpoint", {}).get("keep_last", 1),
+    )
+
+
+def planned_evaluation(plan: Plan, config: dict[str, Any]) -> Plan:
+    """Count the passes over held-out text; in a budget of time they take the place of steps."""
+    held_out = held_out_tokens(config, validated_split(config))
+    plan = with_evaluation(plan, config, held_out=held_out)
+    if plan.horizon.limited_by in ("hours", "usd") and plan.speed is not None:
+        steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
+        plan = replace(plan, horizon=plan.horizon.ending_at(max(1, steps)))
+    return plan
 
 
 def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:

@@ -24,6 +24,14 @@ def prepared_train_tokens(config: Mapping[str, Any]) -> int | None:
     return _tokens_of(_folder_of(config))
 
 
+def held_out_tokens(config: Mapping[str, Any], split: str) -> list[int]:
+    """Return the tokens of a split of each folder that the config reads; empty where one of them is not known."""
+    sources: dict[str, dict[str, Any]] = config["data"].get("sources") or {}
+    folders = [source.get("path") for source in sources.values()] or [_folder_of(config)]
+    counts = [_tokens_of(folder, split=split) for folder in folders]
+    return [count for count in counts if count is not None] if None not in counts else []
+
+
 def source_epochs(config: Mapping[str, Any], run_tokens: int) -> dict[str, float]:
     """Return how many times a run of so many tokens reads each source of a mixture; empty where that is not known."""
     if not config["data"].get("sources"):
@@ -94,11 +102,11 @@ def _memory(config: Mapping[str, Any]) -> Path:
     return Path(config["run"]["cache"]) / "data" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
 
 
-def _tokens_of(folder: str | None) -> int | None:
+def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:
     if folder is None:
         return None
     manifest: dict[str, Any] = read_json(Path(folder) / MANIFEST)
-    return manifest.get("splits", {}).get("train", {}).get("num_tokens")
+    return manifest.get("splits", {}).get(split, {}).get("num_tokens")
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -71,7 +71,7 @@ def read_fork(run_folder: Path) -> Fork | None:
     """Return where a run left another one, or None."""
     try:
         noted = json.loads((run_folder / FORK).read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a file in the way is refused where the folder is made
         return None
     return Fork(checkpoint=Path(noted["checkpoint"]), step=int(noted["step"]))
 

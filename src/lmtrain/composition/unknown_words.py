@@ -33,11 +33,16 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
         return f"{typed}: there is no key {key}.{suggest(key, [*known, *groups])}"
     siblings = [each for each in known if each.rpartition(".")[0] == parent]
     names = ", ".join(each.rpartition(".")[2] for each in siblings)
-    others = options_with(key, conf=conf)
+    others = options_with(key, conf=conf) if _is_built(node_at(config, key.partition(".")[0])) else []
     listed = f"{parent} has {names}" if names else f"{parent} has no settings as it is chosen"
     group = key.partition(".")[0]
     elsewhere = f"; {name} is a setting of {group}={', '.join(others)}" if others else ""
     return f"{typed}: there is no key {key}; {listed}{elsewhere}.{'' if others else suggest(key, siblings)}"
+
+
+def _is_built(node: Any) -> bool:
+    """Tell an option's node from plain keys of the same name, as `budget` is where only tokens count."""
+    return isinstance(node, Mapping) and ("_target_" in node or any(map(_is_built, node.values())))
 
 
 def options_with(key: str, *, conf: Path) -> list[str]:

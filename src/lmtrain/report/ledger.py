@@ -171,17 +171,22 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         trained_share=share,
         measured_flops=plan.get("peak", {}).get("measured_flops"),
         device_watts=plan.get("energy", {}).get("device_watts"),
-        beside_plan=_beside_plan(plan.get("time"), spent, step=step),
+        beside_plan=_beside_plan(
+            plan.get("time"), spent, step=step, num_steps=plan.get("horizon", {}).get("steps", step)
+        ),
     )
 
 
-def _beside_plan(planned: dict[str, Any] | None, spent: TimeBalance, *, step: int) -> PlanAndFact | None:
+def _beside_plan(
+    planned: dict[str, Any] | None, spent: TimeBalance, *, step: int, num_steps: int
+) -> PlanAndFact | None:
     if planned is None:
         return None
     return explain(
         spent,
         planned_seconds=step * planned["step_seconds"],
         planned_setup_seconds=planned.get("setup_seconds", 0.0),
+        planned_evaluation_seconds=step / num_steps * planned.get("evaluation_seconds", 0.0),
         planned_mfu=planned["mfu_palm"],
         mfu_source=planned["source"],
     )

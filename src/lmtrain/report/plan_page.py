@@ -116,7 +116,7 @@ def _time(plan: Plan) -> Rows:
         ("step", f"{plan.speed.step_seconds:.3g} s at {plan.speed.mfu_palm:.0%} MFU ({plan.speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
-        ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days; validation and checkpoints come on top"),
+        ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days; {_beside_training(plan)}"),
     ]
     if plan.communication is not None and plan.communication.total_bytes:
         rows.append(("sent a step", _sent(plan)))
@@ -128,6 +128,13 @@ def _time(plan: Plan) -> Rows:
         size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
         rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
     return rows
+
+
+def _beside_training(plan: Plan) -> str:
+    if plan.evaluation is None:
+        return "validation and checkpoints come on top"
+    told = format_quantity(plan.evaluation_seconds, "seconds")
+    return f"{told} of it validation; checkpoints come on top"
 
 
 def _sent(plan: Plan) -> str:

@@ -116,6 +116,11 @@ class TokenDataModule(pl.LightningDataModule):
             f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {told}" if told else None
         )
 
+    def held_out_tokens(self, split: str) -> list[int]:
+        """Return the tokens of a split of each source that has it."""
+        splits = [dataset.manifest.splits.get(split) for dataset in self._datasets]
+        return [found.num_tokens for found in splits if found is not None]
+
     def held_out_batches(
         self, split: str, *, max_tokens: int | None = None, source: str | None = None
     ) -> Iterator[tuple[Tensor, ...]]:

@@ -16,7 +16,6 @@ from lightning.pytorch.strategies import Strategy
 
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.determinism import be_deterministic
-from lmtrain.training.kept_memory import keep_freed_memory
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.unused_hooks import leave_out_unused_hooks
 
@@ -76,7 +75,6 @@ def make_trainer(
         **options,
     )
     if isinstance(trainer.accelerator, CPUAccelerator):
-        keep_freed_memory()
         # Set by Lightning's import: each optimizer step then looks for NVIDIA's library anew, 90 microseconds (2.6.6).
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
     return trainer

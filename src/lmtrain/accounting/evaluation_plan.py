@@ -1,0 +1,34 @@
+"""What a run reads of held-out text, and how long that takes: a forward pass is a third of a training step's FLOPs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+FORWARD_SHARE: Final = 1 / 3  # of the FLOPs of forward and backward together
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan:
+    """Passes over held-out text before, during and after the training, and the tokens of one."""
+
+    num_passes: int
+    tokens_per_pass: int
+
+    def seconds(self, *, step_seconds: float, tokens_per_step: int) -> float:
+        """Return how long they take at the speed of training."""
+        return self.num_passes * self.tokens_per_pass * FORWARD_SHARE * step_seconds / tokens_per_step
+
+
+def evaluation_plan(
+    settings: Mapping[str, Any] | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int]
+) -> EvaluationPlan | None:
+    """Return the passes that `callbacks.validation` makes; None without it, or where no text is known.
+
+    `held_out` counts the tokens of each text that a pass reads, of which it takes no more than the whole run trains on.
+    """
+    if settings is None or not held_out:
+        return None
+    most = min(run_tokens, settings.get("max_tokens") or run_tokens)
+    every, times = settings.get("every_steps"), settings.get("num_passes")
+    during = -(-num_steps // every) if every else min(times or 1, num_steps)
+    return EvaluationPlan(num_passes=1 + during, tokens_per_pass=sum(min(most, count) for count in held_out))

@@ -1,0 +1,35 @@
+"""What a config's validation adds to a plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lmtrain.accounting.evaluation_plan import evaluation_plan
+from lmtrain.accounting.plan import Plan
+from lmtrain.accounting.quantities import parse_whole
+
+
+def validated_split(config: Mapping[str, Any]) -> str:
+    """Return the split that the validation reads."""
+    return (config["callbacks"].get("validation") or {}).get("split", "validation")
+
+
+def with_evaluation(plan: Plan, config: Mapping[str, Any], *, held_out: Sequence[int]) -> Plan:
+    """Count the passes over held-out text, of these tokens a source; that of an average of the weights reads the first.
+
+    In a budget of time they take the place of steps.
+    """
+    keeps_average = not config["weight_average"]["_target_"].endswith(".none")
+    node = config["callbacks"].get("validation")
+    evaluation = evaluation_plan(
+        node and {name: _amount(node, name) for name in ("num_passes", "every_steps", "max_tokens")},
+        num_steps=plan.horizon.steps,
+        run_tokens=plan.horizon.tokens,
+        held_out=[*held_out, *held_out[: int(keeps_average)]],
+    )
+    return replace(plan, evaluation=evaluation)
+
+
+def _amount(node: Mapping[str, Any], name: str) -> int | None:
+    value = node.get(name)
+    return None if value is None else parse_whole(value, f"callbacks.validation.{name}")
