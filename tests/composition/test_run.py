@@ -10,7 +10,7 @@ import pytest
 
 from lmtrain.composition import run as run_module
 from lmtrain.composition.job import Job
-from lmtrain.composition.run import execute, fit, is_done, keep_caches_in, train
+from lmtrain.composition.run import execute, fit, is_done, train
 from lmtrain.composition.start import run_saved
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tracking.run_log import RunLog, read_points
@@ -117,17 +117,6 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
     ended = read_status(job.folder)
     assert ended is not None
     assert (ended.status, ended.exit_code, ended.step, ended.tokens) == (status, code, 7, 448)
-
-
-def test_compile_caches_stay_inside_the_project_unless_a_person_put_them_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
-    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
-    keep_caches_in(Path(".cache"))
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
-    assert os.environ["TRITON_CACHE_DIR"] == "mine"
 
 
 def losses(job: Job) -> dict[int, float]:

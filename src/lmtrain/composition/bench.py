@@ -108,7 +108,8 @@ def measure(job: Job, *, seconds: float) -> Bench:
     import torch
 
     from lmtrain.composition.build import build_run
-    from lmtrain.composition.run import fit, keep_caches_in, quiet_libraries
+    from lmtrain.composition.caches import keep_caches_in
+    from lmtrain.composition.run import fit, quiet_libraries
     from lmtrain.tracking.run_log import RunLog
     from lmtrain.training.step_parts import StepTimer
 

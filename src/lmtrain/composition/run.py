@@ -10,6 +10,7 @@ from pathlib import Path
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.composition.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.build import Run, build_run
+from lmtrain.composition.caches import keep_caches_in
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash
 from lmtrain.composition.prepared_tokens import remember_folder
@@ -157,9 +158,3 @@ def quiet_libraries() -> None:
         warnings.filterwarnings("ignore", message)
     warnings.filterwarnings("ignore", module="lightning")
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # a traced step is told of in the ledger, not on the console
-
-
-def keep_caches_in(folder: Path) -> None:
-    """Point compile caches at a folder of the project, so that a second start finds what the first compiled."""
-    for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
-        os.environ.setdefault(variable, str((folder / name).absolute()))

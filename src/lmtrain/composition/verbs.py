@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.composition.arguments import Arguments, parse_arguments
+from lmtrain.composition.caches import keep_caches_in
 from lmtrain.composition.help import help_page
 from lmtrain.composition.job import Job, default_name, short_hash
 from lmtrain.composition.paths import conf_folder
@@ -67,6 +68,7 @@ def prepare(words: list[str], *, program: str = "lmtrain prepare") -> int:
 
 def make_job(config: dict[str, Any], overrides: list[str], model: str, arguments: Arguments, *, is_trial: bool) -> Job:
     """Check a composed config and give its run a name; trials that share a given name get a folder below it."""
+    keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler, which settles on its own
     from lmtrain.composition.start import check_config
 
     checked = check_config(config, allowed=arguments.allowed_targets)
