@@ -46,7 +46,7 @@ def test_time_is_booked_on_what_took_it(make_run):
             return super().features(tokens, documents)
 
     spent = seconds_of(train(run, AtStep(2, save), module=run.module(Slow()))[-1])
-    assert 0.3 <= spent["checkpoint"] < 0.5
+    assert 0.25 <= spent["checkpoint"] < 0.5, "less what other work had of it"
     assert 0.4 <= spent["compute"] + spent["preempted"] < 0.9
     assert spent["data_wait"] < 0.1
 

@@ -75,6 +75,8 @@ def test_a_plan_after_calibration_says_what_was_measured(
     planned = json.loads(capsys.readouterr().out)["time"]
     assert planned["step_seconds"] == kept["step_seconds"]
     assert planned["setup_seconds"] == kept["setup_seconds"] > 0
-    assert planned["hours"] == pytest.approx((1000 * kept["step_seconds"] + kept["setup_seconds"]) / 3600)
+    assert planned["hours"] == pytest.approx(
+        (1000 * kept["step_seconds"] + kept["setup_seconds"] + planned["evaluation_seconds"]) / 3600
+    )
     assert planned["source"] == "measured over 30 steps by lmtrain doctor"
     assert not Path("runs").exists(), "a throwaway run leaves nothing among the runs"

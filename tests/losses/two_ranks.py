@@ -12,6 +12,7 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.fsdp import shard_blocks
+from tests.leave import leave
 
 LOSSES = (CrossEntropy(z_loss_weight=0.01), ChunkedCrossEntropy(z_loss_weight=0.01, chunk_tokens=3))
 VOCAB_SIZE = 61
@@ -68,4 +69,4 @@ def main(rank: int, port: int) -> None:
         plain, chunked = (gradients(model, tokens_of(rank), loss) for loss in LOSSES)
         for gradient, correct in zip(chunked, plain, strict=True):
             assert (gradient - correct).norm() <= 0.02 * correct.norm()  # bf16 rounds at other places
-    dist.destroy_process_group()
+    leave()

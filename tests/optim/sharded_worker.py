@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from lmtrain.optim.muon import muon
 from lmtrain.optim.orthogonalize import orthogonalize
 from lmtrain.optim.parameter_groups import require_each_once
+from tests.leave import leave
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.options import NEAR, build
 
@@ -91,7 +92,7 @@ def muon_everywhere(rank: int, num_ranks: int, port: int) -> None:
     require_equal_copies(copies)
     momentum = optimizers[2].state[slices.blocks[0].up.weight]["momentum"]
     assert isinstance(momentum, DTensor), "the momentum is not sharded like its parameter"
-    dist.destroy_process_group()
+    leave()
 
 
 def every_option_sharded(rank: int, num_ranks: int, port: int) -> None:
@@ -109,7 +110,7 @@ def every_option_sharded(rank: int, num_ranks: int, port: int) -> None:
             require_same(slices, alone, atol=atol)
         except AssertionError as difference:
             raise AssertionError(f"optimizer={option}: {difference}") from difference
-    dist.destroy_process_group()
+    leave()
 
 
 def eight_bits_sharded(rank: int, num_ranks: int, port: int, *, folder: str) -> None:
@@ -137,7 +138,7 @@ def eight_bits_sharded(rank: int, num_ranks: int, port: int, *, folder: str) -> 
     train_wide(again, optimizer)
     train_wide(alone, optimizers[0])
     require_same(again, alone, atol=0)
-    dist.destroy_process_group()
+    leave()
 
 
 def wide_model() -> Any:

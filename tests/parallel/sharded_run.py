@@ -31,6 +31,7 @@ from lmtrain.training.steps import is_step_end
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.weight_average import WeightAverage
+from tests.leave import leave
 
 NUM_LAYERS = 2
 MICRO_STEPS = 2
@@ -235,7 +236,7 @@ def main(scenario: str, folder: Path, data: Path) -> None:
         fit(folder, data, AtSteps({1: save(folder), 2: save_and_die(folder)}, last_step=3))
     notes = round_trip(folder, data)
     (folder / f"rank{outer.rank}.json").write_text(json.dumps(notes))
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
