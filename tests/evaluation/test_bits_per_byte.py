@@ -8,6 +8,7 @@ from lmtrain.errors import DataError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
+from tests.leave import leave
 
 
 def build(*, vocab_size=256, init_std=0.2):
@@ -108,4 +109,4 @@ def _rank(rank, folder):
         evaluate(build(init_std=std), share, token_bytes=torch.ones(256), loss=CrossEntropy()) for std in (0.2, 0.0)
     ]
     torch.save(results, f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave()

@@ -8,6 +8,7 @@ from torch import multiprocessing
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.process_group import broadcast_outcome, join
+from tests.leave import leave
 
 
 def refuse(error):
@@ -50,4 +51,4 @@ def _rank(rank, port):
     with pytest.raises(expected, match=words):
         broadcast_outcome(lambda: 1 / 0)
     assert broadcast_outcome(lambda: 1) == 1, "a refusal leaves the ranks in step"
-    dist.destroy_process_group()
+    leave()

@@ -5,6 +5,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from lmtrain.parallel.gradients import global_norm, scale_gradients
+from tests.leave import leave
 
 SHAPES = [(3, 4), (7,), (2, 2, 2)]
 
@@ -70,4 +71,4 @@ def _rank(rank, folder):
     scale_gradients(mixed, torch.tensor(0.5))
     whole = [gradient.full_tensor() if isinstance(gradient, DTensor) else gradient for gradient in gradients(mixed)]
     torch.save((norm, whole), f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave()
