@@ -13,6 +13,7 @@ from lmtrain.accounting.flops import FlopsPerToken
 from lmtrain.accounting.memory import DeviceMemory
 from lmtrain.accounting.model_shape import ModelShape
 from lmtrain.accounting.scaling import Scaling
+from lmtrain.accounting.utilization import kwh, usd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +78,14 @@ class Plan:
         return self.memory.total <= self.device_bytes
 
     @property
-    def hours(self) -> float | None:
+    def seconds(self) -> float | None:
         """Return how long steps and evaluation take, and the start where it was measured; without checkpoints."""
-        if self.speed is None:
-            return None
-        return (self.speed.seconds(self.horizon.steps) + self.evaluation_seconds) / SECONDS_PER_HOUR
+        return None if self.speed is None else self.speed.seconds(self.horizon.steps) + self.evaluation_seconds
+
+    @property
+    def hours(self) -> float | None:
+        """Return the same in hours."""
+        return None if self.seconds is None else self.seconds / SECONDS_PER_HOUR
 
     @property
     def evaluation_seconds(self) -> float:
@@ -93,16 +97,16 @@ class Plan:
     @property
     def usd(self) -> float | None:
         """Return what the devices cost for that long."""
-        if self.hours is None or self.usd_per_gpu_hour is None:
+        if self.seconds is None or self.usd_per_gpu_hour is None:
             return None
-        return self.hours * self.batch.num_ranks * self.usd_per_gpu_hour
+        return usd(self.seconds, num_devices=self.batch.num_ranks, usd_per_gpu_hour=self.usd_per_gpu_hour)
 
     @property
     def kwh(self) -> float | None:
         """Return the energy of the devices at their rated power: an upper bound, without hosts and cooling."""
-        if self.hours is None or self.device_watts is None:
+        if self.seconds is None or self.device_watts is None:
             return None
-        return self.hours * self.batch.num_ranks * self.device_watts / 1000
+        return kwh(self.seconds, num_devices=self.batch.num_ranks, device_watts=self.device_watts)
 
     def to_json(self) -> dict[str, Any]:
         """Return nested plain numbers under the keys that scripts rely on."""

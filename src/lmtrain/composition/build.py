@@ -21,13 +21,13 @@ from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
 from lmtrain.composition.kernels import device_type, fit_attention, fit_loss
-from lmtrain.composition.optimizer_rules import word_of
 from lmtrain.composition.optimizers import build_optimizer
 from lmtrain.composition.planned_evaluation import validated_split, with_evaluation
 from lmtrain.composition.precision import build_precision, tell_of_precision
 from lmtrain.composition.prepared_tokens import masked_documents
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.composition.schedules import schedules_of
+from lmtrain.composition.targets import word_of
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.agree import agree_on

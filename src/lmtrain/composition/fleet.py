@@ -209,8 +209,8 @@ def _composed(words: list[str], *, program: str) -> tuple[Cluster | None, FleetM
     from lmtrain.composition.check import check_node
     from lmtrain.composition.compose import Choices, for_each_config
     from lmtrain.composition.instantiate import instantiate
-    from lmtrain.composition.known_models import context_tokens_of, model_facts
-    from lmtrain.composition.planned_setting import planned_setting
+    from lmtrain.composition.known_models import model_facts
+    from lmtrain.composition.planned_setting import context_tokens_of, planned_setting
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
     found: list[tuple[Cluster | None, FleetModel | None]] = []

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.targets import word_of
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, Place
 from lmtrain.models.base import LanguageModel
@@ -54,7 +55,7 @@ def fit_attention(config: dict[str, Any], *, compute_dtype: torch.dtype) -> Fitt
 
 def is_compiled(node: dict[str, Any]) -> bool:
     """Tell whether the option of `compile` will compile on this machine."""
-    option = str(node["_target_"]).rpartition(".")[2]
+    option = word_of(node)
     return option != "none" and (option != "auto" or missing_compiler() is None)
 
 

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from lmtrain.accounting.known_facts import known_facts
 from lmtrain.accounting.model_facts import ModelFacts, facts_from_json
-from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.canonical import canonical
-from lmtrain.composition.planned_setting import PlannedSetting, attention_of
+from lmtrain.composition.planned_setting import PlannedSetting, attention_of, context_tokens_of
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 VERSION: Final = 2  # raised when the same model comes to be measured otherwise
@@ -24,12 +23,12 @@ def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: lis
     Raises:
         ConfigurationError: The model cannot be built.
     """
-    if found := facts_known(config, setting):
+    found, cache = _known(config, setting)
+    if found:
         return found
     from lmtrain.composition.measured_model import measure_model  # torch: only for a model that is new
 
     facts = measure_model(config, setting, allowed=allowed)
-    cache = _cache(config, setting)
     cache.parent.mkdir(parents=True, exist_ok=True)
     write_json(cache, facts.to_json())
     return facts
@@ -37,24 +36,17 @@ def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: lis
 
 def facts_known(config: dict[str, Any], setting: PlannedSetting) -> ModelFacts | None:
     """Return the facts of the config's model from the table or from an earlier measurement, None where both lack it."""
-    if found := known_facts(read_json(TABLE), key_of(config, setting), context_tokens_of(config)):
-        return found
-    content = read_json(_cache(config, setting))
-    return facts_from_json(content) if content else None
+    return _known(config, setting)[0]
 
 
-def _cache(config: dict[str, Any], setting: PlannedSetting) -> Path:
-    name = f"{key_of(config, setting)}-{context_tokens_of(config)}.json"
-    return Path(config["run"]["cache"]) / "plan" / name
-
-
-def context_tokens_of(config: dict[str, Any]) -> int:
-    """Return the tokens of one sequence, as a person may write them.
-
-    Raises:
-        ConfigurationError: They are no whole number of at least 1.
-    """
-    return parse_whole(config["batch"]["context_tokens"], "batch.context_tokens")
+def _known(config: dict[str, Any], setting: PlannedSetting) -> tuple[ModelFacts | None, Path]:
+    """Return the facts that are known, and the file that has, or would have, those of this machine."""
+    key, context_tokens = key_of(config, setting), context_tokens_of(config)
+    cache = Path(config["run"]["cache"]) / "plan" / f"{key}-{context_tokens}.json"
+    if found := known_facts(read_json(TABLE), key, context_tokens):
+        return found, cache
+    content = read_json(cache)
+    return facts_from_json(content) if content else None, cache
 
 
 def key_of(config: dict[str, Any], setting: PlannedSetting) -> str:

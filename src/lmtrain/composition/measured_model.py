@@ -5,10 +5,9 @@ from typing import Any
 import torch
 
 from lmtrain.accounting.model_facts import ModelFacts
-from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.check import check_node
 from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.planned_setting import PlannedSetting, attention_of
+from lmtrain.composition.planned_setting import PlannedSetting, attention_of, context_tokens_of
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.simulate.measure import measure
@@ -45,4 +44,4 @@ def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: l
         is_compiled=setting.is_compiled,
         casts_parameters=setting.casts_parameters,
     )
-    return measure(step, context_tokens=parse_whole(config["batch"]["context_tokens"], "batch.context_tokens"))
+    return measure(step, context_tokens=context_tokens_of(config))

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
+from lmtrain.composition.targets import word_of
 from lmtrain.errors import ConfigurationError
 
 # Options whose library cannot take sharded parameters (torch 2.11 to 2.13: its squares of partial sums are in place).
@@ -133,8 +134,3 @@ def _require_decay(node: dict[str, Any], *, option: str) -> None:
 
 def _is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def word_of(node: dict[str, Any]) -> str:
-    """Return the last part of a node's target, which is the option's word."""
-    return str(node["_target_"]).rpartition(".")[2]

@@ -6,7 +6,8 @@ from typing import Any
 from torch.optim import Optimizer
 
 from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.optimizer_rules import require_settings, word_of
+from lmtrain.composition.optimizer_rules import require_settings
+from lmtrain.composition.targets import word_of
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import group_lines, require_each_once

@@ -7,6 +7,7 @@ from typing import Any
 from lmtrain.accounting.evaluation_plan import evaluation_plan
 from lmtrain.accounting.plan import Plan
 from lmtrain.accounting.quantities import parse_whole
+from lmtrain.composition.targets import word_of
 
 
 def validated_split(config: Mapping[str, Any]) -> str:
@@ -15,11 +16,8 @@ def validated_split(config: Mapping[str, Any]) -> str:
 
 
 def with_evaluation(plan: Plan, config: Mapping[str, Any], *, held_out: Sequence[int]) -> Plan:
-    """Count the passes over held-out text, of these tokens a source; that of an average of the weights reads the first.
-
-    In a budget of time they take the place of steps.
-    """
-    keeps_average = not config["weight_average"]["_target_"].endswith(".none")
+    """Count the passes over held-out text, of these tokens a source; an average of the weights reads the first."""
+    keeps_average = word_of(config["weight_average"]) != "none"
     node = config["callbacks"].get("validation")
     evaluation = evaluation_plan(
         node and {name: _amount(node, name) for name in ("num_passes", "every_steps", "max_tokens")},

@@ -10,6 +10,7 @@ from lmtrain.accounting.optimizer_state import FP32_BYTES, OptimizerState, optim
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.check import check_node
 from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.targets import word_of
 from lmtrain.precision.cpu_features import bf16_flags
 
 SDPA: Final = {"_target_": "lmtrain.models.attention.sdpa.SDPA"}
@@ -68,19 +69,19 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
     setting = PlannedSetting(
         cluster=cluster,
         num_ranks=num_ranks,
-        precision=_word(config["precision"]),
-        optimizer=_word(config["optimizer"]),
+        precision=word_of(config["precision"]),
+        optimizer=word_of(config["optimizer"]),
         state=_state(config),
-        strategy=_word(config["strategy"]),
-        recompute=_word(config["recompute"]),
-        is_compiled=_word(config["compile"]) != "none",
+        strategy=word_of(config["strategy"]),
+        recompute=word_of(config["recompute"]),
+        is_compiled=word_of(config["compile"]) != "none",
     )
     return _without_auto(setting)
 
 
 def _state(config: dict[str, Any]) -> OptimizerState:
     """Return what is kept for each parameter: by the optimizer, and by an average of the weights."""
-    state = optimizer_state(_word(config["optimizer"]), config["optimizer"])
+    state = optimizer_state(word_of(config["optimizer"]), config["optimizer"])
     keeps_average = "decay" in config.get("weight_average", {})
     return replace(state, average_bytes=FP32_BYTES) if keeps_average else state
 
@@ -93,9 +94,13 @@ def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, A
     return UNCOMPILED if kernel == "auto" and not setting.is_compiled else config["attention"]
 
 
-def _word(node: dict[str, Any]) -> str:
-    """Return the last part of a node's target, which is the option's word."""
-    return str(node["_target_"]).rpartition(".")[2]
+def context_tokens_of(config: dict[str, Any]) -> int:
+    """Return the tokens of one sequence, as a person may write them.
+
+    Raises:
+        ConfigurationError: They are no whole number of at least 1.
+    """
+    return parse_whole(config["batch"]["context_tokens"], "batch.context_tokens")
 
 
 def _without_auto(setting: PlannedSetting) -> PlannedSetting:

@@ -6,13 +6,18 @@ weights_only=False among them), and 1.4 will ask for such a list. Only the comma
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import ConfigurationError, suggest
 
 ALLOWED_PREFIXES = ("lmtrain.", "data_pipelines.", "lightning.pytorch.callbacks.", "torch.optim.", "torchao.optim.")
+
+
+def word_of(node: Mapping[str, Any]) -> str:
+    """Return the last part of a node's target, which is the option's word."""
+    return str(node["_target_"]).rpartition(".")[2]
 
 
 def find_target(name: str, *, key: str, allowed: Sequence[str] = ()) -> Callable[..., Any]:

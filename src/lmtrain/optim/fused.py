@@ -39,9 +39,9 @@ def fold_into_step(optimizer: Optimizer, factor: Tensor) -> bool:
     Return False, having done nothing, where there is no such kernel. It has to be said before each step. The kernel
     divides by it in fp32: gradients differ from multiplied ones in the last place.
     """
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    is_sharded = any(local(parameter) is not parameter for parameter in parameters)
-    if is_sharded or not getattr(optimizer, "_step_supports_amp_scaling", False):
+    if not getattr(optimizer, "_step_supports_amp_scaling", False):
+        return False
+    if any(local(parameter) is not parameter for group in optimizer.param_groups for parameter in group["params"]):
         return False
     setattr(optimizer, "grad_scale", factor.reciprocal().float())  # noqa: B010  # torch declares it nowhere
     return True
