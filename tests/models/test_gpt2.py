@@ -60,3 +60,19 @@ def test_a_context_beyond_the_learned_positions_is_refused():
 def test_width_that_does_not_divide_is_refused():
     with pytest.raises(ConfigurationError, match=r"model\.width=50 is not a multiple of model\.num_heads=4"):
         tiny(width=50)
+
+
+def test_without_biases_every_parameter_is_a_weight():
+    names = [name for name, _ in tiny(biases=False).named_parameters()]
+    assert names == [name for name, _ in tiny().named_parameters() if not name.endswith("bias")]
+
+
+def test_a_head_of_its_own_is_counted_drawn_and_used():
+    tied, untied = tiny(), tiny(tie_embeddings=False)
+    assert untied.shape().num_parameters == tied.shape().num_parameters + 97 * 48
+    assert untied.shape().num_matmul_parameters == tied.shape().num_matmul_parameters
+    assert untied.head is not None
+    assert untied.head.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    tokens = torch.randint(97, (1, 8))
+    untied.head.weight.data.zero_()
+    assert torch.equal(untied(tokens), torch.zeros(1, 8, 97))

@@ -48,10 +48,10 @@ class SquaredReLU(nn.Module):
 class GELU(nn.Module):
     """Project up, apply the tanh form of GELU (arXiv 1606.08415), project down, with biases as GPT-2 has."""
 
-    def __init__(self, width: int, feed_forward_width: int) -> None:
+    def __init__(self, width: int, feed_forward_width: int, *, biases: bool = True) -> None:
         super().__init__()
-        self.up = nn.Linear(width, feed_forward_width)
-        self.down = nn.Linear(feed_forward_width, width)
+        self.up = nn.Linear(width, feed_forward_width, bias=biases)
+        self.down = nn.Linear(feed_forward_width, width, bias=biases)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""

@@ -28,16 +28,23 @@ class GPT2Block(nn.Module):
     """Add what attention and the feed-forward make of the residual stream to it."""
 
     def __init__(
-        self, *, width: int, num_heads: int, feed_forward_width: int, attention: Attention, norm_eps: float
+        self,
+        *,
+        width: int,
+        num_heads: int,
+        feed_forward_width: int,
+        attention: Attention,
+        norm_eps: float,
+        biases: bool = True,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.attention = attention
-        self.attention_norm = nn.LayerNorm(width, eps=norm_eps)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
-        self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps)
-        self.feed_forward = GELU(width, feed_forward_width)
+        self.attention_norm = nn.LayerNorm(width, eps=norm_eps, bias=biases)
+        self.qkv = nn.Linear(width, 3 * width, bias=biases)
+        self.output = nn.Linear(width, width, bias=biases)
+        self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps, bias=biases)
+        self.feed_forward = GELU(width, feed_forward_width, biases=biases)
 
     def forward(
         self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None = None
@@ -60,6 +67,7 @@ class GPT2Block(nn.Module):
 class GPT2(LanguageModel):
     """A decoder of GPT-2's shape; `feed_forward_width` None is four times the width.
 
+    Without `biases`, of projections and norms alike, or with a head of its own, it is nanoGPT's relative of GPT-2.
     Raises: ConfigurationError for dimensions that do not divide.
     """
 
@@ -74,6 +82,8 @@ class GPT2(LanguageModel):
         feed_forward_width: int | None = None,
         attention: Attention = sdpa,
         norm_eps: float = 1e-5,
+        biases: bool = True,
+        tie_embeddings: bool = True,
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
@@ -94,10 +104,12 @@ class GPT2(LanguageModel):
                 feed_forward_width=feed_forward_width,
                 attention=attention,
                 norm_eps=norm_eps,
+                biases=biases,
             )
             for _ in range(num_layers)
         )
-        self.final_norm = nn.LayerNorm(width, eps=norm_eps)
+        self.final_norm = nn.LayerNorm(width, eps=norm_eps, bias=biases)
+        self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -114,7 +126,8 @@ class GPT2(LanguageModel):
             positions = self.position_embedding.weight[:num_tokens]  # [T, D]
         else:
             positions = self.position_embedding(token_positions(documents))  # [B, T, D]
-        x = self.token_embedding(tokens) + positions
+        embedded = self.token_embedding(tokens)
+        x = embedded + positions.to(embedded.dtype)
         prepared = self.attention.prepare(documents, num_tokens=num_tokens, windows=(None,), device=tokens.device)
         seen = documents if prepared is None else prepared
         for block in self.layers:
@@ -122,8 +135,8 @@ class GPT2(LanguageModel):
         return self.final_norm(x), None
 
     def output_head(self) -> OutputHead:
-        """Return the token embedding as the head."""
-        return OutputHead(self.token_embedding.weight)
+        """Return the head's weight, or the token embedding's where they are tied."""
+        return OutputHead(self.token_embedding.weight if self.head is None else self.head.weight)
 
     def initialize_weights(self, generator: torch.Generator) -> None:
         """Fill every parameter in place; what adds to the residual stream starts smaller by sqrt(2 layers)."""
@@ -136,15 +149,18 @@ class GPT2(LanguageModel):
                 fill_linear(linear, std=self.init_std, generator=generator)
             for linear in (block.output, block.feed_forward.down):
                 fill_linear(linear, std=residual_std, generator=generator)
+        if self.head is not None:
+            fill_linear(self.head, std=self.init_std, generator=generator)
         for module in self.modules():
             if isinstance(module, nn.LayerNorm):
                 fill_constant(module.weight, 1.0)
-                fill_constant(module.bias, 0.0)
+                if cast(Tensor | None, module.bias) is not None:
+                    fill_constant(module.bias, 0.0)
 
     def shape(self) -> ModelShape:
-        """Count parameters by kind; the tied head is a matmul too."""
+        """Count parameters by kind; a tied head is a matmul too."""
         return shape_of(
             self,
-            num_tied_head_parameters=self.token_embedding.weight.numel(),
+            num_tied_head_parameters=self.token_embedding.weight.numel() if self.head is None else 0,
             attention=(self.attention_shape,) * len(self.layers),
         )
