@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks.train_step_loops.driver import measure
@@ -34,11 +35,16 @@ from lmtrain.doctor.measure import measure_gpu
 from lmtrain.precision.cpu_features import cpu_name
 
 RESULTS = Path(__file__).parent / "results"
-SHAPES: dict[str, dict[str, int]] = {  # 12 D^2 matrix parameters a layer, heads 64 wide
+# Heads are 64 wide; layers have 12 D^2 matrix parameters where nothing else is said.
+SHAPES: dict[str, dict[str, Any]] = {
     "small": {"num_layers": 2, "num_heads": 3, "vocab_size": 1024, "context_tokens": 128, "num_sequences": 2},
-    "gpt2_124m": {"num_layers": 12, "num_heads": 12, "vocab_size": 50304, "context_tokens": 1024, "num_sequences": 32},
-    "llama_1b": {"num_layers": 16, "num_heads": 33, "vocab_size": 128256, "context_tokens": 4096, "num_sequences": 8},
-}
+    "gpt2_124m": {"num_layers": 12, "num_heads": 12, "vocab_size": 50304, "context_tokens": 1024, "num_sequences": 32,
+                  "is_tied": True},
+    "llama_3_2_1b": {"num_layers": 16, "num_heads": 32, "num_kv_heads": 8, "gated_width": 8192, "vocab_size": 128256,
+                     "context_tokens": 4096, "num_sequences": 8, "is_tied": True},
+    "llama_toy": {"num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "gated_width": 768, "vocab_size": 512,
+                  "context_tokens": 128, "num_sequences": 2, "is_tied": True},
+}  # fmt: skip
 
 
 def parse() -> argparse.Namespace:
@@ -69,7 +75,6 @@ def make_task(arguments: argparse.Namespace, scratch: Path) -> Task:
         shape["num_sequences"] = arguments.sequences
     folder = synthetic(root=str(scratch / "data"), vocab_size=shape["vocab_size"])
     (shard,) = folder.glob("**/*train*.ds")
-    assert open_dataset(folder).manifest.dtype == "uint16" or shape["vocab_size"] > 65536
     return Task(
         **shape,
         device=arguments.device,
@@ -81,6 +86,7 @@ def make_task(arguments: argparse.Namespace, scratch: Path) -> Task:
         max_steps=10**6,
         data_root=str(scratch / "data"),
         tokens_file=str(shard),
+        tokens_dtype=np.dtype(open_dataset(folder).manifest.dtype).newbyteorder("<").str,
         peers=str(Path(arguments.peers).absolute()) if arguments.peers else "",
         scratch=str(scratch),
     )

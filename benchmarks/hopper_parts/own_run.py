@@ -5,11 +5,12 @@ from pathlib import Path
 
 from benchmarks.hopper_parts.loops import WORDS_FILE
 from benchmarks.train_step_loops.task import Task
-from lmtrain.composition.bench import make_job
 from lmtrain.composition.build import Run, build_run
 from lmtrain.composition.compose import compose_config
 from lmtrain.composition.job import Job
 from lmtrain.composition.run import quiet_libraries
+from lmtrain.composition.start import check_config
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 
 
@@ -17,7 +18,8 @@ def make_run(task: Task, *, name: str, more: tuple[str, ...] = ()) -> tuple[Job,
     """Build the run that the words describe, in a folder of the task's scratch folder."""
     quiet_libraries()
     words = [*json.loads(Path(task.scratch, WORDS_FILE).read_text()), *more]
-    root = Path(task.scratch) / "runs" / name
+    root = Path(task.scratch) / "runs"
     root.mkdir(parents=True, exist_ok=True)
-    job = make_job(compose_config(words), words, root=root, allowed=[])
+    job = Job(config=check_config(compose_config(words), allowed=[]), overrides=words, name=name, root=str(root))
+    RunFolder(job.folder, root=root).create()
     return job, build_run(job, rank=0, log=RunLog(job.folder))

@@ -2,16 +2,18 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import lightning
 import torch
 from torch import Tensor
 
 from benchmarks.learning_speed_loops.task import LearningTask, Referee
+from benchmarks.train_step_loops.litgpt import build
 
 LR, BETAS, WEIGHT_DECAY, WARM_UP_STEPS, LEAST = 3e-3, (0.9, 0.95), 0.1, 40, 0.01
+FEED_FORWARD_WIDTH = 320
 GIVEN = (
     "its Llama-style model (SwiGLU of 320, untied, heads of 64), initialize_weights, Fabric and pretrain.fit itself, "
     "bf16-mixed as it chooses, torch.compile, AdamW .9/.95 with decay .1 and lr 3e-3, 40 steps up, cosine down to a "
@@ -45,7 +47,7 @@ def run(task: LearningTask, referee: Referee) -> None:
 
     lr = LR * task.lr_factor
     fabric = lightning.Fabric(accelerator="cpu", devices=1, precision=get_default_supported_precision(training=True))
-    model = build(task, fabric)
+    model = build(replace(task, gated_width=FEED_FORWARD_WIDTH), fabric)
     referee.say(num_parameters=sum(parameter.numel() for parameter in model.parameters()))
     model = fabric.setup(torch.compile(model))
     settings = {"lr": lr, "betas": BETAS, "weight_decay": WEIGHT_DECAY}
@@ -74,31 +76,3 @@ def run(task: LearningTask, referee: Referee) -> None:
         train=train,
         eval=EvalArgs(interval=10**9, max_iters=1, initial_validation=False, final_validation=False),
     )
-
-
-def build(task: LearningTask, fabric: Any) -> Any:
-    """Build its model with its own initial weights."""
-    from litgpt.config import Config  # pyright: ignore[reportMissingImports]
-    from litgpt.model import GPT  # pyright: ignore[reportMissingImports]
-    from litgpt.pretrain import initialize_weights  # pyright: ignore[reportMissingImports]
-
-    config = Config(
-        block_size=task.context_tokens,
-        vocab_size=task.vocab_size,
-        padded_vocab_size=task.vocab_size,
-        n_layer=task.num_layers,
-        n_head=task.num_heads,
-        n_query_groups=task.num_heads,
-        n_embd=task.width,
-        head_size=task.head_width,
-        rotary_percentage=1.0,
-        parallel_residual=False,
-        bias=False,
-        norm_class_name="RMSNorm",
-        mlp_class_name="LLaMAMLP",
-        intermediate_size=320,
-    )
-    with fabric.init_module(empty_init=True):
-        model = GPT(config)
-    initialize_weights(fabric, model, n_layer=config.n_layer, n_embd=config.n_embd)
-    return model

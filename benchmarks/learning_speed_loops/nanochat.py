@@ -2,13 +2,12 @@
 
 import gc
 import math
-import os
-import sys
 from typing import Any
 
 import torch
 
 from benchmarks.learning_speed_loops.task import LearningTask, Referee
+from benchmarks.train_step_loops.nanochat import build
 
 EMBEDDING_LR, UNEMBEDDING_LR, SCALAR_LR, REFERENCE_BATCH = 0.3, 0.008, 0.5, 2**19  # of its base_train.py
 ADAM_FACTOR, MATRIX_LR, WEIGHT_DECAY = 4.0, 0.015, 0.3  # the best of three tries on this task
@@ -22,23 +21,7 @@ GIVEN = (
 
 def run(task: LearningTask, referee: Referee) -> None:
     """Train."""
-    sys.path.insert(0, str(task.checkout("nanochat")))
-    os.environ["NANOCHAT_DTYPE"] = "bfloat16"
-    from nanochat.gpt import GPT, GPTConfig  # pyright: ignore[reportMissingImports]  # of the checkout
-
-    config = GPTConfig(
-        sequence_len=task.context_tokens,
-        vocab_size=task.vocab_size,
-        n_layer=task.num_layers,
-        n_head=task.num_heads,
-        n_kv_head=task.num_heads,
-        n_embd=task.width,
-        window_pattern="L",
-    )
-    with torch.device("meta"):
-        built = GPT(config)
-    built.to_empty(device=task.device)
-    built.init_weights()
+    built = build(task, is_bf16=True)
     referee.say(num_parameters=sum(parameter.numel() for parameter in built.parameters()))
     optimizer = build_optimizer(task, built)
     model: Any = torch.compile(built, dynamic=False)

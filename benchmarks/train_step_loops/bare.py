@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from benchmarks.train_step_loops.ours import make_job, make_run
-from benchmarks.train_step_loops.task import CLIP_NORM, LOG_EVERY_STEPS, Task
+from benchmarks.train_step_loops.task import CLIP_NORM, LOG_EVERY_STEPS, Architecture, Task
 from benchmarks.train_step_loops.turns import Turns
 from lmtrain.training.module import CausalLMModule, materialize
 from lmtrain.training.training_batches import RankRows, TrainingBatches
@@ -20,9 +20,9 @@ def batches(run: Any) -> TrainingBatches:
     return TrainingBatches(rows, RankRows(order, batch=run.context.plan.batch, rank=0, start_step=0))
 
 
-def run(task: Task, turns: Turns) -> None:
+def run(task: Task, turns: Turns, *, architecture: Architecture) -> None:
     """Train."""
-    built = make_run(make_job(task, ["logger=none"], name="bare"))
+    built = make_run(make_job(task, ["logger=none"], name="bare", architecture=architecture))
     module: CausalLMModule = built.module
     device = torch.device(task.device)
     model = materialize(module.language_model, device=device, seed=0)

@@ -101,7 +101,7 @@ def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[st
         for place in range(len(running)):
             _take_turn(running[(number + place) % len(running)], task.turn_steps)
         tell(f"round {number + 1} of {rounds}")
-    for contestant in running:
+    for contestant in contestants:
         _finish(contestant, task)
     return contestants
 
@@ -120,7 +120,9 @@ def _finish(contestant: Contestant, task: Task) -> None:
             contestant.order(**order)
             contestant.hear_until(answer)
     contestant.orders.close()
+    contestant.answers.close()
     try:
         contestant.process.wait(timeout=30)
     except subprocess.TimeoutExpired:
         contestant.process.kill()
+        contestant.process.wait()

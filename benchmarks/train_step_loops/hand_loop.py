@@ -14,14 +14,14 @@ from benchmarks.train_step_loops.turns import Turns
 Batch = tuple[Tensor, Tensor]
 
 
-def crops(task: Task) -> Iterator[Batch]:
+def crops(task: Task, *, to_device: bool = True) -> Iterator[Batch]:
     """Yield inputs and targets, int64 [B, T] each, at random places of the token file."""
     tokens, length = task.tokens(), task.context_tokens
     while True:
         starts = np.random.default_rng().integers(len(tokens) - length - 1, size=task.num_sequences)
         rows = torch.from_numpy(np.stack([tokens[at : at + length + 1] for at in starts]).astype(np.int64))
         inputs, targets = rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
-        if task.device == "cuda":
+        if task.device == "cuda" and to_device:
             yield inputs.pin_memory().to("cuda", non_blocking=True), targets.pin_memory().to("cuda", non_blocking=True)
         else:
             yield inputs, targets

@@ -104,7 +104,7 @@ def build(task: Task, fabric: Any) -> Any:
         padded_vocab_size=task.vocab_size,
         n_layer=task.num_layers,
         n_head=task.num_heads,
-        n_query_groups=task.num_heads,
+        n_query_groups=task.kv_heads,
         n_embd=task.width,
         head_size=task.head_width,
         rotary_percentage=1.0,
@@ -117,5 +117,7 @@ def build(task: Task, fabric: Any) -> Any:
     with fabric.init_module(empty_init=True):
         model = GPT(config)
     initialize_weights(fabric, model, n_layer=config.n_layer, n_embd=config.n_embd)
+    if task.is_tied:  # as its pretrain.main does
+        model.transformer.wte.weight = model.lm_head.weight
     model.max_seq_length = task.context_tokens
     return model

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import sys
+from typing import Any
 
 import torch
 
@@ -22,11 +23,26 @@ GIVEN = (
 
 def run(task: Task, turns: Turns) -> None:
     """Train."""
+    torch.set_float32_matmul_precision("high")
+    model = build(task, is_bf16=task.precision == "bf16_mixed")
+    turns.say(num_parameters=sum(parameter.numel() for parameter in model.parameters()))
+    called = torch.compile(model, dynamic=False) if task.is_compiled else model
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    train(task, turns, model, lambda batch: called(*batch), casting=contextlib.nullcontext(), read_every_steps=1)
+
+
+def build(task: Task, *, is_bf16: bool) -> Any:
+    """Build its model on the device with its own initial weights; it computes in the format that its environment says.
+
+    Raises:
+        Unavailable: There is no checkout of it.
+    """
     sys.path.insert(0, str(task.checkout("nanochat")))
-    os.environ["NANOCHAT_DTYPE"] = "bfloat16" if task.precision == "bf16_mixed" else "float32"
+    os.environ["NANOCHAT_DTYPE"] = "bfloat16" if is_bf16 else "float32"
     from nanochat.gpt import GPT, GPTConfig  # pyright: ignore[reportMissingImports]  # of the checkout
 
-    torch.set_float32_matmul_precision("high")
     config = GPTConfig(
         sequence_len=task.context_tokens,
         vocab_size=task.vocab_size,
@@ -40,9 +56,4 @@ def run(task: Task, turns: Turns) -> None:
         model = GPT(config)
     model.to_empty(device=task.device)
     model.init_weights()
-    turns.say(num_parameters=sum(parameter.numel() for parameter in model.parameters()))
-    called = torch.compile(model, dynamic=False) if task.is_compiled else model
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    train(task, turns, model, lambda batch: called(*batch), casting=contextlib.nullcontext(), read_every_steps=1)
+    return model

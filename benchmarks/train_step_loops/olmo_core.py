@@ -18,7 +18,8 @@ GIVEN = "its Llama-style model and loss, compiled by block as it does; a hand-wr
 def run(task: Task, turns: Turns) -> None:
     """Train."""
     sys.path.insert(0, str(task.checkout("OLMo-core") / "src"))
-    from olmo_core.nn.transformer import TransformerConfig  # pyright: ignore[reportMissingImports]  # of the checkout
+    from olmo_core.nn.feed_forward import FeedForwardConfig  # pyright: ignore[reportMissingImports]  # of the checkout
+    from olmo_core.nn.transformer import TransformerConfig  # pyright: ignore[reportMissingImports]
 
     torch.set_float32_matmul_precision("high")
     config = TransformerConfig.llama_like(
@@ -26,7 +27,10 @@ def run(task: Task, turns: Turns) -> None:
         vocab_size=task.vocab_size,
         n_layers=task.num_layers,
         n_heads=task.num_heads,
-        hidden_size_multiple_of=task.feed_forward_width,
+        n_kv_heads=task.kv_heads,
+        head_dim=task.head_width,
+        feed_forward=FeedForwardConfig(hidden_size=task.feed_forward_width, bias=False),
+        tie_word_embeddings=task.is_tied,
     )
     model = config.build(init_device=task.device)
     model.init_weights(device=torch.device(task.device), max_seq_len=task.context_tokens)

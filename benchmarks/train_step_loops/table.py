@@ -5,36 +5,50 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.train_step_loops.driver import Contestant
+from benchmarks.train_step_loops.loops import architecture_of
 from benchmarks.train_step_loops.task import Task
 
 Row = dict[str, Any]
 HEADS = (
-    "loop", "ms a step (quartiles)", "against bare (quartiles)", "tokens/s", "MFU palm", "MFU causal", "of matmul",
-    "peak memory", "first step", "host syncs a step",
+    "loop", "trains", "parameters", "ms a step (quartiles)", "against bare", "against our Trainer (quartiles)",
+    "tokens/s", "MFU palm", "MFU causal", "of matmul", "peak memory", "first step", "host syncs a step",
 )  # fmt: skip
 
 
 def rows(contestants: Sequence[Contestant], task: Task, *, peak_flops: float, matmul_flops: float) -> list[Row]:
     """Return a row for each loop; speed is by CPU seconds of its process on a CPU, by CUDA events on a GPU."""
     clock = "device_seconds" if task.device == "cuda" else "cpu_seconds"
-    bare = next((one for one in contestants if one.name == "bare" and one.is_running), None)
     return [
-        {"loop": one.name, "skipped": one.facts["skipped"]}
+        {"loop": one.name, "skipped": one.facts.get("skipped", "it took no turn")}
         if not one.is_running or not one.turns
-        else _row(one, bare or one, task, clock, peak_flops=peak_flops, matmul_flops=matmul_flops)
+        else _row(one, task, clock, peak_flops=peak_flops, matmul_flops=matmul_flops)
+        | {f"against_{kind}": _against(one, kind, contestants, clock) for kind in ("bare", "trainer")}
         for one in contestants
     ]
 
 
-def _row(one: Contestant, bare: Contestant, task: Task, clock: str, *, peak_flops: float, matmul_flops: float) -> Row:
+def counterpart(name: str, kind: str) -> str:
+    """Return the name of our own loop of a kind that trains what another loop trains."""
+    architecture = architecture_of(name)
+    return kind if architecture == "llama" else f"{kind}_{architecture}"
+
+
+def _against(one: Contestant, kind: str, contestants: Sequence[Contestant], clock: str) -> dict[str, float] | None:
+    """Return the ratio to our own loop of the same architecture, turn by turn; None where it took no part."""
+    ours = next((other for other in contestants if other.name == counterpart(one.name, kind) and other.turns), None)
+    if ours is None or len(ours.turns) != len(one.turns):
+        return None
+    return _spread([turn[clock] / other[clock] for turn, other in zip(one.turns, ours.turns, strict=True)])
+
+
+def _row(one: Contestant, task: Task, clock: str, *, peak_flops: float, matmul_flops: float) -> Row:
     seconds = [turn[clock] for turn in one.turns]
-    ratios = [turn[clock] / other[clock] for turn, other in zip(one.turns, bare.turns, strict=True)]
     tokens_per_second = task.tokens_per_step / statistics.median(seconds)
     return {
         "loop": one.name,
+        "architecture": architecture_of(one.name),
         "step_seconds": _spread(seconds),
         "wall_step_seconds": _spread([turn["wall_seconds"] for turn in one.turns]),
-        "against_bare": _spread(ratios),
         "tokens_per_second": tokens_per_second,
         "mfu_palm": task.flops.palm * tokens_per_second / peak_flops,
         "mfu_causal": task.flops.causal * tokens_per_second / peak_flops,
@@ -68,8 +82,8 @@ def page(report: dict[str, Any], *, command: str) -> str:
         f"# One optimizer step under the same ruler: {report['device']}",
         f"`{command}`, torch {report['torch']}, Python {report['python']}, {report['date']}. {shape}.",
         f"MFU divides by {peak:,.0f} GFLOP/s, the last share by the {matmul:,.0f} that a square matrix product reaches"
-        " here; all loops are counted with the same FLOPs. Ratios are medians"
-        " over turns. `+` is what a helping process takes beside.",
+        " here; all loops are counted with the same FLOPs. Ratios are medians over turns, to our own loop that trains"
+        " the same architecture: above 1 a step takes longer than ours. `+` is what a helping process takes beside.",
         *(f"## {mode}\n\n{markdown(rows)}" for mode, rows in report["modes"].items()),
         "## What each was given\n\n" + "\n".join(f"- {loop}: {what}." for loop, what in given.items()),
     ]
@@ -80,13 +94,22 @@ def _milliseconds(spread: dict[str, float]) -> str:
     return f"{1e3 * spread['lower_quartile']:.2f} to {1e3 * spread['upper_quartile']:.2f}"
 
 
+def _ratio(spread: dict[str, float] | None) -> str:
+    if spread is None:
+        return "-"
+    return f"{spread['median']:.3f} ({spread['lower_quartile']:.3f} to {spread['upper_quartile']:.3f})"
+
+
 def _cells(row: Row) -> list[str]:
-    step, against = row["step_seconds"], row["against_bare"]
+    step = row["step_seconds"]
     helper = f" + {1e3 * row['helper_cpu_seconds']:.2f}" if row["helper_cpu_seconds"] > 5e-6 else ""
     return [
         row["loop"],
+        row["architecture"],
+        f"{row['num_parameters']:,}",
         f"{1e3 * step['median']:.2f}{helper} ({_milliseconds(step)})",
-        f"{against['median']:.3f} ({against['lower_quartile']:.3f} to {against['upper_quartile']:.3f})",
+        _ratio(row["against_bare"]).partition(" ")[0],
+        _ratio(row["against_trainer"]),
         f"{row['tokens_per_second']:,.0f}",
         f"{row['mfu_palm']:.1%}",
         f"{row['mfu_causal']:.1%}",

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lmtrain.accounting.flops import FlopsPerToken, flops_per_token
 from lmtrain.accounting.model_shape import AttentionShape, ModelShape
 
+Architecture = Literal["llama", "gpt2", "nano"]
 LR, BETAS, WEIGHT_DECAY, CLIP_NORM, LOG_EVERY_STEPS = 3e-4, (0.9, 0.95), 0.1, 1.0, 10
 
 
@@ -21,14 +22,18 @@ class Unavailable(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A decoder with untied head, without biases, and 12 D^2 matrix parameters a layer, in whatever style a peer has.
+    """A decoder without biases, in whatever style a peer has; untied unless `is_tied`, but nanochat's always.
 
-    A gated feed-forward of 8/3 D (Llama) multiplies as much as an ungated one of 4 D (GPT-2, nanochat).
+    A gated feed-forward of 8/3 D (Llama) multiplies as much as an ungated one of 4 D (GPT-2, nanochat): 12 D^2 matrix
+    parameters a layer where `num_kv_heads` and `gated_width` are None.
     """
 
     num_layers: int
     num_heads: int
+    num_kv_heads: int | None = None  # None: as many as heads
     head_width: int = 64
+    gated_width: int | None = None  # of a gated feed-forward; None: 8/3 of D
+    is_tied: bool = False  # the head is the token embedding
     vocab_size: int
     context_tokens: int
     num_sequences: int
@@ -40,7 +45,8 @@ class Task:
     turn_steps: int
     max_steps: int
     data_root: str  # of lmtrain's prepared data
-    tokens_file: str  # its training tokens, flat little-endian uint16
+    tokens_file: str  # its training tokens, flat and little-endian
+    tokens_dtype: str = "<u2"
     peers: str  # folder of checkouts
     scratch: str  # folder that goes with the measurement
 
@@ -52,7 +58,12 @@ class Task:
     @property
     def feed_forward_width(self) -> int:
         """Return the width of a gated feed-forward."""
-        return 8 * self.width // 3
+        return self.gated_width or 8 * self.width // 3
+
+    @property
+    def kv_heads(self) -> int:
+        """Return how many heads keys and values have."""
+        return self.num_kv_heads or self.num_heads
 
     @property
     def tokens_per_step(self) -> int:
@@ -62,12 +73,15 @@ class Task:
     @property
     def flops(self) -> FlopsPerToken:
         """Count the same FLOPs for every loop, whatever else its model does."""
-        matrices = 12 * self.width**2 * self.num_layers + self.vocab_size * self.width
-        total = matrices + self.vocab_size * self.width
+        attends = 2 * self.width * (self.num_heads + self.kv_heads) * self.head_width
+        layer = attends + 3 * self.width * self.feed_forward_width
+        head = self.vocab_size * self.width
+        matrices = self.num_layers * layer + head
+        total = matrices + head * (not self.is_tied)
         attention = (AttentionShape(num_heads=self.num_heads, head_width=self.head_width),) * self.num_layers
         shape = ModelShape(
             num_parameters=total,
-            num_embedding_parameters=self.vocab_size * self.width,
+            num_embedding_parameters=head,
             num_matmul_parameters=matrices,
             num_active_parameters=total,
             attention=attention,
@@ -79,9 +93,9 @@ class Task:
         """Return the format of matrix products."""
         return torch.bfloat16 if self.precision == "bf16_mixed" else torch.float32
 
-    def tokens(self) -> NDArray[np.uint16]:
+    def tokens(self) -> NDArray[Any]:
         """Map the training tokens."""
-        return np.memmap(self.tokens_file, dtype="<u2", mode="r")
+        return np.memmap(self.tokens_file, dtype=self.tokens_dtype, mode="r")
 
     def checkout(self, name: str) -> Path:
         """Return a peer's folder.

@@ -10,7 +10,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from benchmarks.train_step_loops.ours import make_job, make_run
-from benchmarks.train_step_loops.task import Task
+from benchmarks.train_step_loops.task import Architecture, Task
 from benchmarks.train_step_loops.turns import Turns
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.tracking.run_folder import RunFolder
@@ -38,9 +38,9 @@ class EndOfStep(pl.Callback):
         self._turns.step()
 
 
-def run(task: Task, turns: Turns) -> None:
+def run(task: Task, turns: Turns, *, architecture: Architecture) -> None:
     """Train."""
-    job = make_job(task, MORE, name="trainer")
+    job = make_job(task, MORE, name=f"trainer-{architecture}", architecture=architecture)
     built = make_run(job)
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
     sink = instantiate(job.config["logger"], key="logger").start(RunFolder(job.folder, root=Path(job.root)))

@@ -14,8 +14,8 @@ from typing import IO, Any
 
 import torch
 
-from benchmarks.train_step_loops.host_syncs import HostSyncs
 from benchmarks.train_step_loops.task import Task
+from lmtrain.training.host_syncs import HostSyncs
 
 
 class Finished(BaseException):  # not an Exception, so that no loop takes it for a failure of its own

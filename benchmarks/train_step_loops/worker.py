@@ -1,6 +1,6 @@
 """One loop in a process of its own: `python -m benchmarks.train_step_loops.worker LOOP TASK ORDERS ANSWERS STARTED`.
 
-LOOP names a file beside this one, or a module, with `run(task, turns)`; ORDERS and ANSWERS are file descriptors.
+LOOP is a name in loops.py, or a module with `run(task, turns)`; ORDERS and ANSWERS are file descriptors.
 """
 
 import importlib
@@ -10,6 +10,7 @@ import traceback
 import warnings
 from pathlib import Path
 
+from benchmarks.train_step_loops.loops import LOOPS, Loop
 from benchmarks.train_step_loops.task import Task, Unavailable, load_task
 from benchmarks.train_step_loops.turns import Finished, Turns
 
@@ -33,9 +34,10 @@ def run(name: str, task: Task, turns: Turns) -> int:
     torch.manual_seed(0)
     torch.set_num_threads(task.threads)
     try:
-        loop = importlib.import_module(name if "." in name else f"benchmarks.train_step_loops.{name}")
-        turns.say(given=loop.GIVEN)
-        loop.run(task, turns)
+        told = LOOPS.get(name, Loop(title=name, module=name))
+        module = importlib.import_module(name if "." in name else f"benchmarks.train_step_loops.{told.module}")
+        turns.say(given=module.GIVEN + told.given_suffix)
+        module.run(task, turns, **told.settings)
         turns.say(skipped="its loop ended before all turns were taken")
     except Finished:
         return 0
