@@ -33,10 +33,6 @@ NOT_OF_A_STEP = {
 OPTIONS = [
     f"{file.parent.name}={file.stem}" for file in sorted(CONF.glob("*/*.yaml")) if file.parent.name not in NOT_OF_A_STEP
 ]
-# What torch itself does in a step, so that only another implementation would help; strict: a fix takes it off.
-READS_IN_ITS_STEP = {
-    "precision=fp16_mixed": "loss scaling asks once a step whether gradients are finite, but for AdamW's fused kernel",
-}
 NOT_COUNTABLE = {"optimizer=adamw_8bit": "its compiled step does not run under a counter of operators"}
 # Python calls of the Trainer with every default callback in a step between log points, beyond the model's own. It was
 # 14,967 with torch 2.13 and lightning 2.6; a tenth more is allowed.
@@ -79,13 +75,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("guards")
 
 
-def marked(option: str) -> Any:
-    """Mark what is known to fail."""
-    reason = READS_IN_ITS_STEP.get(option)
-    return pytest.param(option, marks=pytest.mark.xfail(reason=reason, strict=True)) if reason else option
-
-
-@pytest.mark.parametrize("option", [marked(option) for option in OPTIONS if option not in NOT_COUNTABLE])
+@pytest.mark.parametrize("option", [option for option in OPTIONS if option not in NOT_COUNTABLE])
 def test_no_option_asks_the_device_for_a_value_between_log_points(option, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     counted = CountedSteps(monkeypatch)

@@ -10,6 +10,8 @@ import torch
 from omegaconf import OmegaConf
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lmtrain.training.steps import is_step_end
+
 CONF = Path(__file__).parents[2] / "conf" / "callbacks"
 
 
@@ -55,7 +57,8 @@ class CountedSteps(pl.Callback):
         self.reads.num = 0
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.by_step[trainer.global_step], self.reads.num = self.reads.num, 0
+        if is_step_end(trainer, batch_idx):  # a read in any of a step's micro-batches is the step's
+            self.by_step[trainer.global_step], self.reads.num = self.reads.num, 0
 
     def on_train_end(self, trainer, pl_module):
         self.reads.__exit__(None, None, None)

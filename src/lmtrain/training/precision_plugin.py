@@ -17,14 +17,15 @@ from typing_extensions import override
 
 from lmtrain.precision.kept_copies import KeptCopies
 from lmtrain.precision.policy import Precision
+from lmtrain.training.undo import Undo
 
 
 class PrecisionPlugin(LightningPrecision):
     """Carry out a precision; `strategy_casts` says that the strategy casts weights and inputs by itself.
 
     In fp16 a step whose gradient is not finite on any rank is skipped on all of them: gradients are summed over ranks
-    before they are looked at. An optimizer that takes `found_inf` (torch's fused ones) skips on the device; any other
-    costs one read by the host per step.
+    before they are looked at. The host never asks: an optimizer that takes `found_inf` (torch's fused ones) skips on the
+    device, and the step of any other is taken back there.
     """
 
     def __init__(self, precision: Precision, *, device_type: str, strategy_casts: bool = False) -> None:
@@ -71,9 +72,20 @@ class PrecisionPlugin(LightningPrecision):
         result = closure()
         self._scaler.unscale_(optimizer)
         self._after_closure(model, optimizer)
-        self._scaler.step(optimizer, **kwargs)
+        self._step_unless_infinite(optimizer, self._scaler, **kwargs)
         self._scaler.update()
         return result
+
+    @staticmethod
+    def _step_unless_infinite(optimizer: Optimizer, scaler: torch.amp.GradScaler, **kwargs: Any) -> None:
+        """Step without a read by the host: torch's scaler asks whether to call an optimizer that cannot skip itself."""
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            scaler.step(optimizer, **kwargs)
+            return
+        undo = Undo(optimizer)
+        optimizer.step(**kwargs)
+        found = scaler._found_inf_per_device(optimizer).values()  # noqa: SLF001  # nothing public tells (torch 2.13)
+        undo.where(torch.stack([infinite.bool() for infinite in found]).any())
 
     @override
     def state_dict(self) -> dict[str, Any]:
