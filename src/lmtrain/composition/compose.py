@@ -7,8 +7,8 @@ is composed here, once, which halves the time of a short command.
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import hydra
@@ -22,6 +22,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.arguments import Arguments
+from lmtrain.composition.lean_compose import lean_compose
 from lmtrain.composition.paths import conf_folder
 from lmtrain.composition.unknown_words import unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
@@ -96,16 +97,19 @@ def _through_hydra(
 
     run = hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(kept)
     try:
-        run()
+        with lean_compose():
+            run()
     except ValueError as problem:  # flags that exclude one another
         raise ConfigurationError(str(problem)) from problem
     if failures:
         raise failures[0]
 
 
-def _our_configs() -> AbstractContextManager[None]:
+@contextmanager
+def _our_configs() -> Generator[None]:
     GlobalHydra.instance().clear()
-    return initialize_config_dir(str(conf_folder().absolute()), version_base="1.3")
+    with lean_compose(), initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"):
+        yield
 
 
 def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[str, Any]:
