@@ -30,7 +30,17 @@ def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(tmp_pa
     )
     environment = tiny.environment()
     environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    words = ["train", "debug=tiny", "optimizer.lr=-1", f"run.root={tmp_path}", f"run.cache={tmp_path / 'cache'}"]
+    words = ["train", "debug=tiny", "model.num_heads=3", f"run.root={tmp_path}", f"run.cache={tmp_path / 'cache'}"]
     command = [sys.executable, "-c", script, *words]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert f"KEPT {tmp_path / 'cache' / 'inductor'}" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_path_with_a_space_which_torch_does_not_quote_for_the_compiler_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    keep_caches_in(tmp_path / "my project" / ".cache")
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    assert "TRITON_CACHE_DIR" not in os.environ

@@ -2,6 +2,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
+from pydantic import TypeAdapter
 
 from lmtrain.composition.check import check_call, check_node, check_value
 from lmtrain.errors import ConfigurationError
@@ -105,3 +106,25 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices() -> None:
         ConfigurationError, match=r"^model\.kind=smal is none of small, large, or null\. Did you mean 'small'\?$"
     ):
         check_value("smal", Literal["small", "large"] | None, key="model.kind")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        (3, int),
+        (3, float),
+        (0.5, float | None),
+        (2, float | None),
+        (2**60, float),
+        (None, int | None),
+        ("a", Literal["a", "b"]),
+        ("a", str | None),
+        (True, bool | None),
+        (1, int | float),
+        ("auto", int | Literal["auto"] | None),
+        ({"a": 1}, Any),
+    ],
+)
+def test_what_needs_no_conversion_is_what_pydantic_makes_of_it(value: Any, annotation: Any) -> None:
+    found, wanted = check_value(value, annotation, key="a"), TypeAdapter(annotation).validate_python(value)
+    assert (found, type(found)) == (wanted, type(wanted))

@@ -1,11 +1,13 @@
 import inspect
 import subprocess
 import sys
+import typing
+from typing import Literal
 
 import pytest
 
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.composition.source_signatures import default_settings, setting_names
+from lmtrain.composition.source_signatures import default_settings, setting_names, setting_types
 from lmtrain.models.llama import Llama
 from lmtrain.models.nano import nano
 
@@ -42,3 +44,16 @@ def test_defaults_that_are_plain_values_are_those_of_the_signature(target):
     known = {each.name: each.default for each in parameters if each.default is not inspect.Parameter.empty}
     plain = {name: value for name, value in known.items() if not callable(value)}
     assert default_settings(target) == plain
+
+
+@pytest.mark.parametrize("target", PARTS)
+def test_types_that_are_plain_are_those_of_the_signature(target):
+    part = PARTS[target]
+    hints = typing.get_type_hints(part.__init__ if isinstance(part, type) else part)
+    types = setting_types(target)
+    assert types
+    assert {name: hints[name] for name in types} == types
+
+
+def test_words_and_none_are_plain_too():
+    assert setting_types("lmtrain.accounting.batches.Batch")["micro_batch_sequences"] == int | Literal["auto"] | None

@@ -2,11 +2,19 @@
 
 import os
 from pathlib import Path
+from typing import Final
+
+VARIABLES: Final = (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"))
 
 
 def keep_caches_in(folder: Path) -> None:
-    """Point compile caches at a folder of the project, so that a second start finds what the first compiled."""
-    for variable, name in (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton")):
+    """Point compile caches at a folder of the project, so that a second start finds what the first compiled.
+
+    They stay where torch keeps them, below the temporary folder, where the path has a space: torch (2.13) does not
+    quote it for the C++ compiler, and nothing would compile.
+    """
+    is_usable = not any(letter.isspace() for letter in str(folder.absolute()))
+    for variable, name in VARIABLES if is_usable else ():
         os.environ.setdefault(variable, str((folder / name).absolute()))
     # Weights kept in bf16 go through an autograd function of ours, whose traced graph torch keeps only when asked to:
     # a second start takes 11 instead of 18 CPU seconds.

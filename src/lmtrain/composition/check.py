@@ -11,14 +11,12 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic.errors import PydanticSchemaGenerationError
-
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.targets import find_target
 from lmtrain.errors import ConfigurationError, suggest
 
 TARGET, PARTIAL = "_target_", "_partial_"
+PLAIN = frozenset({int, float, str, bool, type(None)})
 LATE_FACTS = frozenset(
     {"context", "num_ranks", "compute_dtype", "tokens_per_step", "device_type", "stochastic_rounding"}
 )
@@ -99,10 +97,32 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
         value = _amount(value, kinds, key=key)
     if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
         value = int(value)  # also beyond 2^63, up to which pydantic would take it
+    if type(value) is int and abs(value) < 2**53 and float in kinds and int not in kinds:
+        value = float(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and str in kinds and not kinds & {int, float}:
         value = str(value)
     if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
         raise ConfigurationError(_wrong_type(key, value, annotation))
+    if _is_exactly(value, annotation):
+        return value
+    return _converted(value, annotation, key=key)
+
+
+def _is_exactly(value: Any, annotation: Any) -> bool:
+    """Tell whether a value is of a plain type as it stands, for which nothing has to be imported."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_exactly(value, part) for part in typing.get_args(annotation))
+    if origin is typing.Literal:
+        return isinstance(value, str) and value in typing.get_args(annotation)
+    return annotation is Any or (annotation is type(value) and annotation in PLAIN)
+
+
+def _converted(value: Any, annotation: Any, *, key: str) -> Any:
+    """Return a value as pydantic makes it what the annotation wants."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic.errors import PydanticSchemaGenerationError
+
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
         return adapter.validate_python(value)
@@ -132,9 +152,10 @@ def _alternatives(annotation: Any) -> set[Any]:
 
 
 def _is_plain(annotation: Any) -> bool:
-    plain = {int, float, str, bool, Path, type(None)}
     kinds = _alternatives(annotation)
-    return bool(kinds & (plain - {type(None)})) or any(typing.get_origin(kind) in (list, tuple, dict) for kind in kinds)
+    return bool(kinds & {int, float, str, bool, Path}) or any(
+        typing.get_origin(kind) in (list, tuple, dict) for kind in kinds
+    )
 
 
 def _choices(annotation: Any) -> list[str]:

@@ -4,6 +4,7 @@ import json
 from typing import Final
 
 from lmtrain.composition.fleet import is_fleet, plan_fleet
+from lmtrain.composition.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planned_run import planned_runs
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.report.plan_page import print_plan
@@ -17,6 +18,9 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     Raises:
         ConfigurationError: The command line is wrong.
     """
+    if HELP_FLAGS & set(words):
+        print(verb_page("plan", program=program))
+        return EXIT_DONE
     if WEB in words:
         from lmtrain.composition.plan_web import serve
 

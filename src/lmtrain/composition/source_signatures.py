@@ -4,9 +4,10 @@ import ast
 import importlib.util
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 OURS = ("lmtrain.", "data_pipelines.")
+PLAIN: Final = {"int": int, "float": float, "str": str, "bool": bool}
 Definition = ast.FunctionDef | ast.ClassDef
 
 
@@ -25,6 +26,37 @@ def default_settings(target: str) -> dict[str, Any]:
     if constructor is not None:
         return _plain(_function_defaults(constructor))
     return _plain(_field_defaults(definition)) if isinstance(definition, ast.ClassDef) else {}
+
+
+def setting_types(target: str) -> dict[str, Any]:
+    """Return the settings whose annotation is made of plain types, words and None, with it."""
+    definition = _definition(target)
+    constructor = _constructor(definition) if isinstance(definition, ast.ClassDef) else definition
+    if constructor is not None:
+        arguments = constructor.args
+        annotations = {each.arg: each.annotation for each in (*arguments.args, *arguments.kwonlyargs)}
+    else:
+        fields = definition.body if isinstance(definition, ast.ClassDef) else []
+        named = [each for each in fields if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+        annotations = {ast.unparse(each.target): each.annotation for each in named}
+    types = {name: _type_of(annotation) for name, annotation in annotations.items()}
+    return {name: kind for name, kind in types.items() if kind is not None}
+
+
+def _type_of(annotation: ast.expr | None) -> Any:
+    """Return the type that an annotation is, None for one that is made of other names."""
+    match annotation:
+        case ast.Name(id=name):
+            return PLAIN.get(name)
+        case ast.Constant(value=None):
+            return type(None)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            first, second = _type_of(left), _type_of(right)
+            return None if first is None or second is None else first | second
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
+            return Literal[ast.literal_eval(words)]
+        case _:
+            return None
 
 
 @cache

@@ -3,6 +3,7 @@
 import math
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from omegaconf import OmegaConf
 from lmtrain.composition.check import check_node, check_value
 from lmtrain.composition.job import Job, load_job
 from lmtrain.composition.tokenizer import require_size_for_model
+from lmtrain.composition.typed_values import refuse_typed
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
@@ -51,8 +53,8 @@ NODES = frozenset(
 )
 
 
-def check_config(config: dict[str, Any], *, allowed: list[str]) -> dict[str, Any]:
-    """Return a whole config with every value checked and every amount a number.
+def check_config(config: dict[str, Any], *, allowed: list[str], typed: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a whole config with every value checked and every amount a number; what was `typed` is looked at first.
 
     Raises:
         ConfigurationError: The first thing that is wrong.
@@ -61,7 +63,6 @@ def check_config(config: dict[str, Any], *, allowed: list[str]) -> dict[str, Any
         if name not in NODES and name not in SCALARS:
             msg = f"{name}={config[name]} is not a key of a run.{suggest(name, [*NODES, *SCALARS])}"
             raise ConfigurationError(msg)
-    import_lightning()
     scalars = {name: check_value(config[name], kind, key=name) for name, kind in SCALARS.items()}
     clip = scalars["gradient_clip_norm"]
     if clip is not None and not 0 < clip < math.inf:
@@ -72,6 +73,8 @@ def check_config(config: dict[str, Any], *, allowed: list[str]) -> dict[str, Any
             f"seed={scalars['seed']} is not at least 0 and below 2**63; nearest valid: {abs(scalars['seed']) % 2**63}."
         )
         raise ConfigurationError(msg)
+    refuse_typed(config, typed, allowed=allowed)
+    import_lightning()
     names = (*sorted(NODES - {"data"}), "data")  # it repeats others: theirs is the key to name
     require_size_for_model(config, allowed=allowed)
     nodes = {name: check_node(config[name], key=name, allowed=allowed) for name in names}

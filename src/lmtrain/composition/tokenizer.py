@@ -4,12 +4,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from lmtrain.composition.help import help_page
+from lmtrain.composition.help import HELP_FLAGS, help_page
 from lmtrain.composition.paths import conf_folder
 from lmtrain.errors import ConfigurationError
 
 CONFIG = "make_tokenizer"
-HELP_FLAGS = frozenset({"-h", "--help"})
 
 
 def make(words: list[str], *, program: str = "lmtrain tokenizer") -> int:

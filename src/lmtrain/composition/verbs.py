@@ -9,13 +9,11 @@ from typing import Any
 
 from lmtrain.composition.arguments import Arguments, parse_arguments
 from lmtrain.composition.caches import keep_caches_in
-from lmtrain.composition.help import help_page
+from lmtrain.composition.help import HELP_FLAGS, help_page
 from lmtrain.composition.job import Job, default_name, short_hash
 from lmtrain.composition.paths import conf_folder
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
-
-HELP_FLAGS = frozenset({"-h", "--help"})
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
@@ -71,7 +69,7 @@ def make_job(config: dict[str, Any], overrides: list[str], model: str, arguments
     keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler, which settles on its own
     from lmtrain.composition.start import check_config
 
-    checked = check_config(config, allowed=arguments.allowed_targets)
+    checked = check_config(config, allowed=arguments.allowed_targets, typed=overrides)
     unnamed = default_name(model, overrides)
     given = checked["run"]["name"]
     name = unnamed if given is None else f"{given}/{unnamed}" if is_trial else given

@@ -1,8 +1,12 @@
 """Refuse dimensions that cannot be, with the nearest that can."""
 
 import math
+from typing import Final
 
 from lmtrain.errors import ConfigurationError
+
+# What every model is made of, at least 1 of each.
+REQUIRED: Final = ("width", "num_layers", "num_heads", "feed_forward_width", "vocab_size", "max_context_tokens")
 
 
 def check_positive(**dimensions: int) -> None:

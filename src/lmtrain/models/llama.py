@@ -92,7 +92,7 @@ class Llama(LanguageModel):
         zero_init_outputs: bool = False,
     ) -> None:
         super().__init__()
-        check_positive(num_layers=num_layers, feed_forward_width=feed_forward_width)
+        check_positive(width=width, num_layers=num_layers, num_heads=num_heads, feed_forward_width=feed_forward_width)
         check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
         check_not_negative(init_std=init_std, embedding_init_std=embedding_init_std, head_init_std=head_init_std)
         check_not_negative(num_bigram_buckets=num_bigram_buckets, value_embedding_init_std=value_embedding_init_std)
