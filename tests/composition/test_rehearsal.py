@@ -35,6 +35,12 @@ def test_what_can_be_passes(tiny_job) -> None:
         ("weight_average=ema weight_average.decay=1", "weight_average.decay=1.0 is not"),
         ("batch.tokens_per_step=65", "batch.tokens_per_step=65 is not a multiple of 16"),
         ("budget.steps=-5", "budget.steps=-5 is not above 0"),
+        ("run.log_every_steps=0", "run.log_every_steps=0 is below 1; nearest valid: 1"),
+        ("callbacks.checkpoint.background_from_bytes=-1", "callbacks.checkpoint.background_from_bytes=-1 is"),
+        ("callbacks.checkpoint.keep_last=0", "callbacks.checkpoint.keep_last=0 is"),
+        ("callbacks=default callbacks.validation.num_passes=0", "callbacks.validation.num_passes=0 is below 1"),
+        ("callbacks=default callbacks.graceful_stop.every_steps=0", "callbacks.graceful_stop.every_steps=0 is below 1"),
+        ("callbacks=default callbacks.progress.every_seconds=-1", "callbacks.progress.every_seconds=-1.0 is below 0"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(words: str, message: str, tiny_job) -> None:

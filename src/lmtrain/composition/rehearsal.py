@@ -1,5 +1,6 @@
 """What the steps of a run need, built on a model without memory: a refusal then comes before data is prepared."""
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,18 @@ from lmtrain.composition.precision import build_precision
 from lmtrain.composition.prepared_tokens import masked_documents
 from lmtrain.composition.resume import read_fork
 from lmtrain.composition.schedules import schedules_of
+from lmtrain.composition.source_signatures import setting_names
 from lmtrain.models.base import LanguageModel
 from lmtrain.training.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
+from lmtrain.training.last_step import LastStep
 
+CONTEXT = "context"  # the parameter by which a constructor asks for the run's context
 WAYS_TO_GO_ON = ("auto", "must", "never")
 
 
 def rehearse(job: Job, *, is_alone: bool) -> None:
-    """Build precision, optimizer, schedules and what is kept beside the weights, and throw them away.
+    """Build precision, optimizer, schedules, callbacks and what is kept beside the weights, and throw them away.
 
     `is_alone`: this process will train; a GPU that other processes train on is left untouched here.
 
@@ -36,6 +40,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
         EnvironmentProblem: A package is missing.
     """
     config = job.config
+    instantiate(config["run"], key="run")
     if is_alone or device_type(config["trainer"]["accelerator"]) == "cpu":
         build_precision(config)
     with torch.device("meta"):
@@ -53,6 +58,35 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
     scheduled.set_for(0, end.steps)
+    rehearse_callbacks(config["callbacks"], end)
+
+
+class NotYetKnown(Exception):  # no error: what a constructor asks for comes with the data
+    """A fact of the run that is not known before its data is."""
+
+
+class BeforeData:
+    """A run's context as far as it is known before its data is: where the run ends."""
+
+    def __init__(self, end: Horizon) -> None:
+        self.last_step = LastStep(end.steps, seconds=end.seconds, most_steps=end.most_steps)
+
+    def __getattr__(self, name: str) -> Any:
+        """Answer nothing else."""
+        raise NotYetKnown(name)
+
+
+def rehearse_callbacks(nodes: dict[str, Any], end: Horizon) -> None:
+    """Let our callbacks look at their settings, each as far as it comes without data.
+
+    Raises:
+        ConfigurationError: A setting cannot be.
+    """
+    for name, node in nodes.items():
+        if node is None or CONTEXT not in setting_names(str(node["_target_"])):
+            continue
+        with contextlib.suppress(NotYetKnown):
+            instantiate(node, key=f"callbacks.{name}", facts={CONTEXT: BeforeData(end)})
 
 
 def expected_end(config: dict[str, Any], model: LanguageModel, *, tokens_per_step: int, num_ranks: int) -> Horizon:
