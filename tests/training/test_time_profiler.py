@@ -10,7 +10,7 @@ def test_actions_of_the_trainer_go_to_their_kinds():
     profiler = TimeProfiler(watch)
     with profiler.profile("run_training_epoch"):
         assert watch.kind == "host_overhead"
-        with profiler.profile("[_TrainingEpochLoop].train_dataloader_next"):
+        with profiler.profile("[StepLoop].train_dataloader_next"):
             assert watch.kind == "data_wait"
         with profiler.profile("run_training_batch"), profiler.profile("[Strategy]DDP.training_step"):
             assert watch.kind == "compute"

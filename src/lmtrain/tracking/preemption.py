@@ -4,6 +4,7 @@ Linux tells for each thread how long it waited on a run queue (schedstat, Docume
 elsewhere nothing is known, and nothing is booked.
 """
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -43,9 +44,13 @@ class Preemption:
 def waited_seconds(threads: Path = THREADS) -> dict[str, float]:
     """Return how long each thread of the process waited for a processor so far; empty where that is not told."""
     found: dict[str, float] = {}
-    for path in threads.glob("*/schedstat"):
-        try:
-            found[path.parent.name] = int(path.read_text().split()[1]) * NANO
-        except (OSError, IndexError, ValueError):  # a thread that has just ended
-            continue
+    if not threads.is_dir():
+        return found
+    with os.scandir(threads) as entries:  # every few steps, and pathlib takes three times as long
+        for entry in entries:
+            try:
+                with open(f"{entry.path}/schedstat", "rb") as file:  # noqa: PTH123
+                    found[entry.name] = int(file.read().split()[1]) * NANO
+            except (OSError, IndexError, ValueError):  # a thread that has just ended
+                continue
     return found

@@ -10,7 +10,7 @@ from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 KIND_OF_ACTION: Final[dict[str, Kind]] = {
     "run_training_epoch": "host_overhead",  # the loop itself: what none of those below takes
-    "[_TrainingEpochLoop].train_dataloader_next": "data_wait",
+    "[StepLoop].train_dataloader_next": "data_wait",
     "run_training_batch": "compute",  # forward, backward, optimizer step
 }
 

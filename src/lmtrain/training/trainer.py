@@ -17,7 +17,7 @@ from lightning.pytorch.strategies import Strategy
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.determinism import be_deterministic
 from lmtrain.training.precision_plugin import PrecisionPlugin
-from lmtrain.training.unused_hooks import leave_out_unused_hooks
+from lmtrain.training.step_loop import use_step_loop
 
 
 def make_trainer(
@@ -67,13 +67,14 @@ def make_trainer(
         accelerator=accelerator,
         accumulate_grad_batches=accumulation_micro_steps,
         default_root_dir=folder,
-        callbacks=[leave_out_unused_hooks(callback) for callback in callbacks],
+        callbacks=list(callbacks),
         plugins=plugins,
         detect_anomaly=detect_anomaly,
         deterministic=deterministic,
         profiler=profiler,
         **options,
     )
+    use_step_loop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
         # Set by Lightning's import: each optimizer step then looks for NVIDIA's library anew, 90 microseconds (2.6.6).
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)

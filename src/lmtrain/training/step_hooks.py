@@ -1,0 +1,59 @@
+"""The hooks of a step, looked up once: Lightning asks every callback for each anew, some eighty times a step."""
+# ruff: noqa: SLF001
+# pyright: reportPrivateUsage=false
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import lightning.pytorch as pl
+from lightning.pytorch.profilers import Profiler
+
+HOOKS_OF_A_STEP: Final = (
+    "on_train_batch_start",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+    "on_train_batch_end",
+)
+
+
+class StepHooks:
+    """What callbacks and the module do at each hook of a step, in Lightning's order: callbacks, then the module.
+
+    Callbacks that are added while training goes on are not heard before the next `fit`.
+    """
+
+    def __init__(self, trainer: pl.Trainer) -> None:
+        self._trainer = trainer
+        self._profiler: Profiler = trainer.profiler  # pyright: ignore[reportAttributeAccessIssue]  # set when built
+        self._module = trainer.lightning_module
+        callbacks: list[pl.Callback] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # set when built
+        self._of_callbacks = {
+            name: [getattr(one, name) for one in callbacks if is_defined(one, name, pl.Callback)]
+            for name in HOOKS_OF_A_STEP
+        }
+        self._of_module: dict[str, Callable[..., Any] | None] = {
+            name: getattr(self._module, name) if is_defined(self._module, name, pl.LightningModule) else None
+            for name in HOOKS_OF_A_STEP
+        }
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a hook of all that define it, and return what the module's returned."""
+        of_callbacks, of_module = self._of_callbacks[name], self._of_module[name]
+        if not of_callbacks and of_module is None:
+            return None
+        module = self._module
+        outer, module._current_fx_name = module._current_fx_name, name  # `self.log` wants to know
+        if of_callbacks:
+            with self._profiler.profile(f"[Callback].{name}"):
+                for hook in of_callbacks:
+                    hook(self._trainer, module, *arguments)
+        result = None if of_module is None else of_module(*arguments)
+        module._current_fx_name = outer
+        return result
+
+
+def is_defined(of: object, name: str, base: type) -> bool:
+    """Return whether an object has a hook of its own, by its class or given to it, rather than the empty one."""
+    return name in vars(of) or getattr(type(of), name) is not getattr(base, name)
