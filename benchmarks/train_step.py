@@ -1,8 +1,9 @@
 """One optimizer step under the same ruler: our bare loop, our full Trainer, and the peers that can run beside them.
 
 One model shape, the same tokens, as many of them a step, fused AdamW, clipping at 1.0, one precision. Each loop lives
-in a process of its own and they take turns of a few steps, so that what else the machine does meets them alike. A CPU
-is timed by CPU seconds of the loop's process, a GPU by CUDA events. Peers come from a folder of checkouts.
+in a process of its own and they take turns of a few steps, so that what else the machine does meets them alike; on a
+GPU, which does not hold them all, two at a time, one of them our Trainer. A CPU is timed by CPU seconds of the loop's
+process, a GPU by CUDA events. Peers come from a folder of checkouts.
 
     python benchmarks/train_step.py --peers CHECKOUTS                       # this CPU, eager and compiled
     python benchmarks/train_step.py --device cuda --peers CHECKOUTS         # a GPU, GPT-2 124M's shape; no network
@@ -24,9 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.train_step_loops.driver import measure
 from benchmarks.train_step_loops.loops import LOOPS
-from benchmarks.train_step_loops.table import markdown, page, rows
+from benchmarks.train_step_loops.ruler import measured_rows
+from benchmarks.train_step_loops.table import markdown, page
 from benchmarks.train_step_loops.task import Task
 from lmtrain.accounting.hardware import find_device
 from lmtrain.data.shards import open_dataset
@@ -142,13 +143,16 @@ def main() -> int:
         report |= {"device": device, "peak_flops": peak_flops, "matmul_flops": matmul_flops, "task": shown, "modes": {}}
         for mode in arguments.modes:
             told = replace(task, is_compiled=mode == "compiled")
-            found = measure(
+            found = measured_rows(
                 arguments.loops,
                 told,
                 rounds=arguments.rounds,
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
+                peak_flops=peak_flops,
+                matmul_flops=matmul_flops,
+                in_pairs=task.device == "cuda",
             )
-            report["modes"][mode] = rows(found, told, peak_flops=peak_flops, matmul_flops=matmul_flops)
+            report["modes"][mode] = list(found)
             print(f"## {mode}\n\n{markdown(report['modes'][mode])}\n", flush=True)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

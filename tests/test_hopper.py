@@ -119,16 +119,20 @@ def test_a_step_between_log_points_may_not_wait_for_the_device():
     assert [step for step in range(1, 32) if full_trainer.may_wait(step)] == [*range(1, 11), 20, 30]
 
 
-def test_our_trainer_is_held_against_the_fastest_peer():
-    rows = [
-        {"loop": name, "tokens_per_second": speed} for name, speed in (("bare", 9.0), ("trainer", 6.0), ("litgpt", 4.0))
-    ]
-    assert against_fastest(rows) == 1.5
-    assert against_fastest(rows[:2]) is None
+def test_our_trainer_is_held_against_the_fastest_peer_of_a_model():
+    def row(model, loop, ratio):
+        return {"model": model, "loop": loop, "against_trainer": {"median": ratio} if ratio else None}
+
+    rows = [row("m", "bare", 0.9), row("m", "litgpt", 1.5), row("m", "olmo_core", 1.2), row("n", "litgpt", 1.1)]
+    assert against_fastest(rows, model="m") == 1.2
+    assert against_fastest([row("m", "bare", 0.9), row("m", "litgpt", None)], model="m") is None
+
+
+def test_without_checkouts_every_model_s_peers_are_not_measured():
     bench = Bench(torch.device("cpu"), is_toy=True, known=None)
-    assert [row["not_measured"] for row in parts.PARTS["peers"](bench, Path())] == [
-        "no folder of checkouts: --peers FOLDER"
-    ]
+    rows = list(parts.PARTS["peers"](bench, Path()))
+    assert [row["model"] for row in rows] == [case.name for case in CASES]
+    assert {row["not_measured"] for row in rows} == {"no folder of checkouts: --peers FOLDER"}
 
 
 def test_curves_are_compared_by_windows_of_steps():

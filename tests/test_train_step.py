@@ -8,9 +8,10 @@ import pytest
 
 from benchmarks import train_step
 from benchmarks.hopper_parts.cases import meta_model
-from benchmarks.train_step_loops import driver, table
-from benchmarks.train_step_loops.loops import LOOPS, architecture_of
+from benchmarks.train_step_loops import driver, ruler, table
+from benchmarks.train_step_loops.loops import LOOPS, architecture_of, counterpart
 from benchmarks.train_step_loops.ours import model_words
+from benchmarks.train_step_loops.ruler import groups
 from benchmarks.train_step_loops.task import Task, Unavailable
 from lmtrain.accounting.model_shape import ModelShape
 from lmtrain.composition.compose import compose_config
@@ -74,7 +75,7 @@ def test_each_loop_s_file_says_what_it_is_given_and_takes_its_settings():
 @pytest.mark.parametrize("name", LOOPS)
 def test_every_loop_has_our_own_two_of_its_architecture_beside_it(name):
     for kind in ("bare", "trainer"):
-        ours = LOOPS[table.counterpart(name, kind)]
+        ours = LOOPS[counterpart(name, kind)]
         assert ours.is_ours
         assert ours.module == kind
         assert ours.architecture == LOOPS[name].architecture
@@ -92,6 +93,24 @@ def test_ratios_are_medians_of_turns_to_our_loop_of_the_same_architecture():
     assert found["nanogpt"]["against_trainer"]["median"] == 0.5
     assert found["nanochat"]["against_trainer"] is None
     assert found["litgpt"]["against_bare"] is None
+
+
+def test_two_at_a_time_each_loop_stands_beside_our_trainer_of_what_it_trains():
+    assert groups(["bare", "trainer", "litgpt", "trainer_gpt2", "nanogpt"], in_pairs=True) == [
+        ["trainer", "bare"],
+        ["trainer", "litgpt"],
+        ["trainer_gpt2", "nanogpt"],
+    ]
+    assert groups(["trainer", "litgpt"], in_pairs=False) == [["trainer", "litgpt"]]
+    assert groups(["litgpt", "trainer_nano"], in_pairs=True) == [["litgpt"], ["trainer_nano"]]
+
+
+def test_a_loop_of_several_pairs_has_one_row(monkeypatch):
+    monkeypatch.setattr(ruler, "measure", lambda names, *_, **__: [contestant(name, 1.0) for name in names])
+    told = {"rounds": 1, "tell": print, "peak_flops": 1.0, "matmul_flops": 1.0, "in_pairs": True}
+    found = list(ruler.measured_rows(["bare", "trainer", "litgpt"], task_of(), **told))
+    assert [row["loop"] for row in found] == ["trainer", "bare", "litgpt"]
+    assert found[1]["against_trainer"]["median"] == 1.0
 
 
 def test_a_loop_that_dropped_out_is_a_line_with_its_reason_below_the_table():

@@ -17,6 +17,7 @@ from lmtrain.accounting.flops import flops_per_token
 
 WORDS_FILE: Final = "words.json"
 LOG_EVERY_STEPS: Final = 10
+FACTS: Final = ("peak_bytes", "host_syncs", "first_step_seconds", "num_parameters", "given")
 BARE, TRAINER = "benchmarks.hopper_parts.bare", "benchmarks.hopper_parts.full_trainer"
 
 
@@ -78,7 +79,7 @@ def task_of(config: dict[str, Any], bench: Bench, scratch: Path, *, turn_steps: 
         max_steps=10**6,
         data_root=str(scratch / "data"),
         tokens_file="",
-        peers="",
+        peers=bench.peers,
         scratch=str(scratch),
     )
 
@@ -92,5 +93,5 @@ def _row(one: Contestant, case: Case, words: list[str], bench: Bench, *, tokens:
     return row | {
         "step_seconds": seconds,
         "tokens_per_second": tokens / statistics.median(seconds),
-        **{name: one.facts[name] for name in ("peak_bytes", "host_syncs", "first_step_seconds") if name in one.facts},
+        **{name: one.facts[name] for name in FACTS if name in one.facts},
     }

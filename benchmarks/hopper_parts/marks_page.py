@@ -57,6 +57,10 @@ def _overhead(model: str) -> Callable[[Parts], float | None]:
     return read
 
 
+def _against_peers(model: str) -> Callable[[Parts], float | None]:
+    return lambda parts: against_fastest(parts.get("peers", []), model=model)
+
+
 def _memory(parts: Parts) -> float | None:
     row = _row(parts, "speed", model="llama_3_2_1b", precision="bf16_mixed")
     return row["peak_bytes"] / 2**30 if row and "peak_bytes" in row else None
@@ -79,8 +83,12 @@ MARKS: Final = (
          _value("speed", "tokens_per_second", model="gpt2_124m", precision="bf16_mixed")),
     Mark("nano d24, context 2048, bf16: tokens/s", "above nanochat's own loop", "{:,.0f}",
          _value("speed", "tokens_per_second", model="nano_d24", precision="bf16_mixed")),
-    Mark("our Trainer against the fastest peer in the same run, GPT-2 124M's shape", "above 1", "{:.3f} times",
-         lambda parts: against_fastest(parts.get("peers", []))),
+    Mark("Llama-3.2-1B: step of the fastest peer in the same run over our Trainer's", "above 1", "{:.3f} times",
+         _against_peers("llama_3_2_1b")),
+    Mark("GPT-2 124M: step of the fastest peer in the same run over our Trainer's", "above 1", "{:.3f} times",
+         _against_peers("gpt2_124m")),
+    Mark("nano d24: step of nanochat's own loop over our Trainer's, at its least", "above 1", "{:.3f} times",
+         _against_peers("nano_d24")),
     Mark("full Trainer over bare loop, 1B", "at most 0.1 %", "{:+.3f} %", _overhead("llama_3_2_1b")),
     Mark("full Trainer over bare loop, 124M", "at most 0.3 %", "{:+.3f} %", _overhead("gpt2_124m")),
     Mark("data stall, 1B", "at most 0.02 %", "{:.4f} %",

@@ -58,3 +58,9 @@ LOOPS: Final[dict[str, Loop]] = {
 def architecture_of(name: str) -> Architecture:
     """Return what a loop trains; a loop that is not in the table, a Llama."""
     return LOOPS[name].architecture if name in LOOPS else "llama"
+
+
+def counterpart(name: str, kind: str) -> str:
+    """Return the name of our own loop of a kind that trains what another loop trains."""
+    architecture = architecture_of(name)
+    return kind if architecture == "llama" else f"{kind}_{architecture}"

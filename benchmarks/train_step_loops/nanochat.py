@@ -33,7 +33,7 @@ def run(task: Task, turns: Turns) -> None:
     train(task, turns, model, lambda batch: called(*batch), casting=contextlib.nullcontext(), read_every_steps=1)
 
 
-def build(task: Task, *, is_bf16: bool) -> Any:
+def build(task: Task, *, is_bf16: bool, window_pattern: str = "L") -> Any:
     """Build its model on the device with its own initial weights; it computes in the format that its environment says.
 
     Raises:
@@ -50,7 +50,7 @@ def build(task: Task, *, is_bf16: bool) -> Any:
         n_head=task.num_heads,
         n_kv_head=task.num_heads,
         n_embd=task.width,
-        window_pattern="L",
+        window_pattern=window_pattern,
     )
     with torch.device("meta"):
         model = GPT(config)

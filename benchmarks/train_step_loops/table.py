@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.train_step_loops.driver import Contestant
-from benchmarks.train_step_loops.loops import architecture_of
+from benchmarks.train_step_loops.loops import architecture_of, counterpart
 from benchmarks.train_step_loops.task import Task
 
 Row = dict[str, Any]
@@ -19,18 +19,12 @@ def rows(contestants: Sequence[Contestant], task: Task, *, peak_flops: float, ma
     """Return a row for each loop; speed is by CPU seconds of its process on a CPU, by CUDA events on a GPU."""
     clock = "device_seconds" if task.device == "cuda" else "cpu_seconds"
     return [
-        {"loop": one.name, "skipped": one.facts.get("skipped", "it took no turn")}
+        {"loop": one.name, "given": one.facts.get("given"), "skipped": one.facts.get("skipped", "it took no turn")}
         if not one.is_running or not one.turns
         else _row(one, task, clock, peak_flops=peak_flops, matmul_flops=matmul_flops)
         | {f"against_{kind}": _against(one, kind, contestants, clock) for kind in ("bare", "trainer")}
         for one in contestants
     ]
-
-
-def counterpart(name: str, kind: str) -> str:
-    """Return the name of our own loop of a kind that trains what another loop trains."""
-    architecture = architecture_of(name)
-    return kind if architecture == "llama" else f"{kind}_{architecture}"
 
 
 def _against(one: Contestant, kind: str, contestants: Sequence[Contestant], clock: str) -> dict[str, float] | None:
@@ -77,7 +71,7 @@ def page(report: dict[str, Any], *, command: str) -> str:
     """Return the page of a measurement: what was measured, on what, and a table for each mode."""
     task, peak, matmul = report["task"], report["peak_flops"] / 1e9, report["matmul_flops"] / 1e9
     shape = ", ".join(f"{name.removeprefix('num_').replace('_', ' ')} {value}" for name, value in task.items())
-    given = {row["loop"]: row["given"] for rows in report["modes"].values() for row in rows if "given" in row}
+    given = {row["loop"]: row["given"] for rows in report["modes"].values() for row in rows if row.get("given")}
     parts = [
         f"# One optimizer step under the same ruler: {report['device']}",
         f"`{command}`, torch {report['torch']}, Python {report['python']}, {report['date']}. {shape}.",

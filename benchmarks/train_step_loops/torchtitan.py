@@ -1,4 +1,4 @@
-"""torchtitan: its own Trainer on its Llama 3 from a checkout, on a GPU; what a config file of its would say.
+"""torchtitan: its own Trainer on its Llama 3 from a checkout; what a config file of its would say. A CPU has a loop.
 
 Its main branch follows nightly builds of torch: where the installed one is too old, the reason is what its import says.
 """
@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.train_step_loops import torchtitan_on_cpu
 from benchmarks.train_step_loops.hand_loop import crops
-from benchmarks.train_step_loops.task import BETAS, CLIP_NORM, LOG_EVERY_STEPS, LR, WEIGHT_DECAY, Task, Unavailable
+from benchmarks.train_step_loops.task import BETAS, CLIP_NORM, LOG_EVERY_STEPS, LR, WEIGHT_DECAY, Task
 from benchmarks.train_step_loops.turns import Turns
 
 GIVEN = (
@@ -27,12 +28,12 @@ def run(task: Task, turns: Turns) -> None:
     """Train.
 
     Raises:
-        Unavailable: There is no checkout or no GPU.
+        Unavailable: There is no checkout.
     """
-    folder = task.checkout("torchtitan")
+    sys.path.insert(0, str(task.checkout("torchtitan")))
     if task.device == "cpu":
-        raise Unavailable("its Trainer runs on a GPU: without one its device is cuda all the same")
-    sys.path.insert(0, str(folder))
+        torchtitan_on_cpu.run(task, turns, config=model_config(task))
+        return
     os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     os.environ["MASTER_PORT"] = str(free_port())
     torch.set_float32_matmul_precision("high")

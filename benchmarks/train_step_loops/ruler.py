@@ -1,0 +1,38 @@
+"""Loops measured in groups that take turns: all at once, or two at a time where a device holds no more."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from benchmarks.train_step_loops.driver import measure
+from benchmarks.train_step_loops.loops import LOOPS, counterpart
+from benchmarks.train_step_loops.table import Row, rows
+from benchmarks.train_step_loops.task import Task
+
+
+def measured_rows(
+    names: Sequence[str],
+    task: Task,
+    *,
+    rounds: int,
+    tell: Callable[[str], None],
+    peak_flops: float,
+    matmul_flops: float,
+    in_pairs: bool,
+) -> Iterator[Row]:
+    """Yield a row for each loop; of a loop that is in several pairs, that of the first."""
+    known: set[str] = set()
+    for group in groups(names, in_pairs=in_pairs):
+        found = measure(group, task, rounds=rounds, tell=tell)
+        for row in rows(found, task, peak_flops=peak_flops, matmul_flops=matmul_flops):
+            if row["loop"] not in known:
+                yield row
+            known.add(row["loop"])
+
+
+def groups(names: Sequence[str], *, in_pairs: bool) -> list[list[str]]:
+    """Return which loops take turns with one another: all, or each beside our Trainer of what it trains."""
+    if not in_pairs:
+        return [list(names)]
+    trainers = {counterpart(name, "trainer") for name in names} & set(names)
+    pairs = [[counterpart(name, "trainer"), name] for name in names if LOOPS[name].module != "trainer"]
+    alone = [[name] for name in names if name in trainers and not any(name in pair for pair in pairs)]
+    return [[name for name in pair if name in names] for pair in pairs] + alone
