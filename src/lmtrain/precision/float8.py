@@ -21,7 +21,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.precision.devices import require_fp8
-from lmtrain.precision.policy import Precision
+from lmtrain.precision.policy import Precision, Residual
 
 Recipe = Literal["tensorwise", "rowwise"]
 MULTIPLE = 16  # numbers: what the hardware's 8-bit product wants of both dimensions
@@ -47,11 +47,17 @@ class ChosenLayers:
 
 
 def fp8(
-    *, recipe: Recipe = "tensorwise", min_width: int = 512, skip: list[str] | None = None, device_type: str
+    *,
+    recipe: Recipe = "tensorwise",
+    min_width: int = 512,
+    skip: list[str] | None = None,
+    residual: Residual | None = None,
+    device_type: str,
 ) -> Precision:
     """Compute the blocks' large products in fp8, with bf16 copies of fp32 master weights.
 
-    Layers with a side below `min_width`, or whose name matches a pattern of `skip`, stay in bf16.
+    Layers with a side below `min_width`, or whose name matches a pattern of `skip`, stay in bf16. `residual` as in
+    bf16_mixed.
 
     Raises:
         ConfigurationError: The device has no fp8, or `min_width` is below 1.
@@ -64,6 +70,7 @@ def fp8(
     choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()))
     return Precision(
         name="fp8",
+        residual=residual,
         convert=lambda model: convert_layers(model, choose(model), recipe=recipe),
         explain=lambda model: [f"fp8 {recipe} by torchao", *choose(model).lines()],
     )

@@ -17,8 +17,10 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
 from lmtrain.precision.devices import capability_here, require_tf32
 from lmtrain.precision.kept_copies import keep_copies
+from lmtrain.precision.residual_stream import narrow_stream
 
 PrecisionName = Literal["fp32", "tf32", "fp16_mixed", "bf16_mixed", "bf16_true", "fp8"]
+Residual = Literal["bf16"]
 
 
 def as_it_is(model: LanguageModel) -> LanguageModel:
@@ -37,6 +39,7 @@ class Precision:
     """A set of number formats, and why it was chosen.
 
     `convert` changes the model itself, whatever the strategy, and `explain` tells what it will do.
+    `residual` rounds the residual stream; None leaves it as lookups make it. A strategy that casts has it so already.
     `stochastic_rounding` asks the optimizer to round its updates up or down at random, so that small ones count.
     """
 
@@ -44,6 +47,7 @@ class Precision:
     reason: str = "asked for"
     convert: Callable[[LanguageModel], LanguageModel] = as_it_is
     explain: Callable[[LanguageModel], list[str]] = nothing_more
+    residual: Residual | None = None
     stochastic_rounding: bool = False
 
     @property
@@ -76,15 +80,20 @@ class Precision:
     def prepare(self, model: LanguageModel, *, strategy_casts: bool) -> LanguageModel:
         """Convert the model, and keep copies of its matrices unless the strategy casts as it gathers."""
         model = self.convert(model)
-        return keep_copies(model, dtype=self.compute_dtype) if self.casts and not strategy_casts else model
+        if not self.casts or strategy_casts:
+            return model
+        if self.residual is not None:
+            model = narrow_stream(model, dtype=self.compute_dtype)
+        return keep_copies(model, dtype=self.compute_dtype)
 
     def describe(self, *, strategy_casts: bool = False) -> str:
         """Return one line for people: formats, bytes and why; a strategy that casts as it gathers keeps no copy."""
         held = self.bytes_of
         copy = f" + {held.compute_copy} copy" if held.compute_copy and not strategy_casts else ""
         rounding = ", rounded at random" if self.stochastic_rounding else ""
+        stream = f", residual stream in {self.residual}" if self.residual else ""
         return (
-            f"{self.name} ({self.reason}): products in {self.matmul}; bytes a parameter: {held.weights} "
+            f"{self.name} ({self.reason}): products in {self.matmul}{stream}; bytes a parameter: {held.weights} "
             f"weights{rounding}{copy} + {held.gradients} gradients + {held.state} a moment"
         )
 
@@ -108,9 +117,12 @@ def fp16_mixed() -> Precision:
     return Precision(name="fp16_mixed")
 
 
-def bf16_mixed() -> Precision:
-    """Compute products in bf16, with fp32 master weights that are cast once per optimizer step."""
-    return Precision(name="bf16_mixed")
+def bf16_mixed(*, residual: Residual | None = None) -> Precision:
+    """Compute products in bf16, with fp32 master weights that are cast once per optimizer step.
+
+    `residual` "bf16" holds the residual stream in bf16 too.
+    """
+    return Precision(name="bf16_mixed", residual=residual)
 
 
 def bf16_true(*, stochastic_rounding: bool = False) -> Precision:
