@@ -2,57 +2,85 @@
 
     python benchmarks/start_up.py --rounds 3 --peer-python VENV/bin/python --litgpt CHECKOUT --hardware zen4_2cores
 
-CPU seconds (of a process and its children) and seconds on the clock, medians; "cold" begins with empty compile caches.
-The model is `model=llama_tiny`'s shape on prepared data; validation before the first step is off, as peers have none.
+CPU seconds (of a process and its children) and seconds on the clock, medians. "Cold" begins with empty compile caches,
+once; it fills those of the warm starts, of which one turn more is made and not counted. Python's bytecode is there, as
+pip leaves it (`python -m compileall` after uv). Every model is a plain Llama of `model=llama_tiny`'s shape by AdamW in
+fp32, and ours once more as it comes; validation before the first step is off, as peers have none. With `--folder` what
+was measured cold stays, so that the same command goes on.
 """
 
 import argparse
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+from benchmarks.start_up_page import COLD, Start, as_json, markdown, plot
 
 PROJECT = Path(__file__).resolve().parent.parent
 CHILDREN = Path(__file__).with_name("start_up_children.py")
+RESULTS = PROJECT / "benchmarks" / "results"
+OWN_PATH = f"{PROJECT / 'src'}:{PROJECT}"
+PLAN = "model=llama_3_2_1b"
+TRAIN = ["resume=never", "callbacks.validation=null"]
+# A plain Llama by AdamW in fp32, as the peers have it; our defaults learn faster and trace longer.
+AS_PEERS = [
+    *("~model.qk_norm", "~model.qk_norm_scale", "~model.embedding_skip", "~model.embedding_smear", "~model.key_smear"),
+    *("~model.num_bigram_buckets", "~model.value_embedding_layers", "model.activation=swiglu"),
+    *("optimizer=adamw", "precision=fp32"),
+]
 QUESTIONS = {
     "`python train.py --help`": ["train.py", "--help"],
     "`python train.py --cfg job`": ["train.py", "--cfg", "job"],
-    "`lmtrain plan model=llama_3_2_1b`": ["-m", "lmtrain.cli", "plan", "model=llama_3_2_1b"],
-    "`python train.py optimizer.lrr=1` (refused)": ["train.py", "optimizer.lrr=1"],
+    f"`lmtrain plan {PLAN}`": ["-m", "lmtrain.cli", "plan", PLAN],
+    **{
+        f"`python train.py {word}` (refused)": ["train.py", word]
+        for word in ("optimzer=adamw", "optimizer.lrr=1", "batch.context_tokens=banana", "model.width=-3")
+    },
 }
 
 
 @dataclass(frozen=True)
-class Start:
-    """One measured start: seconds on the clock, of the CPU, and of the CPU at the end of each phase."""
+class Contender:
+    """One way to train: its interpreter, what it is called in start_up_children.py, its words and its import path."""
 
-    clock: float
-    cpu: float
-    phases: dict[str, float]
+    python: str
+    name: str
+    words: list[str]
+    path: str
+    is_compiled: bool
+
+
+def surroundings(path: str, **more: str) -> dict[str, str]:
+    """Return the environment of a child, which keeps the bytecode of what it imports, as Python does by default."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": path, **more}
 
 
 def ask(words: list[str]) -> Start:
     """Run one of our commands that answers without training."""
     before, began = os.times(), time.time()
-    environment = {**os.environ, "PYTHONPATH": f"{PROJECT / 'src'}:{PROJECT}"}
-    subprocess.run([sys.executable, *words], cwd=PROJECT, env=environment, capture_output=True, check=False)
+    subprocess.run([sys.executable, *words], cwd=PROJECT, env=surroundings(OWN_PATH), capture_output=True, check=False)
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     return Start(time.time() - began, cpu, {})
 
 
-def train(python: str, name: str, words: list[str], *, path: str, scratch: Path, caches: Path) -> Start:
+def train(contender: Contender, *, folder: Path, caches: Path) -> Start:
     """Start one trainer and read what it prints at the end of its first step."""
+    name = contender.name
+    shutil.rmtree(folder / name, ignore_errors=True)
+    own = [f"run.root={folder / name}", f"run.cache={caches}"] if name == "ours" else []
+    command = [contender.python, str(CHILDREN), name, str(folder / name), *contender.words, *own]
+    environment = surroundings(contender.path, TORCHINDUCTOR_CACHE_DIR=str(caches / "inductor"))
     began = time.time()
-    environment = {**os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(caches)}
-    command = [python, str(CHILDREN), name, str(scratch / name), *words]
     finished = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     lines = [line.partition("PHASES ")[2] for line in finished.stdout.splitlines() if "PHASES " in line]
     if not lines:
@@ -61,80 +89,97 @@ def train(python: str, name: str, words: list[str], *, path: str, scratch: Path,
     return Start(told["at"] - began, list(told["cpu"].values())[-1], told["cpu"])
 
 
-def contenders(arguments: argparse.Namespace, scratch: Path) -> dict[str, tuple[str, str, list[str], str, bool]]:
-    """Name each way to train: label -> interpreter, child, words, import path, whether caches start empty."""
-    own = f"{PROJECT / 'src'}:{PROJECT}"
-    words = [f"run.root={scratch / 'runs'}", "resume=never", "callbacks.validation=null", "logger=none"]
+def contenders(arguments: argparse.Namespace) -> dict[str, Contender]:
+    """Name each way to train."""
+    eager, compiled = [*TRAIN, "compile=none"], [*TRAIN, "compile=auto"]
+    ours = partial(Contender, sys.executable, "ours", path=OWN_PATH)
     found = {
-        "lmtrain, eager": (sys.executable, "ours", [*words, "compile=none"], own, False),
-        "lmtrain, compiled, warm": (sys.executable, "ours", [*words, "compile=auto"], own, False),
-        "lmtrain, compiled, cold": (sys.executable, "ours", [*words, "compile=auto"], own, True),
+        "lmtrain, eager": ours(words=[*AS_PEERS, *eager], is_compiled=False),
+        "lmtrain, compiled": ours(words=[*AS_PEERS, *compiled], is_compiled=True),
+        "lmtrain's defaults, eager": ours(words=eager, is_compiled=False),
+        "lmtrain's defaults, compiled": ours(words=compiled, is_compiled=True),
     }
     if arguments.peer_python:
+        python = arguments.peer_python
         found |= {
-            "Hugging Face Trainer, eager": (arguments.peer_python, "hugging_face", [], "", False),
-            "Hugging Face Trainer, compiled, warm": (arguments.peer_python, "hugging_face", ["compile"], "", False),
+            "Hugging Face Trainer, eager": Contender(python, "hugging_face", [], "", is_compiled=False),
+            "Hugging Face Trainer, compiled": Contender(python, "hugging_face", ["compile"], "", is_compiled=True),
         }
     if arguments.peer_python and arguments.litgpt:
-        found["litgpt pretrain, compiled, warm"] = (arguments.peer_python, "litgpt", [], arguments.litgpt, False)
-        found["litgpt pretrain, compiled, cold"] = (arguments.peer_python, "litgpt", [], arguments.litgpt, True)
+        found["litgpt pretrain, compiled"] = Contender(
+            arguments.peer_python, "litgpt", [], arguments.litgpt, is_compiled=True
+        )
     return found
 
 
-def measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, list[Start]]:
-    """Take turns; a first, unmeasured start of each warm one fills its caches."""
+def caches_of(label: str, folder: Path) -> Path:
+    """Return where one way to train keeps what it compiled; torch compiles nothing in a path with a space."""
+    return folder / "caches" / "".join(letter if letter.isalnum() else "_" for letter in label)
+
+
+def cold_starts(known: Path, chosen: dict[str, Contender], *, folder: Path) -> dict[str, list[Start]]:
+    """Start each compiled one once with empty caches, except those that an earlier call has measured."""
+    content = json.loads(known.read_text()) if known.exists() else {}
+    for label, contender in chosen.items():
+        if contender.is_compiled and label not in content:
+            caches = caches_of(label, folder)
+            shutil.rmtree(caches, ignore_errors=True)
+            start = train(contender, folder=folder, caches=caches)
+            content[label] = [start.clock, start.cpu, start.phases]
+            known.write_text(json.dumps(content))
+            tell(label + COLD, start)
+    return {label + COLD: [Start(*content[label])] for label in chosen if label in content}
+
+
+def warm_starts(rounds: int, chosen: dict[str, Contender], *, folder: Path) -> dict[str, list[Start]]:
+    """Take turns; the first turn is not counted."""
     starts: defaultdict[str, list[Start]] = defaultdict(list)
-    for number in range(arguments.rounds + 1):
+    for _ in range(rounds + 1):
         for label, words in QUESTIONS.items():
             starts[label].append(ask(words))
-        for label, (python, name, words, path, is_cold) in contenders(arguments, scratch).items():
-            if is_cold and number > arguments.cold_rounds:
-                continue
-            word = label.replace(",", "").replace(" ", "_")
-            caches = scratch / "caches" / word
-            if is_cold:
-                shutil.rmtree(caches, ignore_errors=True)
-            place = [f"run.name={word}", f"run.cache={caches}"]
-            given = [*words, *place] if name == "ours" else words
-            starts[label].append(train(python, name, given, path=path, scratch=scratch, caches=caches))
-            print(label, f"{starts[label][-1].cpu:.2f} s CPU, {starts[label][-1].clock:.2f} s", flush=True)
+        for label, contender in chosen.items():
+            starts[label].append(train(contender, folder=folder, caches=caches_of(label, folder)))
+            tell(label, starts[label][-1])
     return {label: rows[1:] for label, rows in starts.items()}
 
 
-def markdown(starts: dict[str, list[Start]]) -> str:
-    """Write two tables: every start, and ours by phase."""
-    lines = ["| start | CPU s | clock s | measured |", "|---|---:|---:|---:|"]
-    for label, rows in starts.items():
-        cpu, clock = (statistics.median(getattr(row, name) for row in rows) for name in ("cpu", "clock"))
-        lines.append(f"| {label} | {cpu:.2f} | {clock:.2f} | {len(rows)} |")
-    lines += ["", "CPU seconds of each phase:", ""]
-    for label, rows in starts.items():
-        if not rows[0].phases:
-            continue
-        medians = {name: statistics.median(row.phases[name] for row in rows) for name in rows[0].phases}
-        ends = [0.0, *medians.values()]
-        parts = (f"{name} {end - begin:.2f}" for name, begin, end in zip(medians, ends, ends[1:], strict=False))
-        lines.append(f"- {label}: {', '.join(parts)}")
-    return "\n".join(lines)
+def tell(label: str, start: Start) -> None:
+    """Say what was measured as it is."""
+    print(f"{label}: {start.cpu:.2f} s CPU, {start.clock:.2f} s", flush=True)
+
+
+def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, list[Start]]:
+    """Measure everything that was asked for, or what `--only` names."""
+    chosen = {label: each for label, each in contenders(arguments).items() if label.startswith(arguments.only)}
+    cold = cold_starts(folder / "cold.json", chosen, folder=folder)
+    return (warm_starts(arguments.rounds, chosen, folder=folder) if arguments.rounds else {}) | cold
 
 
 def main() -> None:
     """Measure, print and store."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cold-rounds", type=int, default=1, help="rounds of the starts with empty compile caches")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="turns that are counted; 0 measures the cold starts alone"
+    )
     parser.add_argument("--peer-python", help="interpreter with torch, transformers, accelerate and what litgpt needs")
     parser.add_argument("--litgpt", help="folder of its checkout")
-    parser.add_argument("--hardware", help="word for the results' file name, such as zen4_2cores; none writes no file")
+    parser.add_argument("--only", default="", help="how the names of those begin who take part")
+    parser.add_argument("--folder", type=Path, help="where caches and what was measured cold stay; none keeps nothing")
+    parser.add_argument("--hardware", help="word for the results' file names, such as zen4_2cores; none writes no file")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        table = markdown(measure(arguments, Path(scratch)))
+        folder = (arguments.folder or Path(scratch)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        starts = measure(arguments, folder)
+    table = markdown(starts)
     print(table)
     if arguments.hardware:
-        path = PROJECT / "benchmarks" / "results" / f"start_up_{arguments.hardware}_{time.strftime('%Y%m')}.md"
-        command = f"`python benchmarks/start_up.py --rounds {arguments.rounds}`, both peers given"
-        head = f"# Start-up, {arguments.hardware}\n\n{command}."
-        path.write_text(f"{head}\n\n{table}\n")
+        stem = f"start_up_{arguments.hardware}_{time.strftime('%Y%m')}"
+        command = f"`python benchmarks/start_up.py --rounds {arguments.rounds}`, both peers given."
+        picture = f"![CPU seconds by phase]({stem}.svg)"
+        (RESULTS / f"{stem}.md").write_text(f"# Start-up, {arguments.hardware}\n\n{command}\n\n{table}\n\n{picture}\n")
+        (RESULTS / f"{stem}.json").write_text(json.dumps(as_json(starts), indent=1) + "\n")
+        plot(starts, RESULTS / f"{stem}.svg")
 
 
 if __name__ == "__main__":
