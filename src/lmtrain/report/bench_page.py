@@ -1,14 +1,26 @@
 """The measured step of a config as people read it."""
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.step_changes import Outcome, best_first, without_gain
 from lmtrain.accounting.step_parts import Bench
 from lmtrain.report.show import show
 
+UNEVEN_WORDS = "Rounds differ widely: other work had this machine for a while. Repeat when it is idle."
+BOTTLENECKS = {
+    "data": "data: the step waits for its batches",
+    "host": "host: callbacks and the loop take longer than they should beside the device's work",
+    "optimizer": "optimizer: its update takes more of a step than a forward pass",
+    "compute": "compute: forward and backward, below what matrix products reach here",
+    "compute at its limit": "compute at its limit: close to what matrix products reach here",
+}
 WORDS = {
     "data": "data: the next batch, on the device",
     "forward": "forward, with the loss",
@@ -18,33 +30,48 @@ WORDS = {
 }
 
 
-def print_bench(bench: Bench, *, title: str) -> None:
+def print_bench(bench: Bench, outcomes: Sequence[Outcome], *, title: str) -> None:
     """Print the page, in colour on a terminal."""
-    show(page(bench, title=title))
+    show(page(bench, outcomes, title=title))
 
 
-def page(bench: Bench, *, title: str) -> RenderableType:
-    """Lay out speed, parts, bottleneck and advice."""
-    advice = bench.advice() or ["nothing that is measured here"]
+def page(bench: Bench, outcomes: Sequence[Outcome], *, title: str) -> RenderableType:
+    """Lay out speed, parts, bottleneck and what would help."""
+    advice = [each.line() for each in best_first(outcomes)] or ["nothing that is known here"]
+    if any(each.saved is None for each in best_first(outcomes)):
+        advice.append("Measure what was not tried: the same command with --try, or with those words.")
+    if useless := without_gain(outcomes):
+        advice.append(f"Tried without gain: {useless}")
     return Group(
         Rule(Text(title, style="bold"), style="dim cyan"),
         _table(_speed(bench)),
         Text("\nA step by its parts", style="bold"),
         _table(_parts(bench)),
-        Text("\nBottleneck: " + bench.bottleneck, style="bold"),
+        Text("\nBottleneck: " + BOTTLENECKS[bench.bottleneck], style="bold"),
         Text("What would help", style="bold"),
-        *(Text(f"  {line}") for line in advice),
+        *(Padding(Text(line), (0, 0, 0, 2)) for line in advice),
+        *([Text(f"\n{UNEVEN_WORDS}")] if bench.is_uneven else []),
     )
 
 
 def _speed(bench: Bench) -> list[tuple[str, str]]:
     mfu = ", ".join(f"{value:.1%} {name}" for name, value in bench.mfu.items() if value is not None)
+    rounds = sorted(1e3 * seconds for seconds in bench.step_seconds)
+    spread = f" ({rounds[0]:.1f} to {rounds[-1]:.1f}), median of {len(rounds)} rounds" if len(rounds) > 1 else ""
+    steps = f"{bench.num_steps} steps" if bench.num_steps > 1 else "one step"
+    first = format_quantity(bench.setup_seconds + bench.first_step_seconds, "seconds")
+    matmul = f"{bench.peaks.matmul / 1e12:.3g} TFLOP/s" if bench.peaks.matmul else ""
     return [
-        ("step", f"{1e3 * bench.parts.whole:.1f} ms, mean of {bench.num_steps} after warming up"),
-        ("first step", format_quantity(bench.first_step_seconds, "seconds")),
+        ("step", f"{1e3 * bench.parts.whole:.1f} ms{spread}, {steps}"),
         ("tokens a second", f"{bench.tokens_per_second:,.0f}"),
-        ("MFU", f"{mfu} of {bench.peak_source}" if mfu else bench.peak_source),
+        ("MFU", f"{mfu} of {bench.peaks.source}" if mfu else bench.peaks.source),
+        ("of matmul rate", f"{bench.of_matmul:.1%} of {matmul}, measured here" if bench.of_matmul else "not measured"),
         ("peak memory", f"{bench.peak_bytes / 1e9:.2f} GB"),
+        ("host syncs", "not counted" if bench.syncs_per_step is None else f"{bench.syncs_per_step:.1f} a step"),
+        (
+            "to the first step",
+            f"{first}, of which {format_quantity(bench.first_step_seconds, 'seconds')} the step itself",
+        ),
     ]
 
 

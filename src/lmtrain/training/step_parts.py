@@ -1,106 +1,152 @@
-"""Time one optimizer step of a run that is under way: as the Trainer takes it, then part by part, by hand.
+"""Time the optimizer steps of a run that is under way: as the Trainer takes them and, in turns with it, part by part.
 
 Everything is timed with an idle device at both ends. The weights change as they would in training: use a run that is
 thrown away.
 """
 
+import contextlib
+import re
+import resource
+import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
 from lmtrain.accounting.step_parts import StepParts
+from lmtrain.training.host_syncs import HostSyncs
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.steps import is_step_end
-from lmtrain.training.token_batch import TokenBatch
+
+ROUNDS: Final = 6
+WARM_UP_STEPS: Final = 5
+NAMES: Final = ("data", "forward", "backward", "optimizer")
 
 
 class StepTimer(pl.Callback):
-    """Let the Trainer warm up, time its steps for `seconds`, then the parts, and stop the run.
+    """Let the Trainer warm up, time its steps and their parts in turns for about `seconds`, and stop the run.
 
-    It belongs last in the list. `parts` is None until the end; `wider_seconds_per_token` stays None where a micro batch
-    twice as large was not tried, as compiled models would compile anew for it.
+    It belongs last in the list. A step that is long makes fewer of all: one to warm up, one by the Trainer, one by hand
+    at least. Then `sync_steps` more are watched for host syncs, one where they would take long, none where it is 0.
+    Everything is None or empty until the run has ended.
     """
 
-    def __init__(self, *, seconds: float, warm_up_steps: int = 5, is_compiled: bool) -> None:
+    def __init__(self, *, seconds: float, sync_steps: int = 10) -> None:
         super().__init__()
-        self.parts: StepParts | None = None
+        self.step_seconds: list[float] = []  # the mean of each round
         self.num_steps = 0
-        self.first_step_seconds = 0.0
-        self.wider_seconds_per_token: float | None = None
-        self._seconds, self._warm_up_steps, self._is_compiled = seconds, warm_up_steps, is_compiled
-        self._began = time.perf_counter()
+        self.started_at = self.first_step_seconds = 0.0
+        self.peak_bytes = 0
+        self.syncs_per_step: float | None = None
+        self._seconds, self._sync_steps = seconds, sync_steps
+        self._timed: dict[str, list[float]] = {name: [] for name in NAMES}
+        self._next = self._end_first_step
+        self._began = self._warm_at = 0.0
+        self._num = 0  # steps since `_began`
+        self._syncs = HostSyncs()
+
+    @property
+    def parts(self) -> StepParts | None:
+        """Return the medians over the rounds, None where no part was timed."""
+        seconds = {name: median(timed) for name, timed in self._timed.items() if timed}
+        return StepParts(whole=median(self.step_seconds), **seconds) if seconds else None
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._first_step = trainer.global_step + 1
-        self._began = time.perf_counter()
+        assert isinstance(pl_module, CausalLMModule)
+        self.started_at = time.perf_counter()
+        self._trainer, self._device = trainer, pl_module.device
+        self._hand = HandStep(trainer, pl_module).measure
+        forget_peak(self._device)
+        self._start()
 
     @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if not is_step_end(trainer, batch_idx) or self.parts is not None:
-            return
-        done = trainer.global_step - self._first_step + 1
-        if done in (1, self._warm_up_steps):
-            wait_for(pl_module.device)
-            if done == 1:
-                self.first_step_seconds = time.perf_counter() - self._began
-            self._began = time.perf_counter()
-        self.num_steps = done - self._warm_up_steps
-        if self.num_steps > 0 and time.perf_counter() - self._began >= self._seconds:
-            wait_for(pl_module.device)
-            self._finish(trainer, pl_module, whole=(time.perf_counter() - self._began) / self.num_steps)
+        if is_step_end(trainer, batch_idx):
+            self._num += 1
+            self._next()
 
-    def _finish(self, trainer: pl.Trainer, module: pl.LightningModule, *, whole: float) -> None:
-        assert isinstance(module, CausalLMModule)
-        parts = HandStep(trainer, module)
-        micro_steps = trainer.accumulate_grad_batches
-        self.parts = parts.measure(whole=whole, micro_steps=micro_steps)
-        if not self._is_compiled:
-            self.wider_seconds_per_token = parts.wider_seconds_per_token()
-        trainer.should_stop = True
+    def _start(self) -> None:
+        wait_for(self._device)
+        self._began, self._num = time.perf_counter(), 0
+
+    def _end_first_step(self) -> None:
+        wait_for(self._device)
+        self.first_step_seconds = time.perf_counter() - self._began
+        self._start()
+        self._next = self._warm_up
+
+    def _warm_up(self) -> None:
+        if self._num >= WARM_UP_STEPS - 1 or time.perf_counter() - self._began >= self._seconds / 4:
+            self._start()
+            self._warm_at = self._began
+            self._next = self._time_round
+
+    def _time_round(self) -> None:
+        if time.perf_counter() - self._began < self._seconds / ROUNDS / 2:
+            return
+        wait_for(self._device)
+        self.step_seconds.append((time.perf_counter() - self._began) / self._num)
+        self.num_steps += self._num
+        self._time_parts()
+        if len(self.step_seconds) >= ROUNDS or time.perf_counter() - self._warm_at >= self._seconds:
+            self._end_rounds()
+        self._start()
+
+    def _time_parts(self) -> None:
+        """Take steps by hand for as long as the Trainer just did, at least one."""
+        until = time.perf_counter() + self._seconds / ROUNDS / 2
+        rows = [self._hand()]
+        while time.perf_counter() < until:
+            rows.append(self._hand())
+        for name, timed in self._timed.items():
+            timed.append(median(row[name] for row in rows))
+
+    def _end_rounds(self) -> None:
+        self.peak_bytes = peak_bytes(self._device)
+        if self._sync_steps == 0:
+            self._trainer.should_stop = True
+            return
+        if self._sync_steps * self.step_seconds[-1] > self._seconds:
+            self._sync_steps = 1
+        self._syncs.start()
+        self._next = self._count_syncs
+
+    def _count_syncs(self) -> None:
+        if self._num == self._sync_steps:
+            self.syncs_per_step = self._syncs.stop() / self._num
+            self._trainer.should_stop = True
 
 
 class HandStep:
-    """The parts of a micro-step, each by itself."""
+    """One optimizer step at a time, part by part, on batches of its own."""
 
-    def __init__(self, trainer: pl.Trainer, module: CausalLMModule, *, repeats: int = 5) -> None:
-        self._trainer, self._module, self._repeats = trainer, module, repeats
-        self._batches = iter(trainer.datamodule.train_dataloader())  # pyright: ignore[reportAttributeAccessIssue]
+    def __init__(self, trainer: pl.Trainer, module: CausalLMModule) -> None:
+        self._trainer, self._module = trainer, module
+        self._batches: Iterator[Any] = iter(())
         self._loss: torch.Tensor | None = None
-        self._batch = self._next()
+        self._batch: Any = None
 
-    def measure(self, *, whole: float, micro_steps: int) -> StepParts:
-        """Return the medians of a few repeats, times the micro-steps of a step."""
-        timed: dict[str, list[float]] = {name: [] for name in ("data", "forward", "backward", "optimizer")}
-        for _ in range(self._repeats):
-            timed["data"].append(self._time(self._next))
-            timed["forward"].append(self._time(self._forward))
-            timed["backward"].append(self._time(self._backward))
-            timed["optimizer"].append(self._time(self._optimizer))
-        seconds = {name: sorted(values)[len(values) // 2] for name, values in timed.items()}
-        return StepParts(
-            whole=whole,
-            data=seconds["data"] * micro_steps,
-            forward=seconds["forward"] * micro_steps,
-            backward=seconds["backward"] * micro_steps,
-            optimizer=seconds["optimizer"],
-        )
-
-    def wider_seconds_per_token(self) -> float | None:
-        """Return what a token's forward and backward take in a micro batch twice as large; None: it does not fit."""
-        self._batch = doubled(self._batch)
-        try:
-            timed = [self._time(self._forward) + self._time(self._backward) for _ in range(self._repeats)]
-        except (torch.OutOfMemoryError, MemoryError):
-            return None
-        ids = self._batch if isinstance(self._batch, torch.Tensor) else self._batch.ids
-        return sorted(timed)[len(timed) // 2] / (ids.shape[0] * (ids.shape[1] - 1))
+    def measure(self) -> dict[str, float]:
+        """Return the seconds of each part of one step: of one micro-step, times the micro-steps, and the optimizer."""
+        micro_steps = self._trainer.accumulate_grad_batches
+        if self._batch is None:
+            self._batches = iter(self._trainer.datamodule.train_dataloader())  # pyright: ignore[reportAttributeAccessIssue]
+            self._next()
+        seconds = {
+            "data": self._time(self._next),
+            "forward": self._time(self._forward),
+            "backward": self._time(self._backward),
+        }
+        whole = {name: taken * micro_steps for name, taken in seconds.items()}
+        return whole | {"optimizer": self._time(self._optimizer)}
 
     def _time(self, action: Callable[[], Any]) -> float:
         wait_for(self._module.device)
@@ -109,13 +155,13 @@ class HandStep:
         wait_for(self._module.device)
         return time.perf_counter() - began
 
-    def _next(self) -> Any:
+    def _next(self) -> None:
         self._batch = self._trainer.strategy.batch_to_device(next(self._batches))
-        return self._batch
 
     def _forward(self) -> None:
         with self._trainer.precision_plugin.forward_context():
-            self._loss = self._module.training_step(self._batch, 0)
+            total, self._loss = self._module.share_of(self._batch)
+        self._module.step_metrics.add_micro_step(total)
 
     def _backward(self) -> None:
         assert self._loss is not None
@@ -129,15 +175,32 @@ class HandStep:
         optimizer.zero_grad()
 
 
-def doubled(batch: Any) -> Any:
-    """Return a batch with every row twice."""
-    if isinstance(batch, torch.Tensor):
-        return torch.cat([batch, batch])
-    parts: list[Any] = [None if part is None else torch.cat([part, part]) for part in batch]
-    return TokenBatch(*parts)
-
-
 def wait_for(device: torch.device) -> None:
     """Wait until a device has done all that it was given."""
     if device.type != "cpu":
         torch.get_device_module(device).synchronize()
+
+
+def forget_peak(device: torch.device) -> None:
+    """Let the peak of memory begin anew, where the system allows: a process may have needed more before it trained."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    with contextlib.suppress(OSError):  # Linux alone has it, and not in every sandbox
+        Path("/proc/self/clear_refs").write_text("5")  # "reset the peak resident set size", proc_pid_clear_refs(5)
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Return the peak of a GPU's tensors, or of this whole process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = re.search(r"VmHWM:\s+(\d+) kB", _of_process("status"))
+    if peak:
+        return int(peak[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit  # which nothing resets
+
+
+def _of_process(name: str) -> str:
+    file = Path("/proc/self", name)
+    return file.read_text() if file.exists() else ""
