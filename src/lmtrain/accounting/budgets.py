@@ -76,7 +76,7 @@ def horizon(
     dollars into steps.
     Raises: ConfigurationError when no budget is set, one is not above 0, or dollars are without a price.
     """
-    limits = _limits(budget)
+    limits = limits_of(budget)
     seconds = _limit_seconds(limits, rate or Rate())
     size_of_step = {
         "steps": 1,
@@ -105,7 +105,12 @@ def horizon(
     )
 
 
-def _limits(budget: Budget) -> dict[str, float]:
+def limits_of(budget: Budget) -> dict[str, float]:
+    """Return what is limited and where.
+
+    Raises:
+        ConfigurationError: Nothing is, or by what no run can have.
+    """
     limits = {name: value for name, value in asdict(budget).items() if value is not None}
     if not limits:
         raise ConfigurationError(

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lmtrain.accounting.measured import MeasuredDevice
 from lmtrain.composition.arguments import parse_arguments
 from lmtrain.composition.calibrate import FEWEST_STEPS, calibrate
+from lmtrain.composition.help import HELP_FLAGS, verb_page
 from lmtrain.composition.known_models import model_facts
 from lmtrain.composition.planned_run import make_plan
 from lmtrain.composition.planned_setting import planned_setting
@@ -44,6 +45,9 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         ConfigurationError: The command line is wrong.
         EnvironmentProblem: What was measured cannot be kept, or the steps of a calibration failed.
     """
+    if HELP_FLAGS & set(words):
+        print(verb_page("doctor", program=program))
+        return EXIT_DONE
     asked = read_words(words)
     arguments = parse_arguments(asked.overrides)
     from lmtrain.composition.compose import Choices, for_each_config
