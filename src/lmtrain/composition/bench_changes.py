@@ -37,7 +37,7 @@ def _choices(config: dict[str, Any], *, can_compile: bool) -> list[Change]:
         found.append(Change(words=("precision=auto",), why=f"products in {_auto_precision(config).split('_')[0]}"))
     if word_of(config["recompute"]) != "none":
         found.append(Change(words=("recompute=none",), why="no activation is computed twice; takes more memory"))
-    if config["attention"]["_target_"].rpartition(".")[2] != "Auto":
+    if word_of(config["attention"]) != "Auto":
         found.append(Change(words=("attention=auto",), why="the kernel that is fastest on this device"))
     if word_of(config["strategy"]) not in ("auto", "single"):
         found.append(Change(words=("strategy=auto",), why="one process has nothing to share"))

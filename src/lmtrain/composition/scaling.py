@@ -13,6 +13,7 @@ from lmtrain.accounting.scaling import UNSCALED, Scaling
 from lmtrain.composition.check import PARTIAL, TARGET, check_node
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.source_signatures import default_settings
+from lmtrain.composition.targets import word_of
 
 Config = dict[str, Any]
 Rule = Callable[[Config, frozenset[str]], dict[str, float]]
@@ -46,7 +47,7 @@ def apply_rule(config: Config, node: Config, overrides: Sequence[str], *, allowe
     typed = frozenset(word.lstrip("+~").partition("=")[0] for word in overrides)
     derived = rule(config, typed)
     return Scaling(
-        rule=str(checked[TARGET]).rpartition(".")[2],
+        rule=word_of(checked),
         options={name: value for name, value in checked.items() if name not in (TARGET, PARTIAL)},
         base={key: _base(config, key) for key in derived},
         derived=derived,

@@ -8,6 +8,7 @@ from lmtrain.accounting.width_transfer import width_transfer as factors_of
 from lmtrain.composition.check import check_value
 from lmtrain.composition.scaling import setting
 from lmtrain.composition.source_signatures import default_settings
+from lmtrain.composition.targets import word_of
 from lmtrain.errors import ConfigurationError
 
 LLAMA: Final = "lmtrain.models.llama.Llama"
@@ -43,7 +44,7 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
     """Return the model's settings with every default filled in, those that count here checked."""
     node = config["model"]
     if node.get("_target_") != LLAMA:
-        word = _word(node)
+        word = word_of(node)
         raise ConfigurationError(
             f"scaling=width_transfer is defined for a Llama, but model is {word}; nearest valid: a Llama such as "
             "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none."
@@ -59,7 +60,7 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _update(optimizer: Mapping[str, Any]) -> Update:
-    word = _word(optimizer)
+    word = word_of(optimizer)
     if word in UPDATES:
         return UPDATES[word]
     reason = UNDEFINED.get(word, "there is no rule for its steps")
@@ -97,7 +98,7 @@ def _of_optimizer(config: dict[str, Any], factors: WidthTransfer, update: Update
 
 
 def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
-    word = _word(config["optimizer"])
+    word = word_of(config["optimizer"])
     if word in DECAY_IN_GRADIENT:
         raise ConfigurationError(
             f"optimizer.weight_decay={decay} has no rule under scaling=width_transfer: {word} adds it to the gradient, "
@@ -108,10 +109,6 @@ def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
             "optimizer.decay_embeddings=true has no rule under scaling=width_transfer, where decay follows the rates "
             "of matrices and head; nearest valid: false."
         )
-
-
-def _word(node: Mapping[str, Any]) -> str:
-    return str(node.get("_target_")).rpartition(".")[2]
 
 
 def _number(config: dict[str, Any], key: str, default: float) -> float:
