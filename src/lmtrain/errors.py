@@ -1,7 +1,7 @@
 """The three ways a run can be refused, each with the exit code that scripts rely on."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 EXIT_DONE = 0
 EXIT_NO = 1
@@ -37,5 +37,9 @@ LMTRAIN_ERRORS = (ConfigurationError, EnvironmentProblem, DataError)
 
 def suggest(word: str, candidates: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the nearest candidate, or an empty string when none is near."""
-    nearest = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6)
-    return f" Did you mean '{nearest[0]}'?" if nearest else ""
+    return did_you_mean(difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.6))
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return " Did you mean 'x' or 'y'?", or an empty string for no name."""
+    return f" Did you mean {' or '.join(map(repr, names))}?" if names else ""

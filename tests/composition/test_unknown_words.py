@@ -2,7 +2,7 @@ import pytest
 
 from lmtrain.composition.compose import compose_config
 from lmtrain.composition.paths import conf_folder
-from lmtrain.composition.unknown_words import leaf_keys, options_with, unknown_key, unknown_option
+from lmtrain.composition.unknown_words import CALLED, leaf_keys, options_with, unknown_key, unknown_option
 
 PRECISIONS = [path.stem for path in (conf_folder() / "precision").glob("*.yaml")]
 
@@ -12,12 +12,21 @@ PRECISIONS = [path.stem for path in (conf_folder() / "precision").glob("*.yaml")
     [
         ("fp16", "Did you mean 'fp16_mixed'?"),
         ("bf16", "Did you mean 'bf16_mixed' or 'bf16_true'?"),
+        ("half", "Did you mean 'bf16_mixed' or 'fp16_mixed'?"),
+        ("Float32", "Did you mean 'fp32'?"),
         ("bf16-mixed", "Did you mean 'bf16_mixed'?"),
         ("zzz", "fp8, tf32."),
     ],
 )
 def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: str, near: str) -> None:
     assert unknown_option("precision", option, PRECISIONS).endswith(near)
+
+
+def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
+    for (group, word), names in CALLED.items():
+        ours = {path.stem for path in (conf_folder() / group).glob("*.yaml")}
+        assert word not in ours
+        assert set(names) <= ours
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ an H100 in bf16 is the sparse figure). A link's rate is of one direction: NVLink
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 
 MatmulDtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
 
@@ -84,7 +84,7 @@ def require_known(name: str, *, key: str, has_peak: bool) -> None:
         )
     if not has_peak:
         matching = [known for known in DEVICES if name.lower() in known.lower()]
-        near = f" Did you mean {' or '.join(map(repr, matching))}?" if matching else suggest(name, DEVICES)
+        near = did_you_mean(matching) or suggest(name, DEVICES)
         listed = "" if near else f", which has {', '.join(DEVICES)}"
         raise ConfigurationError(
             f"{key}.device={name} is not in the hardware table{listed}.{near} For another, set {key}.peak_flops to its "

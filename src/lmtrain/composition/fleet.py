@@ -12,7 +12,7 @@ from lmtrain.accounting.flops import flops_per_token
 from lmtrain.accounting.hardware import MatmulDtype, require_known
 from lmtrain.accounting.quantities import parse_quantity, parse_whole
 from lmtrain.composition.arguments import parse_arguments
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, did_you_mean, suggest
 from lmtrain.report.fleet_page import print_fleet
 
 PREFIX: Final = "fleet."
@@ -188,7 +188,7 @@ def _nearest(name: str) -> str:
         "parameters": "num_parameters", "params": "num_parameters", "time": "hours", "dollars": "usd", "gpu": "device",
         "price": "usd_per_gpu_hour",
     }  # fmt: skip
-    return f" Did you mean '{synonyms[name]}'?" if name in synonyms else suggest(name, TERMS)
+    return did_you_mean([synonyms[name]]) if name in synonyms else suggest(name, TERMS)
 
 
 def _require_effect(words: list[str]) -> None:

@@ -2,19 +2,46 @@
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
 from lmtrain.composition.source_signatures import setting_names
-from lmtrain.errors import suggest
+from lmtrain.errors import did_you_mean, suggest
+
+CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("precision", "half"): ("bf16_mixed", "fp16_mixed"),
+    ("precision", "mixed"): ("bf16_mixed", "fp16_mixed"),
+    ("precision", "bfloat16"): ("bf16_mixed", "bf16_true"),
+    ("precision", "float16"): ("fp16_mixed",),
+    ("precision", "16"): ("fp16_mixed",),
+    ("precision", "32"): ("fp32",),
+    ("precision", "float32"): ("fp32",),
+    ("precision", "full"): ("fp32",),
+    ("precision", "float8"): ("fp8",),
+    ("schedule", "wsd"): ("trapezoid",),
+    ("schedule", "warmup_stable_decay"): ("trapezoid",),
+    ("schedule", "none"): ("constant",),
+    ("schedule", "decay"): ("cooldown",),
+    ("strategy", "zero"): ("fsdp",),
+    ("strategy", "deepspeed"): ("fsdp",),
+    ("strategy", "none"): ("single",),
+    ("attention", "math"): ("eager",),
+    ("recompute", "full"): ("every_block",),
+    ("recompute", "gradient_checkpointing"): ("every_block",),
+    ("compile", "true"): ("auto",),
+    ("compile", "false"): ("none",),
+    ("logger", "wandb"): ("mlflow",),
+    ("logger", "tensorboard"): ("mlflow",),
+}  # what others call an option, which no comparison of letters finds
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
-    """Say which options a group has; a word that others are made of, such as bf16, names them."""
+    """Say which options a group has; a word of others' or one that some are made of names them."""
     known = sorted(options)
     made_of_it = [name for name in known if option.lower() in name.split("_")]
-    near = f" Did you mean {' or '.join(map(repr, made_of_it))}?" if made_of_it else suggest(option, known)
+    called_so = [name for name in CALLED.get((group, option.lower()), ()) if name in known]
+    near = did_you_mean(called_so or made_of_it) or suggest(option, known)
     return f"{group}={option}: there is no such option; {group} has {', '.join(known)}.{near}"
 
 
