@@ -86,14 +86,14 @@ class Watched:
 def test_batches_are_read_ahead_on_a_thread_that_ends_with_the_loader(monkeypatch):
     monkeypatch.setattr(training_batches, "CHUNK_BATCHES", 3)
     monkeypatch.setattr(training_batches, "GROUP_BATCHES", 5)
-    rows = Watched()
+    rows, before = Watched(), set(threading.enumerate())
     batches = iter(TrainingBatches(rows, RankRows(lambda p: p % 100, batch=plan(), rank=0, start_step=0)))
     read = [int(np.asarray(next(batches))[0, 0]) for _ in range(4)]
     assert read == [0, 2, 4, 0]
     batches.close()
     assert len(rows.threads) == 4, "the first batch, the five after it, and the five that are read ahead of use"
     assert all(name.startswith("rows ahead") for name in rows.threads)
-    assert not any(thread.name.startswith("rows ahead") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("rows ahead") for thread in set(threading.enumerate()) - before)
 
 
 def test_large_batches_are_read_ahead_one_by_one(monkeypatch):
