@@ -50,6 +50,13 @@ def test_what_does_not_decide_the_facts_is_not_in_the_key(tmp_path):
     assert all(key_of(*config(tmp_path, word)) != key for word in other)
 
 
+def test_a_rounded_residual_stream_is_another_setting_but_where_the_strategy_casts_anyway(tmp_path):
+    plain, rounded = ("precision=bf16_mixed",), ("precision=bf16_mixed", "precision.residual=bf16")
+    assert key_of(*config(tmp_path, *plain)) != key_of(*config(tmp_path, *rounded))
+    plain, rounded = ((*words, "strategy=fsdp") for words in (plain, rounded))
+    assert key_of(*config(tmp_path, *plain)) == key_of(*config(tmp_path, *rounded))
+
+
 def test_on_a_cpu_the_config_s_own_attention_is_measured(tmp_path):
     composed, setting = config(tmp_path, "cluster=local", "attention=blocked")
     assert attention_of(composed, setting)["_target_"].startswith("lmtrain.models.attention.blocked.")

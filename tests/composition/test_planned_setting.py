@@ -3,6 +3,7 @@ import pytest
 from lmtrain.composition import planned_setting as module
 from lmtrain.composition.compose import compose_config
 from lmtrain.composition.planned_setting import planned_setting
+from lmtrain.errors import ConfigurationError
 
 
 def setting(*words):
@@ -52,3 +53,12 @@ def test_no_copy_is_kept_where_sharding_casts_what_it_gathers(words, copy):
 def test_an_average_of_the_weights_counts_beside_the_optimizer():
     assert setting().state.average_bytes == 0
     assert setting("weight_average=ema").state.average_bytes == 4
+
+
+@pytest.mark.parametrize("precision", ["bf16_mixed", "fp8"])
+def test_a_rounded_residual_stream_is_planned(precision):
+    words = ("cluster=h100_8x", f"precision={precision}")
+    assert setting(*words).residual is None
+    assert setting(*words, "precision.residual=bf16").residual == "bf16"
+    with pytest.raises(ConfigurationError, match=r"precision\.residual=fp16 is none of bf16, or null"):
+        setting(*words, "precision.residual=fp16")

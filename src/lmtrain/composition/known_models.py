@@ -57,9 +57,10 @@ def key_of(config: dict[str, Any], setting: PlannedSetting) -> str:
     parts = {name: canonical(node, key=name) for name, node in nodes.items()} | {
         "version": VERSION,
         "recompute": canonical(config["recompute"], key="recompute"),
-        # Blocks that recompute keep the same compiled or not.
-        "is_compiled": setting.is_compiled and setting.recompute == "none",
+        "is_compiled": setting.cuts_blocks,
         "compute_dtype": setting.compute_dtype,
         "casts_parameters": setting.casts_parameters,
     }
+    if setting.residual is not None and not setting.casts_parameters:
+        parts["residual"] = setting.residual
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

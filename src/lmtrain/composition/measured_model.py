@@ -41,7 +41,8 @@ def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: l
         compute_dtype=getattr(torch, setting.compute_dtype),
         recompute=instantiate(nodes["recompute"], key="recompute"),
         recomputes=setting.recompute != "none",
-        is_compiled=setting.is_compiled,
+        is_compiled=setting.cuts_blocks,
         casts_parameters=setting.casts_parameters,
+        narrows_residual=setting.residual is not None,
     )
     return measure(step, context_tokens=context_tokens_of(config))

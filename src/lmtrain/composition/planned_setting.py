@@ -11,6 +11,7 @@ from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.check import check_node
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.targets import word_of
+from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 
 SDPA: Final = {"_target_": "lmtrain.models.attention.sdpa.SDPA"}
@@ -30,6 +31,7 @@ class PlannedSetting:
     strategy: str
     recompute: str
     is_compiled: bool
+    residual: str | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -40,6 +42,11 @@ class PlannedSetting:
     def casts_parameters(self) -> bool:
         """Tell whether the model computes with weights in the format of its products, so that no copy is kept."""
         return self.strategy == "fsdp" or self.precision == "bf16_true"
+
+    @property
+    def cuts_blocks(self) -> bool:
+        """Tell whether the compiler decides what a block keeps: blocks that recompute all keep the same either way."""
+        return self.is_compiled and self.recompute in {"none", "selective"}
 
     @property
     def bytes_of(self) -> PrecisionBytes:
@@ -75,6 +82,7 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
         strategy=word_of(config["strategy"]),
         recompute=word_of(config["recompute"]),
         is_compiled=word_of(config["compile"]) != "none",
+        residual=_residual(config["precision"]),
     )
     return _without_auto(setting)
 
@@ -84,6 +92,14 @@ def _state(config: dict[str, Any]) -> OptimizerState:
     state = optimizer_state(word_of(config["optimizer"]), config["optimizer"])
     keeps_average = "decay" in config.get("weight_average", {})
     return replace(state, average_bytes=FP32_BYTES) if keeps_average else state
+
+
+def _residual(precision: dict[str, Any]) -> str | None:
+    """Return the format that the residual stream is rounded to, None where nothing rounds it."""
+    residual = precision.get("residual")
+    if residual not in (None, "bf16"):
+        raise ConfigurationError(f"precision.residual={residual} is none of bf16, or null.")
+    return residual
 
 
 def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""What blocks that are compiled one by one keep for the backward pass, and take in it, from fake tensors.
+
+The compiler's own partitioner cuts each block into forward and backward, and autograd's hooks tell what passes from one
+to the other. What the backward pass takes is read from its graph.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
+
+from lmtrain.models.base import LanguageModel
+from lmtrain.simulate.fused_graph import fused_peak, input_bytes
+
+NOTICES: Final = logging.getLogger("torch._higher_order_ops.wrap")  # of selective recomputation, to whoever compiles
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledBlocks:
+    """Bytes that a forward pass leaves, hidden states included, and the peak of the blocks' backward passes."""
+
+    activations: int
+    peak: int
+
+
+def fake_tensors() -> FakeTensorMode:
+    """Return a mode that knows one real tensor: the random state that compiled graphs keep for recomputed attention."""
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def compiled_blocks(model: LanguageModel, shape: tuple[int, int]) -> CompiledBlocks:
+    """Compile the blocks and run a micro-batch [B, T] forward and back, without a loss, under `fake_tensors`."""
+    torch.compiler.reset()  # versions of other simulated models count against torch's limit
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    known = [*model.parameters(), *model.buffers(), tokens]
+    held: dict[int, Any] = {id(tensor.untyped_storage()): tensor.untyped_storage() for tensor in known}
+    weights = frozenset(held)
+    kept = by_blocks = taken = 0
+
+    def keep(tensor: Tensor) -> Tensor:
+        nonlocal kept
+        storage = tensor.untyped_storage()
+        if id(storage) not in held:
+            held[id(storage)] = storage
+            kept += storage.nbytes()
+        return tensor
+
+    def see(graph: torch.fx.GraphModule, arguments: Sequence[Any]) -> None:
+        nonlocal taken
+        is_held = [not isinstance(one, Tensor) or id(one.untyped_storage()) in weights for one in arguments]
+        arriving = input_bytes(graph.graph, "tangents")
+        taken = max(taken, arriving + fused_peak(graph.graph, is_held=is_held))
+
+    def last_block(*_: Any) -> None:
+        nonlocal by_blocks
+        by_blocks = kept
+
+    compiler = _cut_only(see)
+    for block in model.blocks:
+        block.compile(fullgraph=True, dynamic=False, backend=compiler)
+    model.blocks[-1].register_forward_hook(last_block)
+    with _without_notices(), saved_tensors_hooks(keep, lambda tensor: tensor):
+        hidden, _ = model.features(tokens)
+    keep(hidden)
+    hidden.backward(torch.zeros_like(hidden))
+    return CompiledBlocks(activations=kept, peak=by_blocks + taken)
+
+
+@contextmanager
+def _without_notices() -> Generator[None]:
+    NOTICES.disabled, before = True, NOTICES.disabled
+    try:
+        yield
+    finally:
+        NOTICES.disabled = before
+
+
+def _cut_only(see: Callable[[torch.fx.GraphModule, Sequence[Any]], None]) -> Any:
+    """Return a compiler that cuts graphs and runs them operation by operation; each backward pass is shown first."""
+
+    def as_it_is(graph: torch.fx.GraphModule, _: Any) -> Any:
+        return make_boxed_func(graph.forward)
+
+    def shown(graph: torch.fx.GraphModule, _: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            see(graph, arguments)
+            return graph.forward(*arguments)
+
+        return make_boxed_func(run)
+
+    return aot_autograd(fw_compiler=as_it_is, bw_compiler=shown, partition_fn=min_cut_rematerialization_partition)
