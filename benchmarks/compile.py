@@ -16,11 +16,11 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.auto import auto
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.compilation import blocks, none, whole_model
+from lmtrain.parallel.compilation import compile_blocks, compile_whole, run_eagerly
 
 CONTEXT_TOKENS, NUM_SEQUENCES, VOCAB_SIZE = 256, 8, 4096
 STEPS_A_ROUND = 5
-TRANSFORMS = {"eager": none, "block by block": blocks, "whole": whole_model}
+TRANSFORMS = {"eager": run_eagerly, "block by block": compile_blocks, "whole": compile_whole}
 
 
 def default_model() -> LanguageModel:

@@ -17,7 +17,7 @@ import torch
 
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.compilation import blocks
+from lmtrain.parallel.compilation import compile_blocks
 from lmtrain.precision.kept_copies import KeptCopies, keep_copies
 
 SHAPE = {"width": 512, "num_layers": 4, "num_heads": 8, "feed_forward_width": 1536, "vocab_size": 8192}
@@ -32,7 +32,7 @@ def build(*, is_kept: bool, eager: bool, context_tokens: int) -> Callable[[torch
     copies, loss = KeptCopies(model), ChunkedCrossEntropy()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     if not eager:
-        blocks(model)
+        compile_blocks(model)
 
     def step(tokens: torch.Tensor, accumulation: int) -> float:
         objective = torch.zeros(())

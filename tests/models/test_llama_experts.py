@@ -11,7 +11,7 @@ from lmtrain.models.attention.eager import eager
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.activation_checkpoint import every_block, selective
-from lmtrain.parallel.compilation import blocks as compile_blocks
+from lmtrain.parallel.compilation import compile_blocks
 
 EXPERTS = Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.1, router_z_weight=0.01)
 

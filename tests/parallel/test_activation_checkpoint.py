@@ -9,7 +9,7 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.activation_checkpoint import every_block, is_kept, memory_budget, none, selective
-from lmtrain.parallel.compilation import blocks, whole_model
+from lmtrain.parallel.compilation import compile_blocks, compile_whole
 
 
 def llama():
@@ -144,7 +144,7 @@ def test_fewer_activations_are_kept():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compilation", [blocks, whole_model])
+@pytest.mark.parametrize("compilation", [compile_blocks, compile_whole])
 @pytest.mark.filterwarnings("ignore:Detected that context_fn")
 def test_recompute_inside_compiled_models_keeps_the_gradients(monkeypatch, transform, compilation):
     """Traced and differentiated by the compiler, then run as it is: only what the tracing changes could differ."""
@@ -164,6 +164,6 @@ def test_recompute_inside_compiled_models_keeps_the_gradients(monkeypatch, trans
 def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
     torch._dynamo.reset()
     _, gradients = backward(filled(llama))
-    _, compiled = backward(blocks(selective(filled(llama))))
+    _, compiled = backward(compile_blocks(selective(filled(llama))))
     for name, gradient in gradients.items():
         torch.testing.assert_close(compiled[name], gradient, atol=1e-4, rtol=1e-4)

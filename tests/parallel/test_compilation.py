@@ -45,7 +45,7 @@ def machine(monkeypatch):
 def test_what_is_compiled_and_that_names_of_parameters_stay_the_same(transform, compiled):
     model = llama()
     names = list(model.state_dict())
-    assert transform(model) is model
+    assert transform().apply(model) is model
     assert compiled_modules(model) == compiled
     assert list(model.state_dict()) == names
     assert not any("_orig_mod" in name for name in names)
@@ -55,7 +55,7 @@ def test_auto_without_a_compiler_says_so_and_runs_eagerly(machine):
     machine()
     model = llama()
     with pytest.warns(UserWarning, match=r"compile=auto runs eagerly: no C\+\+ compiler.*compile=none silences this"):
-        assert auto(model) is model
+        assert auto().apply(model) is model
     assert compiled_modules(model) == []
     assert model(torch.zeros(1, 8, dtype=torch.int64)).shape == (1, 8, 61)
 
@@ -65,12 +65,12 @@ def test_auto_with_a_compiler_compiles_the_whole_model_in_silence(machine, compi
     machine(compilers=(compiler,))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert compiled_modules(auto(llama())) == [""]
+        assert compiled_modules(auto().apply(llama())) == [""]
 
 
 def test_auto_compiles_a_deep_model_block_by_block(machine):
     machine(compilers=("g++",))
-    assert compiled_modules(auto(llama(num_layers=9))) == [f"layers.{number}" for number in range(9)]
+    assert compiled_modules(auto().apply(llama(num_layers=9))) == [f"layers.{number}" for number in range(9)]
 
 
 def test_missing_headers_of_python_are_named(machine, monkeypatch, tmp_path):
@@ -91,7 +91,7 @@ def test_another_system_is_named_rather_than_called_without_a_compiler(machine):
 
 def test_beside_blocks_head_and_loss_are_compiled():
     model, plain = llama(), llama()
-    assert blocks(model).score is not plain.score
+    assert blocks().apply(model).score is not plain.score
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_the_loss_and_gradients_of_a_compiled_model_are_those_of_the_eager_one(m
     monkeypatch.setattr(torch, "compile", lambda *args, **settings: compile_with(*args, **settings, backend=counter))
     torch._dynamo.reset()
     tokens = torch.randint(61, (2, 8), generator=torch.Generator().manual_seed(1))
-    eager, compiled = llama(), transform(llama())
+    eager, compiled = llama(), transform().apply(llama())
     for model in (eager, compiled):
         total = model(tokens, tokens, CrossEntropy())
         total.objective.backward()
@@ -134,7 +134,7 @@ def test_nothing_is_compiled_again_after_the_first_step_and_the_first_evaluation
     monkeypatch.setattr(torch, "compile", lambda *args, **settings: compile_with(*args, **settings, backend="eager"))
     torch._dynamo.reset()
     counters.clear()
-    model = transform(build())
+    model = transform().apply(build())
     model.initialize_weights(torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(1)
     num_graphs = []
@@ -153,5 +153,5 @@ def test_nothing_is_compiled_again_after_the_first_step_and_the_first_evaluation
 
 
 def test_layers_that_differ_may_have_as_many_versions_as_there_are_layers():
-    blocks(llama(num_layers=30))
+    blocks().apply(llama(num_layers=30))
     assert torch._dynamo.config.recompile_limit >= 60

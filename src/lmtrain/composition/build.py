@@ -17,6 +17,7 @@ from lmtrain.accounting.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.plan import Plan
 from lmtrain.composition.auto_batch import batch_of
 from lmtrain.composition.calibration import calibration_of, measured_flops, measurements_of
+from lmtrain.composition.cuda_graphs import graphs_of
 from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
@@ -180,11 +181,12 @@ def build_module(
         seed=config["seed"],
         gradient_clip_norm=config["gradient_clip_norm"],
         scales_loss=precision.scales_loss,
+        make_graph=graphs_of(config),
         transforms=ModelTransforms(
             start_from=find_weights(config["init_from"], model),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=instantiate(config["recompute"], key="recompute"),
-            compile=instantiate(config["compile"], key="compile"),
+            compile=instantiate(config["compile"], key="compile").apply,
             parallelize=parallelism.parallelize,
         ),
     )

@@ -12,6 +12,7 @@ from lmtrain.accounting.budgets import Budget, Horizon, horizon
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.expected_speed import rate_of
 from lmtrain.accounting.flops import flops_per_token
+from lmtrain.composition.cuda_graphs import graphs_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job
 from lmtrain.composition.kernels import device_type
@@ -41,6 +42,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     """
     config = job.config
     instantiate(config["run"], key="run")
+    graphs_of(config)
     if is_alone or device_type(config["trainer"]["accelerator"]) == "cpu":
         build_precision(config)
     with torch.device("meta"):

@@ -8,6 +8,8 @@ import shutil
 import sys
 import sysconfig
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,13 +19,41 @@ from lmtrain.models.base import LanguageModel
 WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a block compiled once serves all
 
 
-def none(model: LanguageModel) -> LanguageModel:
+@dataclass(frozen=True, kw_only=True)
+class Compilation:
+    """How a model is compiled, in place, and whether the step is recorded as a CUDA graph on top of it."""
+
+    apply: Callable[[LanguageModel], LanguageModel]
+    cuda_graphs: bool = False
+
+
+def none(*, cuda_graphs: bool = False) -> Compilation:
     """Run eagerly."""
+    return Compilation(apply=run_eagerly, cuda_graphs=cuda_graphs)
+
+
+def blocks(*, cuda_graphs: bool = False) -> Compilation:
+    """Compile each block by itself."""
+    return Compilation(apply=compile_blocks, cuda_graphs=cuda_graphs)
+
+
+def whole_model(*, cuda_graphs: bool = False) -> Compilation:
+    """Compile forward and loss as one graph."""
+    return Compilation(apply=compile_whole, cuda_graphs=cuda_graphs)
+
+
+def auto(*, cuda_graphs: bool = False) -> Compilation:
+    """Compile a shallow model whole, a deep one block by block, and nothing without a compiler."""
+    return Compilation(apply=compile_where_possible, cuda_graphs=cuda_graphs)
+
+
+def run_eagerly(model: LanguageModel) -> LanguageModel:
+    """Return the model as it is."""
     return model
 
 
-def blocks(model: LanguageModel) -> LanguageModel:
-    """Compile each block by itself, and head with loss; layers that are alike share one compiled block.
+def compile_blocks(model: LanguageModel) -> LanguageModel:
+    """Compile each block, and head with loss; layers that are alike share one compiled block.
 
     torch stops a run, by default, at the ninth version of a function. Layers of one model may differ (windows, value
     embeddings), and each kind has a version with gradients and one without: as many are allowed as can be wanted.
@@ -37,19 +67,19 @@ def blocks(model: LanguageModel) -> LanguageModel:
     return model
 
 
-def whole_model(model: LanguageModel) -> LanguageModel:
-    """Compile forward and loss as one graph."""
+def compile_whole(model: LanguageModel) -> LanguageModel:
+    """Compile forward and loss together."""
     model.compile(dynamic=False)
     return model
 
 
-def auto(model: LanguageModel) -> LanguageModel:
-    """Compile a shallow model whole, a deep one block by block; without a compiler run eagerly and say so."""
+def compile_where_possible(model: LanguageModel) -> LanguageModel:
+    """Compile by depth; without a compiler run eagerly and say so."""
     missing = missing_compiler()
     if missing:
         warnings.warn(f"compile=auto runs eagerly: {missing}. compile=none silences this.", stacklevel=2)
         return model
-    return whole_model(model) if len(model.blocks) <= WHOLE_UP_TO_BLOCKS else blocks(model)
+    return compile_whole(model) if len(model.blocks) <= WHOLE_UP_TO_BLOCKS else compile_blocks(model)
 
 
 def missing_compiler() -> str | None:

@@ -22,6 +22,7 @@ from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
+from lmtrain.training.micro_step_graph import MakeGraph, RecordedMicroStep
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
 from lmtrain.training.token_batch import TokenBatch, training_tokens
@@ -51,12 +52,14 @@ class CausalLMModule(pl.LightningModule):
         spikes: SpikeFilter | None = None,
         weight_average: WeightAverage | None = None,
         scales_loss: bool = False,
+        make_graph: MakeGraph | None = None,
         transforms: ModelTransforms | None = None,
     ) -> None:
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
         A budget of time moves `total_steps` while training goes on. `spikes` says which steps are taken back.
-        `scales_loss`: the precision skips steps whose gradient is not finite.
+        `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes what records
+        micro-steps, which are then launched as one; gradients stay in memory for it.
         """
         super().__init__()
         self.language_model = model
@@ -69,6 +72,8 @@ class CausalLMModule(pl.LightningModule):
         self.spikes = spikes
         self.weight_average = weight_average
         self._scales_loss = scales_loss
+        self._make_graph = make_graph
+        self._recorded: RecordedMicroStep | None = None
         self._batch = batch
         self.total_steps = total_steps
         self._seed = seed
@@ -102,6 +107,9 @@ class CausalLMModule(pl.LightningModule):
         require_each_once(self.language_model, optimizer)
         self._hyperparameters = self._scheduled(optimizer)
         self._all_parameters = list(self.language_model.parameters())  # walking the modules takes a while
+        if self._make_graph is not None:
+            graph = self._make_graph(self.device)
+            self._recorded = RecordedMicroStep(self._forward_and_backward, self._all_parameters, graph=graph)
         return optimizer
 
     def on_train_start(self) -> None:
@@ -121,13 +129,31 @@ class CausalLMModule(pl.LightningModule):
     def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
         """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
         del batch_idx
+        total, loss = self.share_of(batch) if self._recorded is None else self._recorded(batch)
+        self.step_metrics.add_micro_step(total)
+        return loss
+
+    def share_of(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
+        """Return a micro-batch's sums, and what is differentiated."""
         inputs, targets, documents = training_tokens(batch)
         total: LossTotal = self.language_model(inputs, targets, self.loss, documents)
-        self.step_metrics.add_micro_step(total)
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
-        return total.objective * (
-            self._batch.accumulation_micro_steps * self._batch.num_ranks / self._batch.tokens_per_step
-        )
+        share = self._batch.accumulation_micro_steps * self._batch.num_ranks / self._batch.tokens_per_step
+        return total, total.objective * share
+
+    def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
+        """Add this micro-batch's gradients, unless a recorded micro-step has done so already."""
+        if self._recorded is None:
+            super().backward(loss, *arguments, **settings)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
+        """Do nothing: gradients went, or were zeroed, as soon as the step before had used them."""
+
+    def _forward_and_backward(self, batch: TokenBatch) -> tuple[LossTotal, Tensor]:
+        total, loss = self.share_of(batch)
+        with torch.autocast(self.device.type, enabled=False):  # as outside of a graph: the forward pass alone is cast
+            (loss / self._batch.accumulation_micro_steps).backward()
+        return LossTotal(*(sums.detach() for sums in total)), loss.detach()
 
     def configure_gradient_clipping(
         self,
@@ -160,10 +186,16 @@ class CausalLMModule(pl.LightningModule):
             undo, skip = self._undo
             undo.where(skip)
             self._undo = None
-        for parameter in self._all_parameters:
-            parameter.grad = None
+        self._release_gradients()
         if self.weight_average is not None:
             self.weight_average.update(self.language_model, step=self.global_step)
+
+    def _release_gradients(self) -> None:
+        if self._recorded is not None:
+            self._recorded.zero_gradients()
+            return
+        for parameter in self._all_parameters:
+            parameter.grad = None
 
     def _judge(self, totals: Tensor, norm: Tensor) -> Tensor | None:
         if self.spikes is not None:
