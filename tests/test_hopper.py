@@ -9,13 +9,14 @@ import torch
 
 from benchmarks import hopper
 from benchmarks.hopper_parts import full_trainer, parts, user_runs
-from benchmarks.hopper_parts.cases import CASES, composed
+from benchmarks.hopper_parts.cases import CASES, composed, last_of_each
 from benchmarks.hopper_parts.ceiling_shares import plot, shares
 from benchmarks.hopper_parts.loops import run_words
 from benchmarks.hopper_parts.marks_page import MARKS, page
 from benchmarks.hopper_parts.peers import against_fastest
 from benchmarks.hopper_parts.profiles import kind_of
 from benchmarks.hopper_parts.rows import Bench
+from lmtrain.composition.compose import compose_config
 
 RESULTS = Path(hopper.__file__).parent / "results"
 H200 = {"device": "NVIDIA H200", "is_toy": False, "torch": "2.13", "command": "c"}
@@ -52,6 +53,26 @@ def shown(text):
 def test_every_mark_of_a_report_without_parts_is_not_measured():
     figures = shown(page({"device": "", "is_toy": False, "parts": {}, "command": "c"}))
     assert all(figures[mark.what] == "not measured" for mark in MARKS)
+
+
+def test_cuda_graphs_are_held_against_the_same_run_without():
+    rows = [speed("gpt2_124m", "bf16_mixed", 4e5), speed("gpt2_124m", "bf16_mixed with CUDA graphs", 5e5)]
+    what = "GPT-2 124M, CUDA graphs against our bf16"
+    assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
+    assert shown(page(H200 | {"parts": {"speed": rows[:1]}}))[what] == "not measured"
+    graphs = [*CASES[1].words, *parts.GRAPHS["bf16_mixed with CUDA graphs"]]
+    config = compose_config(last_of_each(graphs))
+    assert config["compile"]["cuda_graphs"]
+    assert config["recompute"]["_target_"].endswith(".none"), "nothing that a recorded step cannot do"
+
+
+def test_a_toy_measures_no_format_of_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(parts, "compare", lambda case, more, *_, **__: [{"model": case.name}])
+    bench = Bench(torch.device("cpu"), is_toy=True, known=None)
+    rows = list(parts.speed(bench, tmp_path))
+    said = {row["not_measured"] for row in rows if "not_measured" in row}
+    assert said == {"fp8 runs on a GPU", "bf16_mixed with CUDA graphs runs on a GPU"}
+    assert sum("not_measured" not in row for row in rows) == len(CASES)
 
 
 def test_figures_come_out_of_their_rows():

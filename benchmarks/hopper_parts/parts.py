@@ -15,18 +15,23 @@ from benchmarks.hopper_parts.loops import BARE, TRAINER, WORDS_FILE, compare, ru
 from benchmarks.hopper_parts.rows import Bench, Row, measured
 
 ONE_B: Final = CASES[0]
+FORMATS: Final = {name: [f"precision={name}"] for name in ("bf16_mixed", "fp8")}
+GRAPHS: Final = {"bf16_mixed with CUDA graphs": ["precision=bf16_mixed", "compile.cuda_graphs=true"]}
 PLAIN: Final = ("attention=sdpa", "loss=cross_entropy", "precision=fp32", "compile=none", "recompute=none")
 
 
 def speed(bench: Bench, scratch: Path) -> Iterator[Row]:
-    """Measure the full Trainer at every case's full micro-batch, in bf16 and in fp8; its peak memory with it."""
+    """Measure the full Trainer at every case's full micro-batch, in bf16 and in fp8; its peak memory with it.
+
+    The 124M model is also measured with CUDA graphs, which small models want.
+    """
     for case in CASES:
-        for precision in ("bf16_mixed", "fp8"):
-            more = [] if bench.is_toy else [f"precision={precision}"]
-            if bench.is_toy and precision == "fp8":
-                yield {"model": case.name, "precision": precision, "not_measured": "fp8 runs on a GPU"}
+        for precision, words in (FORMATS | GRAPHS if case.name == "gpt2_124m" else FORMATS).items():
+            if bench.is_toy and precision != "bf16_mixed":
+                yield {"model": case.name, "precision": precision, "not_measured": f"{precision} runs on a GPU"}
                 continue
-            folder = scratch / f"speed-{case.name}-{precision}"
+            more = [] if bench.is_toy else words
+            folder = scratch / f"speed-{case.name}-{precision.replace(' ', '-')}"
             for row in compare(
                 case, more, [TRAINER], bench=bench, scratch=folder, rounds=3, turn_steps=3 if bench.is_toy else 20
             ):
