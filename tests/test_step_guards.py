@@ -34,9 +34,9 @@ OPTIONS = [
     f"{file.parent.name}={file.stem}" for file in sorted(CONF.glob("*/*.yaml")) if file.parent.name not in NOT_OF_A_STEP
 ]
 NOT_COUNTABLE = {"optimizer=adamw_8bit": "its compiled step does not run under a counter of operators"}
-# Python calls of the Trainer with every default callback in a step between log points, beyond the model's own. It was
-# 14,967 with torch 2.13 and lightning 2.6; a tenth more is allowed.
-MOST_CALLS = 16_500
+# Python calls in a step between log points, of the Trainer with every default callback and the tiny model: they were
+# 1,405 with torch 2.13 and lightning 2.6 in our own loop; a tenth more is allowed.
+MOST_CALLS = 1_545
 
 
 def build(folder: Path, *words: str) -> Run:
