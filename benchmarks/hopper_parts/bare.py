@@ -9,7 +9,7 @@ from benchmarks.train_step_loops.bare import batches
 from benchmarks.train_step_loops.task import CLIP_NORM, LOG_EVERY_STEPS, Task
 from benchmarks.train_step_loops.turns import Turns
 from lmtrain.composition.build import Run
-from lmtrain.optim.fused import fold_into_step
+from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.training.module import materialize
 from lmtrain.training.token_batch import training_tokens
@@ -26,6 +26,7 @@ class BareLoop:
         model = materialize(module.language_model, device=device, seed=0)
         self.model = module._transforms.apply(model, None)  # noqa: SLF001
         self.optimizer = module._optimizer(self.model)  # noqa: SLF001
+        self._folds = can_fold(self.optimizer)
         self.parameters = list(self.model.parameters())
         self._precision = run.trainer.precision_plugin
         self._precision.connect(self.model, [self.optimizer], [])
@@ -45,7 +46,9 @@ class BareLoop:
             total = self.model(inputs, targets, self._loss, documents)
         (total.objective / self._tokens_per_step).backward()
         factor = (CLIP_NORM / (global_norm(self.parameters) + 1e-6)).clamp(max=1.0)
-        if not fold_into_step(self.optimizer, factor):
+        if self._folds:
+            fold_into_step(self.optimizer, factor)
+        else:
             scale_gradients(self.parameters, factor)
         self.optimizer.step()
         for parameter in self.parameters:

@@ -9,7 +9,7 @@ from torch import nn
 from benchmarks.hopper_parts.cases import CASES, composed, meta_model
 from benchmarks.hopper_parts.clock import seconds_of
 from benchmarks.hopper_parts.rows import Bench, Row, measured, rate
-from lmtrain.optim.fused import fold_into_step
+from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 
 BYTES_PER_PARAMETER: Final = 28  # weight, gradient and two moments are read, all but the gradient written, in fp32
@@ -42,7 +42,9 @@ def step(shapes: list[torch.Size], how: str, device: torch.device) -> Callable[[
     def call() -> None:
         if how.startswith("norm"):
             factor = (1.0 / (global_norm(parameters) + 1e-6)).clamp(max=1.0)
-            if not (how.endswith("inside") and fold_into_step(optimizer, factor)):
+            if how.endswith("inside") and can_fold(optimizer):
+                fold_into_step(optimizer, factor)
+            else:
                 scale_gradients(parameters, factor)
         optimizer.step()
 

@@ -7,7 +7,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim import fused
-from lmtrain.optim.fused import choose_fused, fold_into_step
+from lmtrain.optim.fused import can_fold, choose_fused, fold_into_step
 
 
 @pytest.mark.parametrize(("wanted", "chosen"), [(None, True), (True, True), (False, False)])
@@ -35,7 +35,8 @@ def test_a_factor_folded_into_the_fused_step_moves_weights_as_scaled_gradients_d
         for clip in (0.25, 1.0, 0.5):
             weight.grad, factor = torch.randn(5, 3, generator=generator), torch.tensor(clip)
             if folded:
-                assert fold_into_step(optimizer, factor)
+                assert can_fold(optimizer)
+                fold_into_step(optimizer, factor)
             else:
                 weight.grad.mul_(factor)
             optimizer.step()
@@ -46,11 +47,10 @@ def test_a_factor_folded_into_the_fused_step_moves_weights_as_scaled_gradients_d
 
 def test_without_a_fused_kernel_gradients_are_left_to_the_caller() -> None:
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2))], lr=0.1, fused=False)
-    assert not fold_into_step(optimizer, torch.tensor(0.5))
-    assert not hasattr(optimizer, "grad_scale")
+    assert not can_fold(optimizer)
 
 
 def test_a_sharded_parameter_is_left_to_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2))], lr=0.1, fused=True)
     monkeypatch.setattr(fused, "local", lambda parameter: parameter.detach())  # the part of a rank is another tensor
-    assert not fold_into_step(optimizer, torch.tensor(0.5))
+    assert not can_fold(optimizer)

@@ -59,3 +59,11 @@ def test_a_schedule_of_what_an_optimizer_does_not_have_is_refused(name):
     for optimizer in (sgd(), adam):
         with pytest.raises(ConfigurationError, match=rf"{name}_schedule has no effect.*{name}_schedule=none"):
             Hyperparameters(optimizer, lr=half, **{name: lambda *_: 1.0})
+
+
+def test_what_a_checkpoint_brought_gives_way_to_the_config_in_the_first_step() -> None:
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=0.5, betas=(0.8, 0.9))
+    settings = Hyperparameters(optimizer, lr=half)
+    optimizer.param_groups[0].update(betas=(0.1, 0.2), eps=1.0)
+    settings.set_for(5, 10)
+    assert (optimizer.param_groups[0]["betas"], optimizer.param_groups[0]["eps"]) == ((0.8, 0.9), 1e-8)

@@ -33,15 +33,16 @@ def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
     return can and wanted is not False
 
 
-def fold_into_step(optimizer: Optimizer, factor: Tensor) -> bool:
-    """Let torch's fused kernel multiply gradients by `factor` [] as it reads them, which saves a pass over them.
-
-    Return False, having done nothing, where there is no such kernel. It has to be said before each step. The kernel
-    divides by it in fp32: gradients differ from multiplied ones in the last place.
-    """
+def can_fold(optimizer: Optimizer) -> bool:
+    """Tell whether the optimizer's kernel can multiply gradients as it reads them: torch's fused ones, unsharded."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
-    if any(local(parameter) is not parameter for group in optimizer.param_groups for parameter in group["params"]):
-        return False
+    return all(local(parameter) is parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def fold_into_step(optimizer: Optimizer, factor: Tensor) -> None:
+    """Let a kernel that can multiply gradients by `factor` [] in its next step, which saves a pass over them.
+
+    The kernel divides by it in fp32: gradients differ from multiplied ones in the last place.
+    """
     setattr(optimizer, "grad_scale", factor.reciprocal().float())  # noqa: B010  # torch declares it nowhere
-    return True

@@ -38,6 +38,9 @@ class Hyperparameters:
         self._configured: list[dict[str, Any]] = [
             {name: _plain(group[name]) for name in SETTINGS if name in group} for group in optimizer.param_groups
         ]
+        self._to_set = SETTINGS  # all of them once, since a checkpoint may have brought others
+        schedules = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        self._scheduled_settings = tuple(name for name, schedule in schedules.items() if schedule is not None)
         for name, schedule in (("momentum", momentum), ("weight_decay", weight_decay)):
             if schedule is not None and not any(group.get(name) for group in self._configured):
                 raise ConfigurationError(
@@ -48,8 +51,10 @@ class Hyperparameters:
     def set_for(self, step: int, total_steps: int) -> float:
         """Set what holds in `step`, counted from 0; return the first group's learning rate."""
         for group, configured in zip(self._optimizer.param_groups, self._configured, strict=True):
-            for name, value in configured.items():
-                _set(group, name, self._scheduled(name, value, step, total_steps))
+            for name in self._to_set:
+                if name in configured:
+                    _set(group, name, self._scheduled(name, configured[name], step, total_steps))
+        self._to_set = self._scheduled_settings
         return float(self._optimizer.param_groups[0]["lr"])
 
     def _scheduled(self, name: str, value: Any, step: int, total_steps: int) -> Any:

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.losses.base import LossTotal, OutputHead
 from lmtrain.models.base import LanguageModel
-from lmtrain.optim.fused import fold_into_step
+from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
@@ -106,6 +106,7 @@ class CausalLMModule(pl.LightningModule):
         optimizer = self._optimizer(self.language_model)
         require_each_once(self.language_model, optimizer)
         self._hyperparameters = self._scheduled(optimizer)
+        self._folds = can_fold(optimizer)
         self._all_parameters = list(self.language_model.parameters())  # walking the modules takes a while
         if self._make_graph is not None:
             graph = self._make_graph(self.device)
@@ -169,7 +170,9 @@ class CausalLMModule(pl.LightningModule):
         norm = global_norm(parameters) * factor
         if self._gradient_clip_norm is not None:
             factor = factor * (self._gradient_clip_norm / (norm + 1e-6)).clamp(max=1.0)
-        if not fold_into_step(optimizer, factor):
+        if self._folds:
+            fold_into_step(optimizer, factor)
+        else:
             scale_gradients(parameters, factor)
         lr = self._hyperparameters.set_for(self.global_step, self.total_steps)
         skip = self._judge(totals, norm)

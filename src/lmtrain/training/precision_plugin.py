@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from lmtrain.precision.kept_copies import KeptCopies
 from lmtrain.precision.policy import Precision
+from lmtrain.training.step_hooks import StepHooks
 from lmtrain.training.undo import Undo
 
 
@@ -24,8 +25,8 @@ class PrecisionPlugin(LightningPrecision):
     """Carry out a precision; `strategy_casts` says that the strategy casts weights and inputs by itself.
 
     In fp16 a step whose gradient is not finite on any rank is skipped on all of them: gradients are summed over ranks
-    before they are looked at. The host never asks: an optimizer that takes `found_inf` (torch's fused ones) skips on the
-    device, and the step of any other is taken back there.
+    before they are looked at. The host never asks: an optimizer that takes `found_inf` (torch's fused ones) skips on
+    the device, and the step of any other is taken back there.
     """
 
     def __init__(self, precision: Precision, *, device_type: str, strategy_casts: bool = False) -> None:
@@ -35,6 +36,7 @@ class PrecisionPlugin(LightningPrecision):
         self._autocast = precision.compute_dtype if precision.casts and not strategy_casts else None
         self._scaler = torch.amp.GradScaler(device_type) if precision.scales_loss else None
         self._copies = KeptCopies(nn.Identity())
+        self.step_hooks: StepHooks | None = None  # given by our loop; Lightning's looks hooks up by itself
 
     @override
     def connect(
@@ -60,7 +62,26 @@ class PrecisionPlugin(LightningPrecision):
 
     @override
     def pre_backward(self, tensor: Tensor, module: pl.LightningModule) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return super().pre_backward(tensor if self._scaler is None else self._scaler.scale(tensor), module)
+        tensor = tensor if self._scaler is None else self._scaler.scale(tensor)
+        if self.step_hooks is None:
+            return super().pre_backward(tensor, module)
+        self.step_hooks.call("on_before_backward", tensor)
+        return tensor
+
+    @override
+    def post_backward(self, tensor: Tensor, module: pl.LightningModule) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if self.step_hooks is None:
+            return super().post_backward(tensor, module)
+        self.step_hooks.call("on_after_backward")
+        return tensor.detach()
+
+    @override
+    def _after_closure(self, model: pl.LightningModule, optimizer: Optimizer) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if self.step_hooks is None:
+            super()._after_closure(model, optimizer)
+            return
+        self.step_hooks.call("on_before_optimizer_step", optimizer)
+        model.configure_gradient_clipping(optimizer)
 
     @override
     def optimizer_step(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -84,7 +105,8 @@ class PrecisionPlugin(LightningPrecision):
             return
         undo = Undo(optimizer)
         optimizer.step(**kwargs)
-        found = scaler._found_inf_per_device(optimizer).values()  # noqa: SLF001  # nothing public tells (torch 2.13)
+        # Nothing public tells (torch 2.13).
+        found = scaler._found_inf_per_device(optimizer).values()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         undo.where(torch.stack([infinite.bool() for infinite in found]).any())
 
     @override

@@ -41,6 +41,12 @@ class StepLoop(_TrainingEpochLoop):
         self.automatic_optimization = StepOptimization(trainer)
         self._validates = True  # until a run begins
 
+    @property
+    @override
+    def global_step(self) -> int:
+        """Return the optimizer steps so far, which callbacks ask for some sixteen times a step."""
+        return self.automatic_optimization.optim_progress.optimizer_steps
+
     @override
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
         super().on_run_start(data_fetcher)
