@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lmtrain.losses.base import LossTotal
-from lmtrain.training.step_metrics import StepMetrics, StepRecord
+from lmtrain.training.step_metrics import StepMetrics, StepRecord, fetch
 
 
 def total(nats, num_tokens, device="cpu"):
@@ -41,7 +41,7 @@ def test_the_newest_step_stays_known_after_a_drain():
     finish(metrics, 2, (6.0, 2))
     metrics.drain()
     assert metrics.last_step is not None
-    assert metrics.last_step.tolist() == [3.0, 1.0, 0.0]
+    assert fetch([metrics.last_step]) == [[3.0, 1.0, 0.0, 2.0]]
 
 
 def test_tokens_that_carried_loss_are_counted_over_all_steps():

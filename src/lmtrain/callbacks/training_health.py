@@ -4,8 +4,6 @@ import math
 from typing import Any, Final
 
 import lightning.pytorch as pl
-import torch
-from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
@@ -13,6 +11,7 @@ from lmtrain.training.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
+from lmtrain.training.step_metrics import FinishedStep, fetch
 from lmtrain.training.steps import is_step_end
 
 MOST_SKIPPED: Final = 10
@@ -30,7 +29,7 @@ class TrainingHealth(pl.Callback):
         self._interval = StepInterval(
             every_steps, last_step=context.last_step, key="callbacks.training_health.every_steps"
         )
-        self._unseen: list[tuple[int, Tensor]] = []  # step, [3]: loss, gradient norm, skipped
+        self._unseen: list[FinishedStep] = []
         self._num_skipped = 0  # one after the other, none of them finite
 
     @override
@@ -40,7 +39,7 @@ class TrainingHealth(pl.Callback):
         assert isinstance(pl_module, CausalLMModule)
         last_step = pl_module.step_metrics.last_step
         if is_step_end(trainer, batch_idx) and last_step is not None:
-            self._unseen.append((trainer.global_step, last_step))
+            self._unseen.append(last_step)
         if self._unseen and self._interval.is_due(trainer, batch_idx):
             self._look()
 
@@ -52,14 +51,13 @@ class TrainingHealth(pl.Callback):
                 a row, skipped or not.
         """
         unseen, self._unseen = self._unseen, []
-        values: list[list[float]] = torch.stack([value for _, value in unseen]).tolist()
-        for (step, _), (loss, gradient_norm, was_skipped) in zip(unseen, values, strict=True):
+        for one, (loss, gradient_norm, was_skipped, _) in zip(unseen, fetch(unseen), strict=True):
             if math.isfinite(loss) and math.isfinite(gradient_norm):
                 self._num_skipped = 0
                 continue
             self._num_skipped += 1
             if not was_skipped or self._num_skipped >= MOST_SKIPPED:
-                raise EnvironmentProblem(self._describe(step, loss, gradient_norm))
+                raise EnvironmentProblem(self._describe(one.step, loss, gradient_norm))
 
     def _describe(self, step: int, loss: float, gradient_norm: float) -> str:
         num_sequences = self._context.plan.batch.sequences_per_step

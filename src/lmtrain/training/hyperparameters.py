@@ -50,21 +50,18 @@ class Hyperparameters:
 
     def set_for(self, step: int, total_steps: int) -> float:
         """Set what holds in `step`, counted from 0; return the first group's learning rate."""
+        factors = {"lr": self._lr(step, total_steps)}
+        if self._weight_decay is not None:
+            factors["weight_decay"] = self._weight_decay(step, total_steps)
         for group, configured in zip(self._optimizer.param_groups, self._configured, strict=True):
             for name in self._to_set:
                 if name in configured:
-                    _set(group, name, self._scheduled(name, configured[name], step, total_steps))
+                    value = configured[name]
+                    if name == "momentum" and self._momentum is not None and value:
+                        value = self._momentum(step, total_steps, value)
+                    _set(group, name, value * factors[name] if name in factors else value)
         self._to_set = self._scheduled_settings
         return float(self._optimizer.param_groups[0]["lr"])
-
-    def _scheduled(self, name: str, value: Any, step: int, total_steps: int) -> Any:
-        if name == "lr":
-            return value * self._lr(step, total_steps)
-        if name == "momentum" and self._momentum is not None and value:
-            return self._momentum(step, total_steps, value)
-        if name == "weight_decay" and self._weight_decay is not None:
-            return value * self._weight_decay(step, total_steps)
-        return value
 
 
 def _plain(value: Any) -> Any:

@@ -150,7 +150,8 @@ class StepOptimization(_AutomaticOptimization):
         outer, module._current_fx_name = module._current_fx_name, "training_step"
         loss: Tensor = trainer.strategy.training_step(batch, batch_idx)  # pyright: ignore[reportAssignmentType]
         module._current_fx_name = outer
-        loss = loss / trainer.accumulate_grad_batches
+        if trainer.accumulate_grad_batches > 1:
+            loss = loss / trainer.accumulate_grad_batches
         if batch_idx % trainer.accumulate_grad_batches == 0:
             self._zero_gradients(optimizer, batch_idx)
         trainer.strategy.backward(loss, optimizer)

@@ -3,7 +3,9 @@
 Reading a value from an accelerator stalls it, so nothing here does, except `drain`, once a log interval.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed
@@ -25,13 +27,32 @@ class StepRecord:
     was_skipped: bool = False
 
 
+class FinishedStep(NamedTuple):
+    """An optimizer step, counted from 1, with what is on its device: [nats, valid tokens], a norm [], a bool []."""
+
+    step: int
+    lr: float
+    totals: Tensor
+    gradient_norm: Tensor
+    skip: Tensor | None
+
+
+def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
+    """Return loss, gradient norm, whether it was skipped, and valid tokens of each step: one host sync."""
+    totals = torch.stack([one.totals for one in steps])
+    norms = torch.stack([one.gradient_norm for one in steps]).to(totals.dtype)
+    nothing = totals.new_zeros(())
+    skipped = torch.stack([nothing if one.skip is None else one.skip.to(totals.dtype) for one in steps])
+    return torch.stack([totals[:, 0] / totals[:, 1], norms, skipped, totals[:, 1]], dim=1).tolist()
+
+
 class StepMetrics:
     """Sum micro-batches into steps and hold the steps of one log interval."""
 
     def __init__(self) -> None:
         self._micro_totals: list[Tensor] = []  # each [2]: nats, valid tokens
-        self._finished: list[tuple[int, float, Tensor]] = []  # step, lr, [4]: loss, gradient norm, skipped, tokens
-        self._last_step: Tensor | None = None
+        self._finished: list[FinishedStep] = []
+        self._last_step: FinishedStep | None = None
         self._drained_tokens = 0
         self._first_step_tokens: int | None = None
 
@@ -40,8 +61,8 @@ class StepMetrics:
         self._micro_totals.append(torch.stack([total.nats.detach().double(), total.num_tokens.double()]))
 
     @property
-    def last_step(self) -> Tensor | None:
-        """Return [loss, gradient norm, skipped] of the newest finished step, still on its device, as float64 [3]."""
+    def last_step(self) -> FinishedStep | None:
+        """Return the newest finished step, which is still known after a drain."""
         return self._last_step
 
     @property
@@ -49,23 +70,26 @@ class StepMetrics:
         """Return whether the newest finished step was finite or changed nothing, still on its device, as bool []."""
         if self._last_step is None:
             return None
-        return self._last_step[:2].isfinite().all() | (self._last_step[2] > 0)
+        _, _, totals, gradient_norm, skip = self._last_step
+        is_finite = (totals[0] / totals[1]).isfinite() & gradient_norm.isfinite()
+        return is_finite if skip is None else is_finite | skip.bool()
 
     @property
     def trained_tokens(self) -> int:
         """Return the tokens that carried loss in all finished steps, over all ranks; no read just after a drain."""
-        return self._drained_tokens + sum(int(value[3].item()) for _, _, value in self._finished)
+        return self._drained_tokens + sum(int(one.totals[1].item()) for one in self._finished)
 
     @property
     def first_step_tokens(self) -> int:
         """Return those of the first step, which nobody times; no read after a drain."""
         if self._first_step_tokens is None:
-            return int(self._finished[0][2][3].item()) if self._finished else 0
+            return int(self._finished[0].totals[1].item()) if self._finished else 0
         return self._first_step_tokens
 
     def reduce_totals(self) -> Tensor:
         """Return [nats, valid tokens] of the open step, summed over its micro-batches and all ranks, as float64 [2]."""
-        totals = torch.stack(self._micro_totals).sum(0)
+        first, *others = self._micro_totals
+        totals = torch.stack([first, *others]).sum(0) if others else first
         self._micro_totals.clear()
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(totals)
@@ -75,21 +99,20 @@ class StepMetrics:
         self, step: int, *, totals: Tensor, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
     ) -> None:
         """Close a step, counted from 1, with its totals [2], gradient norm [] and whether it is skipped []."""
-        skipped = totals.new_zeros(()) if skip is None else skip.to(totals.dtype)
-        self._last_step = torch.stack([totals[0] / totals[1], gradient_norm.detach().double(), skipped])
-        self._finished.append((step, lr, torch.cat([self._last_step, totals[1:]])))
+        self._last_step = FinishedStep(step, lr, totals, gradient_norm.detach(), skip)
+        self._finished.append(self._last_step)
 
     def drain(self) -> list[StepRecord]:
         """Fetch every finished step since the last call: the one host sync of a log interval."""
         if not self._finished:
             return []
         finished, self._finished = self._finished, []
-        values = torch.stack([value for _, _, value in finished]).tolist()
+        values = fetch(finished)
         tokens = [int(num_tokens) for *_, num_tokens in values]
         self._drained_tokens += sum(tokens)
         if self._first_step_tokens is None:
             self._first_step_tokens = tokens[0]
         return [
-            StepRecord(step=step, lr=lr, loss=loss, gradient_norm=norm, was_skipped=bool(skipped))
-            for (step, lr, _), (loss, norm, skipped, _) in zip(finished, values, strict=True)
+            StepRecord(step=one.step, lr=one.lr, loss=loss, gradient_norm=norm, was_skipped=bool(skipped))
+            for one, (loss, norm, skipped, _) in zip(finished, values, strict=True)
         ]
