@@ -22,6 +22,7 @@ class Head:
 
     weight: torch.Tensor
     soft_cap: float | None = None
+    rounding: None = None
 
     @property
     def product_weight(self):

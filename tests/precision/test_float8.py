@@ -11,6 +11,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.precision import float8
 from lmtrain.precision.float8 import choose_layers, convert_layers, fp8
+from lmtrain.precision.float8_head import Float8Rounding
 from lmtrain.precision.kept_copies import keep_copies
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 64, "max_context_tokens": 16}
@@ -19,7 +20,7 @@ needs_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, 
 
 
 def build(**settings):
-    model = Llama(**SHAPE, **{"feed_forward_width": 64, **settings})
+    model = Llama(**{**SHAPE, "feed_forward_width": 64, **settings})
     model.initialize_weights(torch.Generator().manual_seed(0))
     return model
 
@@ -89,6 +90,31 @@ def test_on_hopper_it_tells_what_it_converts(monkeypatch):
     assert lines[0] == "fp8 rowwise by torchao"
     assert len(lines) == 6
     assert precision.describe().startswith("fp8 (asked for): products in fp8; bytes a parameter: 4 weights + 2 copy")
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"min_width": 48}, "32 x 64 has a side below precision.min_width=48"),
+        ({"min_width": 16, "vocab_size": 65}, "32 x 65 is not a multiple of 16 both ways"),
+    ],
+)
+def test_a_head_that_fp8_cannot_multiply_is_refused(settings, reason):
+    min_width = settings.pop("min_width")
+    with pytest.raises(ConfigurationError, match=rf"precision\.head=true: the head of {reason}; nearest valid: false"):
+        choose_layers(build(**settings), min_width=min_width, head=True)
+
+
+@needs_torchao
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_head_in_fp8_is_told_and_left_to_the_loss(tied, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    precision = fp8(min_width=16, head=True, device_type="cuda")
+    assert precision.explain(build(tie_embeddings=tied))[-1] == "fp8: head, by the loss"
+    assert not any("not fp8" in line for line in precision.explain(build(tie_embeddings=tied)))
+    model = precision.prepare(build(tie_embeddings=tied), strategy_casts=False)
+    assert isinstance(model.output_head().rounding, Float8Rounding)
+    assert model.output_head().copy is not None
 
 
 @needs_torchao

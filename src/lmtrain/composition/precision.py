@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from lmtrain.composition.float8_head import has_float8_head
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.kernels import device_type
 from lmtrain.composition.source_signatures import setting_names
@@ -18,9 +19,10 @@ def build_precision(config: dict[str, Any]) -> Precision:
     """Settle the precision for the device of the run.
 
     Raises:
-        ConfigurationError: The device has not got it, or the optimizer cannot do what it asks for.
+        ConfigurationError: The device has not got it, or the optimizer or the loss cannot do what it asks for.
         EnvironmentProblem: A package is missing.
     """
+    has_float8_head(config)  # refuses a loss that cannot
     facts = {"device_type": device_type(config["trainer"]["accelerator"])}
     precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
     target = str(config["optimizer"]["_target_"])

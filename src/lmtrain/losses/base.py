@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -24,6 +25,27 @@ class LossTotal(NamedTuple):
     objective: Tensor
     nats: Tensor
     num_tokens: Tensor
+
+
+class Rounding(Protocol):
+    """What the operands of a head's three products become before `@` multiplies them, in C tokens at a time.
+
+    Gradients of logits come times `gradient_scale`, which is of the rounding's choice.
+    """
+
+    gradient_scale: float
+
+    def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
+        """Return what states are multiplied by, and what gradients of logits are."""
+        ...
+
+    def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
+        """Return them for both products that they take part in."""
+        ...
+
+    def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
+        """Return a gradient of logits, no longer scaled, whose products come out in `dtype`."""
+        ...
 
 
 @runtime_checkable
@@ -43,6 +65,11 @@ class OutputHead(Protocol):
     @property
     def product_weight(self) -> Float[Tensor, "V D"]:
         """Return the parameter as products take it: in their format where a copy is kept, else as it is."""
+        ...
+
+    @property
+    def rounding(self) -> Rounding | None:
+        """Return what the operands are rounded by in training, where a loss makes the products itself."""
         ...
 
     def __call__(self, hidden: Float[Tensor, "B T D"], /) -> Float[Tensor, "B T V"]:

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.losses.base import LossTotal, OutputHead, TokenLoss
+from lmtrain.losses.base import LossTotal, OutputHead, Rounding, TokenLoss
 
 MIN_CHUNKS = 8  # at small batches too, so that memory falls there as well
 
@@ -47,14 +47,15 @@ class ChunkedCrossEntropy(TokenLoss):
     ) -> LossTotal:
         states, flat, weight = hidden.flatten(0, -2), targets.flatten(), project.weight
         head = project.product_weight.detach()  # the gradient of the parameter itself is summed here, in fp32
+        wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
         rule = Rule(
             dtype=compute_dtype(hidden),
             chunk_tokens=self.logit_tokens(len(states)),
             z_loss_weight=self.z_loss_weight,
             ignore_index=self.ignore_index,
             soft_cap=project.soft_cap,
+            rounding=project.rounding if wants_gradients and project.rounding is not None else AsTheyAre(),
         )
-        wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
         if wants_gradients:
             objective, nats = _Scored.apply(states, weight, head, flat, rule)
         else:
@@ -62,14 +63,33 @@ class ChunkedCrossEntropy(TokenLoss):
         return LossTotal(objective, nats=nats, num_tokens=(flat != self.ignore_index).sum())
 
 
+class AsTheyAre:
+    """Operands that are not rounded further."""
+
+    gradient_scale: float = 1.0
+
+    def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
+        """Return the transposed weight and the weight."""
+        return weight.T, weight
+
+    def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
+        """Return them."""
+        return states
+
+    def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
+        """Cast it."""
+        return scaled.to(dtype)
+
+
 class Rule(NamedTuple):
-    """How tokens are scored: products in `dtype`, everything else in fp32 or better."""
+    """How tokens are scored: products in `dtype` of rounded operands, everything else in fp32 or better."""
 
     dtype: torch.dtype
     chunk_tokens: int
     z_loss_weight: float
     ignore_index: int
     soft_cap: float | None
+    rounding: Rounding
 
 
 def compute_dtype(hidden: Tensor) -> torch.dtype:
@@ -113,21 +133,21 @@ def score(
     gradients: tuple[bool, bool],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N D"] | None, Float[Tensor, "V D"] | None]:
     """Return objective, nats, and the objective's gradients of states and, in fp32 or better, of weight, if wanted."""
-    head = weight.to(rule.dtype)
+    to_logits, to_states = rule.rounding.weight(weight.to(rule.dtype))  # once for all chunks
     sum_dtype = torch.promote_types(rule.dtype, torch.float32)
     objective = torch.zeros((), dtype=sum_dtype, device=states.device)
     nats = torch.zeros((), dtype=torch.float64, device=states.device)
     of_states: list[Tensor] = []
     of_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, sum_dtype)) if gradients[1] else None
     for chunk, aims in zip(states.split(rule.chunk_tokens), targets.split(rule.chunk_tokens), strict=True):
-        inputs = chunk.to(rule.dtype)  # [C, D]
-        per_token, penalty, of_logits = score_logits(inputs @ head.T, aims, rule, gradients=any(gradients))
+        inputs = rule.rounding.states(chunk.to(rule.dtype))  # [C, D]
+        per_token, penalty, of_logits = score_logits(inputs @ to_logits, aims, rule, gradients=any(gradients))
         objective = objective + per_token.sum() + penalty
         nats = nats + per_token.sum(dtype=torch.float64)
         if of_logits is not None and gradients[0]:
-            of_states.append((of_logits @ head).to(states.dtype))  # [C, D]
+            of_states.append((of_logits @ to_states).to(states.dtype))  # [C, D]
         if of_logits is not None and of_weight is not None:
-            _add_product(of_weight, of_logits.T, inputs)
+            _add_product(of_weight, of_logits.t(), inputs)
         del of_logits  # before the next chunk's logits come
     return (
         objective,
@@ -157,12 +177,13 @@ def score_logits(
     penalty = rule.z_loss_weight * log_z.square().masked_fill(~valid, 0.0).sum()
     if not gradients:
         return per_token, penalty, None
-    share = ((1 + 2 * rule.z_loss_weight * log_z) / total).masked_fill(~valid, 0.0)
+    scale = rule.rounding.gradient_scale
+    share = (scale * (1 + 2 * rule.z_loss_weight * log_z) / total).masked_fill(~valid, 0.0)
     of_scores = scores.mul_(share.unsqueeze(1))  # [C, V]
-    of_scores.scatter_add_(1, aims, -valid.unsqueeze(1).to(of_scores.dtype))
+    of_scores.scatter_add_(1, aims, -scale * valid.unsqueeze(1).to(of_scores.dtype))
     if slope is not None:
         of_scores.mul_(slope)
-    return per_token, penalty, of_scores.to(dtype)
+    return per_token, penalty, rule.rounding.gradient(of_scores, dtype)
 
 
 def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right: Float[Tensor, "C D"]) -> None:

@@ -4,7 +4,7 @@ B batch, T tokens, D width, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -22,12 +22,14 @@ class OutputHead:
     `weight` [V, D] is the model's own parameter, or the token embedding where they are tied; made anew in each forward,
     so that it is the whole weight also where a strategy keeps shards. `soft_cap` c bends logits to c tanh(logits / c)
     (Gemma 2, arXiv 2408.00118 section 2); None leaves them as they are. `copy` [V, D] holds the weight's values in the
-    format of matrix products, without a gradient; None where no copy is kept.
+    format of matrix products, without a gradient; None where no copy is kept. `rounding` is what a loss in training
+    makes the operands of its own products by (`lmtrain.losses.base.Rounding`); None leaves them as they are.
     """
 
     weight: Float[Tensor, "V D"]
     soft_cap: float | None = None
     copy: Float[Tensor, "V D"] | None = None
+    rounding: Any = None  # losses and models do not import one another
 
     @property
     def product_weight(self) -> Float[Tensor, "V D"]:

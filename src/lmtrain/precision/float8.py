@@ -2,7 +2,7 @@
 
 torchao's linear layer: e4m3 forward, e5m2 for gradients, one scale a tensor or one a row (arXiv 2209.05433). It was
 taken for what others measured with it on H100 (8B: 1.25 times bf16 tensorwise, 1.10 rowwise); next to a linear of our
-own it is not measured. Evaluation runs in bf16. The head's product belongs to the loss and stays in bf16.
+own it is not measured. Evaluation runs in bf16. The head's products belong to the loss (float8_head).
 """
 
 import functools
@@ -21,6 +21,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.precision.devices import require_fp8
+from lmtrain.precision.float8_head import round_head
 from lmtrain.precision.policy import Precision, Residual
 
 Recipe = Literal["tensorwise", "rowwise"]
@@ -51,13 +52,14 @@ def fp8(
     recipe: Recipe = "tensorwise",
     min_width: int = 512,
     skip: list[str] | None = None,
+    head: bool = False,
     residual: Residual | None = None,
     device_type: str,
 ) -> Precision:
     """Compute the blocks' large products in fp8, with bf16 copies of fp32 master weights.
 
-    Layers with a side below `min_width`, or whose name matches a pattern of `skip`, stay in bf16. `residual` as in
-    bf16_mixed.
+    Layers with a side below `min_width`, or whose name matches a pattern of `skip`, stay in bf16. `head` puts those of
+    a chunked loss in fp8 too, scaled tensorwise under either recipe. `residual` as in bf16_mixed.
 
     Raises:
         ConfigurationError: The device has no fp8, or `min_width` is below 1.
@@ -67,21 +69,31 @@ def fp8(
         raise ConfigurationError(f"precision.min_width={min_width} is below 1; nearest valid: 1.")
     require_fp8(device_type, recipe=recipe)
     _require_torchao()
-    choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()))
+    choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()), head=head)
+
+    def convert(model: LanguageModel) -> LanguageModel:
+        model = convert_layers(model, choose(model), recipe=recipe)
+        return round_head(model) if head else model
+
     return Precision(
         name="fp8",
         residual=residual,
-        convert=lambda model: convert_layers(model, choose(model), recipe=recipe),
-        explain=lambda model: [f"fp8 {recipe} by torchao", *choose(model).lines()],
+        convert=convert,
+        explain=lambda model: [f"fp8 {recipe} by torchao", *choose(model).lines(), *["fp8: head, by the loss"] * head],
     )
 
 
-def choose_layers(model: LanguageModel, *, min_width: int, skip: tuple[str, ...] = ()) -> ChosenLayers:
-    """Sort every linear layer of a model, which may be on the meta device.
+def choose_layers(
+    model: LanguageModel, *, min_width: int, skip: tuple[str, ...] = (), head: bool = False
+) -> ChosenLayers:
+    """Sort every linear layer of a model, which may be on the meta device; `head` leaves the head to its loss.
 
-    Raises: ConfigurationError where a pattern of `skip` matches none, or none is left to convert.
+    Raises: ConfigurationError where a pattern of `skip` matches none, none is left to convert, or the head cannot be.
     """
     chosen = ChosenLayers()
+    head_weight = model.output_head().weight if head else None
+    if head_weight is not None and (reason := _sides_against(tuple(head_weight.T.shape), min_width)):
+        raise ConfigurationError(f"precision.head=true: the head of {reason}; nearest valid: false.")
     blocks = {id(module) for module in model.blocks.modules()}
     names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     for pattern in skip:
@@ -90,7 +102,7 @@ def choose_layers(model: LanguageModel, *, min_width: int, skip: tuple[str, ...]
     for name, module in model.named_modules():
         if isinstance(module, MixtureOfExperts):
             chosen.skipped[f"{name}.gate_up"] = chosen.skipped[f"{name}.down"] = "a product per expert"
-        if not isinstance(module, nn.Linear):
+        if not isinstance(module, nn.Linear) or module.weight is head_weight:
             continue
         reason = _reason_against(name, module, min_width, skip) if id(module) in blocks else "not in a block"
         if reason:
@@ -142,9 +154,12 @@ def _require_torchao() -> None:
 
 
 def _reason_against(name: str, layer: nn.Linear, min_width: int, skip: tuple[str, ...]) -> str | None:
-    sides = (layer.in_features, layer.out_features)
     if pattern := next((pattern for pattern in skip if fnmatch(name, pattern)), None):
         return f"precision.skip={pattern}"
+    return _sides_against((layer.in_features, layer.out_features), min_width)
+
+
+def _sides_against(sides: tuple[int, ...], min_width: int) -> str | None:
     if any(side % MULTIPLE for side in sides):
         return f"{sides[0]} x {sides[1]} is not a multiple of {MULTIPLE} both ways"
     if min(sides) < min_width:

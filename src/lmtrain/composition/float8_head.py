@@ -1,0 +1,24 @@
+"""Whether the head's products run in fp8, told from a config alone: for plans too, which do without torch."""
+
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError
+
+MAKES_PRODUCTS: Final = "lmtrain.losses.chunked.ChunkedCrossEntropy"
+
+
+def has_float8_head(config: dict[str, Any]) -> bool:
+    """Read `precision.head`.
+
+    Raises:
+        ConfigurationError: It is neither true nor false, or the loss lets others make the head's products.
+    """
+    head, loss = config["precision"].get("head", False), str(config["loss"]["_target_"])
+    if not isinstance(head, bool):
+        raise ConfigurationError(f"precision.head={head} is not of type bool; nearest valid: false.")
+    if head and loss != MAKES_PRODUCTS:
+        raise ConfigurationError(
+            f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "
+            "does not; nearest valid: loss=chunked."
+        )
+    return head
