@@ -13,7 +13,7 @@ from benchmarks.hopper_parts.cases import CASES, composed, meta_model
 from benchmarks.hopper_parts.ceilings_page import table
 from benchmarks.hopper_parts.products import Layer, layers
 from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.hardware import DEVICES, Device
+from lmtrain.accounting.hardware import DEVICES, Device, MatmulDtype
 from lmtrain.accounting.roofline import product_time
 
 DEVICE: Final = "NVIDIA H200"
@@ -30,32 +30,32 @@ LOGIT_BYTES: Final = 12  # six passes over logits in bf16
 OPTIMIZER_BYTES: Final = 38  # a parameter: norm 4, step 28, copy in bf16 6
 
 
-def bounds(model: str, device: Device) -> dict[str, float]:
-    """Return the least seconds a token by part."""
+def bounds(model: str, device: Device, *, blocks: MatmulDtype = "bf16", head: MatmulDtype = "bf16") -> dict[str, float]:
+    """Return the least seconds a token by part, with the products of blocks and head in these formats; no casts."""
     case = next(case for case in CASES if case.name == model)
     config = composed(case, is_toy=False)
     shape, batch = meta_model(config).shape(), config["batch"]
     mine = [layer for layer in layers(is_toy=False) if layer.model == model]
-    head, blocks = mine[-1], mine[:-1]
+    of_head, of_blocks = mine[-1], mine[:-1]
     num_tokens = batch["micro_batch_sequences"] * batch["context_tokens"]
     terms = sum(one.count * one.num_pairs * one.head_width for one in shapes(is_toy=False) if one.model == model)
     bandwidth = device.memory_bytes_per_second
     return {
-        "products of the blocks": sum(_product_seconds(layer, device) for layer in blocks),
-        "products of the head": _product_seconds(head, device),
+        "products of the blocks": sum(_product_seconds(layer, device, blocks) for layer in of_blocks),
+        "products of the head": _product_seconds(of_head, device, head),
         "attention": EXECUTED * terms / num_tokens / device.half,
-        "elementwise": 3 * sum(_elementwise_bytes(layer) for layer in blocks) / bandwidth,
-        "cross-entropy": LOGIT_BYTES * head.num_outputs / bandwidth,
+        "elementwise": 3 * sum(_elementwise_bytes(layer) for layer in of_blocks) / bandwidth,
+        "cross-entropy": LOGIT_BYTES * of_head.num_outputs / bandwidth,
         "optimizer": OPTIMIZER_BYTES * shape.num_parameters / batch["tokens_per_step"] / bandwidth,
     }
 
 
-def _product_seconds(layer: Layer, device: Device) -> float:
+def _product_seconds(layer: Layer, device: Device, dtype: MatmulDtype = "bf16") -> float:
     """Return the bound of a layer's three products a token, over all layers like it."""
     sizes = (layer.num_rows, layer.num_inputs, layer.num_outputs)
     total = 0.0
     for rows, inner, columns in (sizes, (sizes[0], sizes[2], sizes[1]), (sizes[2], sizes[0], sizes[1])):
-        found = product_time(device, "bf16", num_rows=rows, num_inner=inner, num_columns=columns)
+        found = product_time(device, dtype, num_rows=rows, num_inner=inner, num_columns=columns)
         assert found is not None
         total += found.seconds
     return layer.count * total / layer.num_rows
@@ -81,6 +81,9 @@ def page(device: Device = DEVICES[DEVICE]) -> str:
     lines.append(["sum", *(f"{1e6 * seconds:.3f}" for seconds in totals.values())])
     lines.append(["tokens/s at most", *(f"{1 / seconds:,.0f}" for seconds in totals.values())])
     lines.append(["which is MFU (PaLM)", *(f"{_mfu(name, seconds, device):.0%}" for name, seconds in totals.items())])
+    for name, head in (("blocks in fp8: tokens/s at most", "bf16"), ("head in fp8 too", "fp8")):
+        narrow = [sum(bounds(model, device, blocks="fp8", head=head).values()) for model in found]
+        lines.append([name, *(f"{1 / seconds:,.0f}" for seconds in narrow)])
     return table(["expected, µs a token", *found], lines)
 
 

@@ -17,6 +17,7 @@ from benchmarks.hopper_parts.peers import against_fastest
 from benchmarks.hopper_parts.profiles import kind_of
 from benchmarks.hopper_parts.rows import Bench
 from lmtrain.composition.compose import compose_config
+from lmtrain.composition.float8_head import has_float8_head
 
 RESULTS = Path(hopper.__file__).parent / "results"
 H200 = {"device": "NVIDIA H200", "is_toy": False, "torch": "2.13", "command": "c"}
@@ -66,12 +67,19 @@ def test_cuda_graphs_are_held_against_the_same_run_without():
     assert config["recompute"]["_target_"].endswith(".none"), "nothing that a recorded step cannot do"
 
 
+def test_a_head_in_fp8_is_measured_at_1b_and_is_a_run_that_can_be():
+    rows = [speed("llama_3_2_1b", name, rate, 1) for name, rate in (("bf16_mixed", 6e4), ("fp8 with head", 7.5e4))]
+    what = "Llama-3.2-1B, fp8 with its head against our bf16"
+    assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
+    assert has_float8_head(compose_config(last_of_each([*CASES[0].words, *parts.HEAD["fp8 with head"]])))
+
+
 def test_a_toy_measures_no_format_of_a_gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(parts, "compare", lambda case, more, *_, **__: [{"model": case.name}])
     bench = Bench(torch.device("cpu"), is_toy=True, known=None)
     rows = list(parts.speed(bench, tmp_path))
     said = {row["not_measured"] for row in rows if "not_measured" in row}
-    assert said == {"fp8 runs on a GPU", "bf16_mixed with CUDA graphs runs on a GPU"}
+    assert said == {f"{what} runs on a GPU" for what in ("fp8", "fp8 with head", "bf16_mixed with CUDA graphs")}
     assert sum("not_measured" not in row for row in rows) == len(CASES)
 
 
