@@ -17,7 +17,7 @@ from benchmarks.hopper_parts.peers import against_fastest
 from benchmarks.hopper_parts.profiles import kind_of
 from benchmarks.hopper_parts.rows import Bench
 from lmtrain.composition.compose import compose_config
-from lmtrain.composition.float8_head import has_float8_head
+from lmtrain.composition.float8_head import require_float8_head
 
 RESULTS = Path(hopper.__file__).parent / "results"
 H200 = {"device": "NVIDIA H200", "is_toy": False, "torch": "2.13", "command": "c"}
@@ -71,7 +71,9 @@ def test_a_head_in_fp8_is_measured_at_1b_and_is_a_run_that_can_be():
     rows = [speed("llama_3_2_1b", name, rate, 1) for name, rate in (("bf16_mixed", 6e4), ("fp8 with head", 7.5e4))]
     what = "Llama-3.2-1B, fp8 with its head against our bf16"
     assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
-    assert has_float8_head(compose_config(last_of_each([*CASES[0].words, *parts.HEAD["fp8 with head"]])))
+    config = compose_config(last_of_each([*CASES[0].words, *parts.HEAD["fp8 with head"]]))
+    require_float8_head(config)
+    assert config["precision"]["head"]
 
 
 def test_a_toy_measures_no_format_of_a_gpu(monkeypatch, tmp_path):

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.composition.compose import compose_config
-from lmtrain.composition.float8_head import has_float8_head
+from lmtrain.composition.float8_head import require_float8_head
 from lmtrain.composition.planned_setting import planned_setting
 from lmtrain.composition.precision import build_precision
 from lmtrain.errors import ConfigurationError
@@ -12,9 +12,9 @@ def config(*words):
 
 
 def test_it_is_off_unless_asked_for():
-    assert not has_float8_head(config("loss=liger"))
-    assert not has_float8_head(compose_config(["precision=bf16_mixed"]))
-    assert has_float8_head(config("precision.head=true", "loss=chunked"))
+    assert config()["precision"]["head"] is False
+    for words in (["loss=liger"], ["precision=bf16_mixed"], ["precision.head=true", "loss=chunked"]):
+        require_float8_head(config(*words))
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "liger", "linear", "z_loss"])
@@ -26,4 +26,4 @@ def test_a_loss_that_leaves_the_products_to_others_is_refused_by_runs_and_plans(
 
 def test_what_is_neither_true_nor_false_is_refused():
     with pytest.raises(ConfigurationError, match=r"precision\.head=3 is not of type bool; nearest valid: false"):
-        has_float8_head(config("precision.head=3"))
+        require_float8_head(config("precision.head=3"))

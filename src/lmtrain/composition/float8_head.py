@@ -7,8 +7,8 @@ from lmtrain.errors import ConfigurationError
 MAKES_PRODUCTS: Final = "lmtrain.losses.chunked.ChunkedCrossEntropy"
 
 
-def has_float8_head(config: dict[str, Any]) -> bool:
-    """Read `precision.head`.
+def require_float8_head(config: dict[str, Any]) -> None:
+    """Refuse `precision.head` where it cannot be.
 
     Raises:
         ConfigurationError: It is neither true nor false, or the loss lets others make the head's products.
@@ -21,4 +21,3 @@ def has_float8_head(config: dict[str, Any]) -> bool:
             f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "
             "does not; nearest valid: loss=chunked."
         )
-    return head

@@ -9,7 +9,7 @@ from lmtrain.accounting.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.accounting.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.check import check_node
-from lmtrain.composition.float8_head import has_float8_head
+from lmtrain.composition.float8_head import require_float8_head
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.targets import word_of
 from lmtrain.errors import ConfigurationError
@@ -71,7 +71,7 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
     Raises:
         ConfigurationError: One that cannot be, or that planning does not know.
     """
-    has_float8_head(config)  # refuses what a run would
+    require_float8_head(config)
     cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
     trainer = config["trainer"]
     num_ranks = math.prod(parse_whole(trainer[name], f"trainer.{name}") for name in ("devices", "num_nodes"))

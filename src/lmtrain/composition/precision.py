@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmtrain.composition.float8_head import has_float8_head
+from lmtrain.composition.float8_head import require_float8_head
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.kernels import device_type
 from lmtrain.composition.source_signatures import setting_names
@@ -22,7 +22,7 @@ def build_precision(config: dict[str, Any]) -> Precision:
         ConfigurationError: The device has not got it, or the optimizer or the loss cannot do what it asks for.
         EnvironmentProblem: A package is missing.
     """
-    has_float8_head(config)  # refuses a loss that cannot
+    require_float8_head(config)
     facts = {"device_type": device_type(config["trainer"]["accelerator"])}
     precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
     target = str(config["optimizer"]["_target_"])
