@@ -17,6 +17,7 @@ from benchmarks.hopper_parts.rows import Bench, Row, measured
 ONE_B: Final = CASES[0]
 FORMATS: Final = {name: [f"precision={name}"] for name in ("bf16_mixed", "fp8")}
 HEAD: Final = {"fp8 with head": ["precision=fp8", "precision.head=true"]}
+RESIDUAL: Final = {"bf16_mixed, bf16 residual": ["precision=bf16_mixed", "precision.residual=bf16"]}
 GRAPHS: Final = {"bf16_mixed with CUDA graphs": ["precision=bf16_mixed", "compile.cuda_graphs=true"]}
 PLAIN: Final = ("attention=sdpa", "loss=cross_entropy", "precision=fp32", "compile=none", "recompute=none")
 
@@ -24,9 +25,10 @@ PLAIN: Final = ("attention=sdpa", "loss=cross_entropy", "precision=fp32", "compi
 def speed(bench: Bench, scratch: Path) -> Iterator[Row]:
     """Measure the full Trainer at every case's full micro-batch, in bf16 and in fp8; its peak memory with it.
 
-    The 124M model is also measured with CUDA graphs, which small models want, and the 1B model with its head in fp8.
+    The 124M model is also measured with CUDA graphs, which small models want, and the 1B model with its head in fp8 and
+    with its residual stream in bf16.
     """
-    more_of = {"gpt2_124m": GRAPHS, ONE_B.name: HEAD}
+    more_of = {"gpt2_124m": GRAPHS, ONE_B.name: HEAD | RESIDUAL}
     for case in CASES:
         for precision, words in (FORMATS | more_of.get(case.name, {})).items():
             if bench.is_toy and precision != "bf16_mixed":
