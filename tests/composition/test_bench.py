@@ -59,6 +59,7 @@ def test_what_only_writes_or_prints_is_left_out_also_where_it_is_not_there() -> 
     ("word", "said"),
     [
         ("trainer.devices=2", r"trainer.devices=2: .* use trainer.devices=1"),
+        ("compile.cuda_graphs=true", "one is launched as one; nearest valid: compile.cuda_graphs=false"),
         ("model.num_layerz=3", "num_layerz"),
         ("optimizer.lr=-1", "optimizer.lr"),
         ("run.log_every_steps=0", "run.log_every_steps=0 is below 1"),

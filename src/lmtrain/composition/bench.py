@@ -106,6 +106,7 @@ def configs(words: list[str], *, program: str) -> list[Config]:
 
     def task(config: dict[str, Any], choices: Choices) -> None:
         require_one_process(config)
+        require_parts(config)
         callbacks = {name: node for name, node in config["callbacks"].items() if name not in LEFT_OUT}
         found.append(
             Config(
@@ -133,6 +134,19 @@ def require_one_process(config: dict[str, Any]) -> None:
                 f"trainer.{key}={value}: lmtrain bench times one process; use trainer.{key}=1 with "
                 "batch.tokens_per_step divided by it, and lmtrain plan for what the links add."
             )
+
+
+def require_parts(config: dict[str, Any]) -> None:
+    """Refuse a step that is launched as one, and has no parts to time.
+
+    Raises:
+        ConfigurationError: CUDA graphs.
+    """
+    if config["compile"].get("cuda_graphs"):
+        raise ConfigurationError(
+            "compile.cuda_graphs=true: lmtrain bench times a step by part, and this one is launched as one; nearest "
+            "valid: compile.cuda_graphs=false."
+        )
 
 
 def tried(config: Config, found: Bench, asked: Asked, *, began: float, is_alone: bool) -> list[Outcome]:
