@@ -86,6 +86,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     arguments.is_kept = arguments.out is not None or arguments.hardware != "here"
     arguments.out = arguments.out or RESULTS
+    if arguments.peers and not Path(arguments.peers).is_dir():
+        parser.error(f"--peers {arguments.peers}: there is no such folder; it holds a checkout of each peer")
     if (
         not arguments.page
         and arguments.out == RESULTS

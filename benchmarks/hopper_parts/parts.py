@@ -39,7 +39,7 @@ def speed(bench: Bench, scratch: Path) -> Iterator[Row]:
             for row in compare(
                 case, more, [TRAINER], bench=bench, scratch=folder, rounds=3, turn_steps=3 if bench.is_toy else 20
             ):
-                yield row | {"precision": precision}
+                yield row | {"precision": "fp32" if bench.is_toy else precision}
 
 
 def overhead(bench: Bench, scratch: Path) -> Iterator[Row]:

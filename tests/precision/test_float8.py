@@ -95,14 +95,22 @@ def test_on_hopper_it_tells_what_it_converts(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"min_width": 48}, "32 x 64 has a side below precision.min_width=48"),
-        ({"min_width": 16, "vocab_size": 65}, "32 x 65 is not a multiple of 16 both ways"),
+        ({"min_width": 48}, "32 x 64 has a side below precision.min_width=48; nearest valid: precision.head=false"),
+        (
+            {"min_width": 16, "vocab_size": 65},
+            "32 x 65 is not a multiple of 16 both ways; nearest valid: precision.head=false or model.vocab_size=80",
+        ),
     ],
 )
 def test_a_head_that_fp8_cannot_multiply_is_refused(settings, reason):
     min_width = settings.pop("min_width")
-    with pytest.raises(ConfigurationError, match=rf"precision\.head=true: the head of {reason}; nearest valid: false"):
+    with pytest.raises(ConfigurationError, match=rf"precision\.head=true: the head of {reason}\.$"):
         choose_layers(build(**settings), min_width=min_width, head=True)
+
+
+def test_a_head_is_not_both_skipped_and_rounded():
+    with pytest.raises(ConfigurationError, match=r"precision\.skip=h\*d keeps head in bf16, .*precision\.head=false"):
+        choose_layers(build(), min_width=16, head=True, skip=("h*d",))
 
 
 @needs_torchao

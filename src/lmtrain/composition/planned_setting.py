@@ -11,6 +11,7 @@ from lmtrain.accounting.quantities import parse_whole
 from lmtrain.composition.check import check_node
 from lmtrain.composition.float8_head import require_float8_head
 from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.recordable import require_recordable
 from lmtrain.composition.targets import word_of
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
@@ -75,6 +76,7 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
     cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
     trainer = config["trainer"]
     num_ranks = math.prod(parse_whole(trainer[name], f"trainer.{name}") for name in ("devices", "num_nodes"))
+    require_recordable(config, num_ranks=num_ranks, device="cuda")  # a plan may be of another machine
     setting = PlannedSetting(
         cluster=cluster,
         num_ranks=num_ranks,

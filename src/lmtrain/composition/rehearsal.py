@@ -43,10 +43,12 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     config = job.config
     instantiate(config["run"], key="run")
     graphs_of(config)
-    if is_alone or device_type(config["trainer"]["accelerator"]) == "cpu":
-        build_precision(config)
+    touches_device = is_alone or device_type(config["trainer"]["accelerator"]) == "cpu"
+    precision = build_precision(config) if touches_device else None
     with torch.device("meta"):
         model: LanguageModel = instantiate(config["model"], key="model")
+    if precision is not None:
+        precision.explain(model)  # which refuses what does not suit the model
     optimizer = rehearsed_optimizer(config, model)
     instantiate(config["spikes"], key="spikes")
     instantiate(config["weight_average"], key="weight_average")

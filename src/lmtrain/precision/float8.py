@@ -93,7 +93,11 @@ def choose_layers(
     chosen = ChosenLayers()
     head_weight = model.output_head().weight if head else None
     if head_weight is not None and (reason := _sides_against(tuple(head_weight.T.shape), min_width)):
-        raise ConfigurationError(f"precision.head=true: the head of {reason}; nearest valid: false.")
+        vocab_size = head_weight.shape[0]
+        size = f" or model.vocab_size={-(-vocab_size // MULTIPLE) * MULTIPLE}" if vocab_size % MULTIPLE else ""
+        raise ConfigurationError(
+            f"precision.head=true: the head of {reason}; nearest valid: precision.head=false{size}."
+        )
     blocks = {id(module) for module in model.blocks.modules()}
     names = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     for pattern in skip:
@@ -102,7 +106,10 @@ def choose_layers(
     for name, module in model.named_modules():
         if isinstance(module, MixtureOfExperts):
             chosen.skipped[f"{name}.gate_up"] = chosen.skipped[f"{name}.down"] = "a product per expert"
-        if not isinstance(module, nn.Linear) or module.weight is head_weight:
+        if not isinstance(module, nn.Linear):
+            continue
+        if module.weight is head_weight:
+            _require_not_skipped(name, skip)
             continue
         reason = _reason_against(name, module, min_width, skip) if id(module) in blocks else "not in a block"
         if reason:
@@ -157,6 +164,15 @@ def _reason_against(name: str, layer: nn.Linear, min_width: int, skip: tuple[str
     if pattern := next((pattern for pattern in skip if fnmatch(name, pattern)), None):
         return f"precision.skip={pattern}"
     return _sides_against((layer.in_features, layer.out_features), min_width)
+
+
+def _require_not_skipped(head: str, skip: tuple[str, ...]) -> None:
+    for pattern in skip:
+        if fnmatch(head, pattern):
+            raise ConfigurationError(
+                f"precision.skip={pattern} keeps {head} in bf16, and precision.head=true does not; nearest valid: "
+                "precision.head=false."
+            )
 
 
 def _sides_against(sides: tuple[int, ...], min_width: int) -> str | None:
