@@ -51,6 +51,8 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, progr
 
     def entry(composed: DictConfig, state: Any) -> None:
         choices = Choices(state)
+        if config_name == "train":
+            _require_every_group(choices.overrides)
         task(_scaled(_plain(composed), choices.overrides, allowed=arguments.allowed_targets), choices)
 
     try:
@@ -63,6 +65,14 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, progr
         raise _translate(problem, arguments, config_name=config_name) from problem
     except ValueError as problem:
         raise _not_a_word(problem, arguments) or problem from problem
+
+
+def _require_every_group(overrides: list[str]) -> None:
+    """Refuse a run without one of its groups; a key below one, as ~callbacks.validation, may go."""
+    for word in overrides:
+        name = word.removeprefix("~").partition("=")[0]
+        if word.startswith("~") and "." not in name:
+            raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
 
 
 def _one_config(words: list[str], *, config_name: str) -> tuple[DictConfig, Any] | None:
