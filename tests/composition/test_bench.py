@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.bench import bench, configs, read_words
+from lmtrain.composition.bench import bench, configs, read_words, title_of
 from lmtrain.errors import ConfigurationError
 from tests import tiny
 
@@ -70,3 +70,9 @@ def test_what_is_wrong_is_refused_before_data_is_looked_for(tmp_path, monkeypatc
     with pytest.raises(ConfigurationError, match=said):
         bench([*SMALL, "compile=none", word])
     assert not Path("data").exists()
+
+
+def test_each_config_of_a_sweep_is_told_by_what_it_alone_has() -> None:
+    found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"], program="lmtrain bench")
+    assert [title_of(config, found).split()[1:] for config in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
+    assert title_of(found[0], found[:1]) == found[0].model

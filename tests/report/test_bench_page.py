@@ -58,3 +58,10 @@ def test_what_is_not_known_is_said_and_an_uneven_machine_too():
     for words in ("unknown device", "not measured", "not counted", "other work had this machine"):
         assert words in shown
     assert "other work" not in text()
+
+
+def test_parts_that_take_as_long_as_the_step_leave_nothing_to_show_for_the_loop():
+    parts = replace(BENCH.parts, whole=BENCH.parts.forward)
+    assert "callbacks and the loop" in text()
+    assert "less than can be told apart" in text(bench=replace(BENCH, parts=parts))
+    assert "less than can be told apart" not in text(bench=replace(BENCH, parts=replace(parts, whole=9.0)))

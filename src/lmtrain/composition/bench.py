@@ -76,8 +76,14 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
             continue
         from lmtrain.report.bench_page import print_bench
 
-        print_bench(measured, outcomes, title=config.model)
+        print_bench(measured, outcomes, title=title_of(config, found))
     return EXIT_DONE
+
+
+def title_of(config: Config, found: list[Config]) -> str:
+    """Return the model's name, and in a sweep the words that not every config of it has."""
+    shared = set.intersection(*(set(each.overrides) for each in found))
+    return " ".join([config.model, *(word for word in config.overrides if word not in shared)])
 
 
 def read_words(words: list[str]) -> Asked:
