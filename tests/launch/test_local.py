@@ -113,7 +113,8 @@ def test_failed_job_is_started_again(run_folder):
 
 def test_refused_job_is_not_started_again(run_folder):
     assert run(run_folder, "refuse_and_count", restarts=3) == 2
-    assert (run_folder / "starts1").read_text() == "x"
+    # The rank that refuses first may end the other before it has counted.
+    assert {path.read_text() for path in run_folder.glob("starts*")} == {"x"}
 
 
 @pytest.mark.parametrize(

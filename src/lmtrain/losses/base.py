@@ -27,6 +27,7 @@ class LossTotal(NamedTuple):
     num_tokens: Tensor
 
 
+@runtime_checkable
 class Rounding(Protocol):
     """What the operands of a head's three products become before `@` multiplies them, in C tokens at a time.
 
