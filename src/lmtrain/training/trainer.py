@@ -16,6 +16,7 @@ from lightning.pytorch.strategies import Strategy
 
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.determinism import be_deterministic
+from lmtrain.training.heap import keep_freed_memory
 from lmtrain.training.precision_plugin import PrecisionPlugin
 from lmtrain.training.step_loop import use_step_loop
 
@@ -76,6 +77,7 @@ def make_trainer(
     )
     use_step_loop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
+        keep_freed_memory()
         # Set by Lightning's import: each optimizer step then looks for NVIDIA's library anew, 90 microseconds (2.6.6).
         os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
     return trainer
