@@ -6,7 +6,7 @@ from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding,
 
 
 def test_rotation_keeps_lengths():
-    x = torch.randn(2, 3, 16, 8)
+    x = torch.randn(2, 16, 3, 8)
     rotated = rotate(x, *RotaryEmbedding(16, 8, base=10_000.0)(16))
     torch.testing.assert_close(rotated.norm(dim=-1), x.norm(dim=-1))
 
@@ -14,8 +14,8 @@ def test_rotation_keeps_lengths():
 def test_scores_depend_on_distance_only():
     cos, sin = RotaryEmbedding(64, 16, base=10_000.0)(64)
     q, k = torch.randn(16), torch.randn(16)
-    queries = rotate(q.expand(1, 1, 64, 16), cos, sin)[0, 0]
-    keys = rotate(k.expand(1, 1, 64, 16), cos, sin)[0, 0]
+    queries = rotate(q.expand(1, 64, 1, 16), cos, sin)[0, :, 0]
+    keys = rotate(k.expand(1, 64, 1, 16), cos, sin)[0, :, 0]
     scores = queries @ keys.T
     # fp32 angles up to 64 radians.
     torch.testing.assert_close(scores[10, 3], scores[60, 53], atol=1e-4, rtol=1e-4)
@@ -66,9 +66,9 @@ def test_linear_scaling_divides_every_position():
 def test_rotations_of_documents_start_at_the_first_in_each():
     rope = RotaryEmbedding(8, 4, base=10_000.0)
     cos, sin = rope(5, torch.tensor([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]]))
-    assert cos.shape == (2, 1, 5, 2)
-    assert torch.equal(sin[0, 0], rope.sin[[0, 1, 0, 1, 2]])
-    assert torch.equal(cos[1, 0], rope.cos[:5])
+    assert cos.shape == (2, 5, 1, 2)
+    assert torch.equal(sin[0, :, 0], rope.sin[[0, 1, 0, 1, 2]])
+    assert torch.equal(cos[1, :, 0], rope.cos[:5])
 
 
 def test_tables_are_filled_again_after_to_empty():

@@ -103,11 +103,11 @@ class RotaryEmbedding(nn.Module):
 
     def forward(
         self, num_tokens: int, documents: Int[Tensor, "B T"] | None = None
-    ) -> tuple[Float[Tensor, "*B T R"], Float[Tensor, "*B T R"]]:
-        """Return cosines and sines, fp32 [T, K / 2] of the first tokens, or [B, 1, T, K / 2] by place in documents."""
+    ) -> tuple[Float[Tensor, "*B T 1 R"], Float[Tensor, "*B T 1 R"]]:
+        """Return cosines and sines, fp32 [T, 1, K / 2] of the first tokens, or [B, T, 1, K / 2] by document."""
         if documents is None:
-            return self.cos[:num_tokens], self.sin[:num_tokens]
-        positions = token_positions(documents).unsqueeze(1)  # [B, 1, T]
+            return self.cos[:num_tokens].unsqueeze(1), self.sin[:num_tokens].unsqueeze(1)
+        positions = token_positions(documents).unsqueeze(-1)  # [B, T, 1]
         return self.cos[positions], self.sin[positions]
 
     def initialize_weights(self) -> None:
@@ -123,8 +123,8 @@ class RotaryEmbedding(nn.Module):
 
 
 def rotate(
-    x: Float[Tensor, "B H T K"], cos: Float[Tensor, "*b T R"], sin: Float[Tensor, "*b T R"]
-) -> Float[Tensor, "B H T K"]:
-    """Rotate each pair (i, i + K/2) by its angle, in fp32: [B, H, T, K], [T, K / 2] twice -> [B, H, T, K]."""
+    x: Float[Tensor, "B T H K"], cos: Float[Tensor, "*b T 1 R"], sin: Float[Tensor, "*b T 1 R"]
+) -> Float[Tensor, "B T H K"]:
+    """Rotate each pair (i, i + K/2) by its angle, in fp32: [B, T, H, K], [T, 1, K / 2] twice -> [B, T, H, K]."""
     first, second = x.float().chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)

@@ -26,14 +26,14 @@ NormOver = Literal["head", "width"]
 @final
 @dataclass(frozen=True)
 class Positions:
-    """Where tokens stand: rotations fp32, [T, R] or by document [B, 1, T, R], R = K / 2, and documents int [B, T].
+    """Where tokens stand: rotations fp32, [T, 1, R] or by document [B, T, 1, R], R = K / 2, and documents int [B, T].
 
     `prepared` is what the attention kernel made of the documents for all layers. A dataclass, and not a tuple, so that
     FSDP, which rounds what enters a block, passes the rotations on in fp32.
     """
 
-    cos: Float[Tensor, "*B T R"]
-    sin: Float[Tensor, "*B T R"]
+    cos: Float[Tensor, "*B T 1 R"]
+    sin: Float[Tensor, "*B T 1 R"]
     documents: Int[Tensor, "B T"] | None = None
     prepared: Prepared | None = None
 
@@ -113,18 +113,31 @@ class SelfAttention(nn.Module):
         self, x: Float[Tensor, "B T D"], positions: Positions, value_embedding: Float[Tensor, "B T V"] | None = None
     ) -> Float[Tensor, "B T D"]:
         """Mix tokens: [B, T, D], with value embeddings [B, T, V], V = Hkv * K -> [B, T, D]."""
-        q, k, v = self.qkv(x).split(self.widths, dim=-1)
-        if self.key_smear is not None:
-            k = self.key_smear(k, positions.documents)
+        q_width, k_width, v_width = self.widths
+        qk, v = self.qkv(x).split((q_width + k_width, v_width), dim=-1)
         if value_embedding is not None:
             v = self._with_embedding(v, value_embedding, x)
-        q, k = self._normalised(q, k)  # [B, H, T, K], [B, Hkv, T, K]
+        q, k = self._queries_and_keys(qk, positions)
         if self.attention_multiplier != 1.0:
             q = q * self.attention_multiplier
-        q, k = rotate(q, positions.cos, positions.sin), rotate(k, positions.cos, positions.sin)
-        v, seen = self._heads(v), positions.documents if positions.prepared is None else positions.prepared
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), self._heads(v).transpose(1, 2)
+        seen = positions.documents if positions.prepared is None else positions.prepared
         mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=seen)  # [B, H, T, K]
         return self.output(mixed.transpose(1, 2).flatten(2))
+
+    def _queries_and_keys(
+        self, qk: Float[Tensor, "B T E"], positions: Positions
+    ) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T Hkv K"]]:
+        """Smear keys, normalise and rotate; both at once where nothing tells queries from keys: E = (H + Hkv) * K."""
+        if self.key_smear is None and self.q_norm is None:
+            heads = rotate(self._scaled(self._heads(qk)), positions.cos, positions.sin)
+            q, k = heads.split((self.num_heads, self.num_kv_heads), dim=2)
+            return q, k
+        q, k = qk.split(self.widths[:2], dim=-1)
+        if self.key_smear is not None:
+            k = self.key_smear(k, positions.documents)
+        q, k = self._normalised(q, k)
+        return rotate(q, positions.cos, positions.sin), rotate(k, positions.cos, positions.sin)
 
     def _with_embedding(
         self, v: Float[Tensor, "B T V"], value_embedding: Float[Tensor, "B T V"], x: Float[Tensor, "B T D"]
@@ -136,19 +149,19 @@ class SelfAttention(nn.Module):
         gated = gate.unsqueeze(-1) * value_embedding.unflatten(-1, (-1, self.head_width))  # [B, T, Hkv, K]
         return v + gated.flatten(2).to(v.dtype)
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, self.head_width)).transpose(1, 2)
+    def _heads(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T H K"]:
+        return x.unflatten(-1, (-1, self.head_width))
 
-    def _normalised(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        if self.q_norm is not None and self.k_norm is not None and self.qk_norm_over == "width":
+    def _normalised(self, q: Tensor, k: Tensor) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T Hkv K"]]:
+        if self.q_norm is None or self.k_norm is None:
+            return self._scaled(self._heads(q)), self._scaled(self._heads(k))
+        if self.qk_norm_over == "width":
             return self._heads(self.q_norm(q)), self._heads(self.k_norm(k))
-        q, k = self._heads(q), self._heads(k)
-        if self.q_norm is not None and self.k_norm is not None:
-            return self.q_norm(q), self.k_norm(k)
-        if self.qk_norm_scale is not None:
-            scale = self.qk_norm_scale
-            return rms_norm(q, eps=self.norm_eps) * scale, rms_norm(k, eps=self.norm_eps) * scale
-        return q, k
+        return self.q_norm(self._heads(q)), self.k_norm(self._heads(k))
+
+    def _scaled(self, heads: Float[Tensor, "B T H K"]) -> Float[Tensor, "B T H K"]:
+        """Normalise by a fixed scale, where there is one."""
+        return heads if self.qk_norm_scale is None else rms_norm(heads, eps=self.norm_eps) * self.qk_norm_scale
 
 
 def _check_norm(qk_norm_scale: float | None, qk_norm_over: NormOver, *, qk_norm: bool) -> None:
