@@ -44,6 +44,14 @@ def test_glibc_itself_would_have_every_page_mapped_anew():
 
 
 @needs_glibc
+def test_what_is_kept_is_given_back_when_asked_for():
+    again = "assert keep_freed_memory(); from lmtrain.training.heap import give_back_freed_memory as give"
+    assert (
+        page_faults(keep=f"{again}; ones = torch.zeros; torch.zeros = lambda *a, **k: (give(), ones(*a, **k))") > 1000
+    )
+
+
+@needs_glibc
 @pytest.mark.parametrize(
     ("name", "value"), [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")]
 )

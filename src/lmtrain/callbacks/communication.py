@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
-from lmtrain.training.steps import is_step_end
+from lmtrain.training.steps import NEVER, is_step_end
 
 Interval = tuple[float, float]
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
@@ -39,16 +39,25 @@ class Communication(pl.Callback):
         self._every_steps = every_steps
         self._events = context.events
         self._stopwatch = context.events.stopwatch
+        self._is_off = every_steps is None
         self._num_steps = 0
         self._trace: profile | None = None
         self._share = 0.0
         self._computed = 0.0  # seconds whose share is booked
 
+    def due_after(self, step: int) -> int:
+        """Return the next step whose end concerns it."""
+        return NEVER if self._is_off else step + 1
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._is_off |= trainer.world_size == 1
+
     @override
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        if self._every_steps is None or trainer.world_size == 1 or batch_idx % trainer.accumulate_grad_batches:
+        if self._is_off or self._every_steps is None or batch_idx % trainer.accumulate_grad_batches:
             return
         since_first = self._num_steps - STEPS_BEFORE_THE_FIRST
         if since_first >= 0 and since_first % self._every_steps == 0:

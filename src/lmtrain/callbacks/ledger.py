@@ -25,12 +25,17 @@ class Ledger(pl.Callback):
         self._context = context
         self._stopwatch = context.events.stopwatch
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.ledger.every_steps")
-        self._first_step: int | None = None
+        self._second_step = 0  # of this process
         self._tokens = 0
+
+    def due_after(self, step: int) -> int:
+        """Return the next step whose end concerns it."""
+        due = self._interval.due_after(step)
+        return min(due, self._second_step) if step < self._second_step else due
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._first_step = trainer.global_step
+        self._second_step = trainer.global_step + 2
         if pl_module.device.type == "cpu":
             self._context.events.preemption = Preemption(self._stopwatch)
         self._write(trainer.global_step)
@@ -39,7 +44,7 @@ class Ledger(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if is_step_end(trainer, batch_idx) and trainer.global_step == (self._first_step or 0) + 2:
+        if is_step_end(trainer, batch_idx) and trainer.global_step == self._second_step:
             # The first step compiled and trained: what the second one took was training.
             self._stopwatch.move(self._stopwatch.seconds()["compute"], source="compile", target="compute")
         if self._interval.is_due(trainer, batch_idx):

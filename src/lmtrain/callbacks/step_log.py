@@ -1,15 +1,15 @@
 """Write what every optimizer step did to the run's log, fetched from the device once a log interval."""
 
-import time
 from typing import Any
 
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.tracking.run_log import Point
 from lmtrain.training.context import RunContext
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
-from lmtrain.training.steps import is_step_end
+from lmtrain.training.step_metrics import StepRecord
 
 
 class StepLog(pl.Callback):
@@ -25,14 +25,21 @@ class StepLog(pl.Callback):
         super().__init__()
         self._context = context
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.step_log.every_steps")
-        self._ended_at: dict[int, float] = {}
+        self._unwritten: list[StepRecord] = []
+
+    def due_after(self, step: int) -> int:
+        """Return the next step whose end concerns it."""
+        return self._interval.due_after(step)
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, CausalLMModule)
+        self._unwritten = pl_module.step_metrics.follow()
 
     @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if is_step_end(trainer, batch_idx):
-            self._ended_at[trainer.global_step] = time.time()
         if self._interval.is_due(trainer, batch_idx):
             self._write(pl_module)
 
@@ -50,13 +57,15 @@ class StepLog(pl.Callback):
         """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
         assert isinstance(module, CausalLMModule)
         with self._context.events.stopwatch.spending("compute"):  # what it waits for is the device
-            records = module.step_metrics.drain()
-        ended_at, self._ended_at = self._ended_at, {}
-        if self._context.log is None:
+            module.step_metrics.drain()
+        records = self._unwritten.copy()
+        self._unwritten.clear()
+        if self._context.log is None or not records:
             return
         num_skipped = None
         if module.spikes is not None:
             num_skipped = int(module.spikes.num_skipped) - sum(record.was_skipped for record in records)
+        points: list[Point] = []
         for record in records:
             metrics = {
                 "train/loss": record.loss,
@@ -67,4 +76,5 @@ class StepLog(pl.Callback):
                 num_skipped += record.was_skipped
                 metrics["train/skipped_steps"] = num_skipped
             tokens = record.step * self._context.plan.batch.tokens_per_step
-            self._context.log.append(record.step, tokens, metrics, time=ended_at.get(record.step))
+            points.append(Point(record.time, record.step, tokens, metrics))
+        self._context.log.extend(points)

@@ -11,8 +11,7 @@ from lmtrain.training.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.step_interval import StepInterval
-from lmtrain.training.step_metrics import FinishedStep, fetch
-from lmtrain.training.steps import is_step_end
+from lmtrain.training.step_metrics import StepRecord
 
 MOST_SKIPPED: Final = 10
 
@@ -29,35 +28,43 @@ class TrainingHealth(pl.Callback):
         self._interval = StepInterval(
             every_steps, last_step=context.last_step, key="callbacks.training_health.every_steps"
         )
-        self._unseen: list[FinishedStep] = []
+        self._unseen: list[StepRecord] = []
         self._num_skipped = 0  # one after the other, none of them finite
+
+    def due_after(self, step: int) -> int:
+        """Return the next step whose end concerns it."""
+        return self._interval.due_after(step)
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, CausalLMModule)
+        self._unseen = pl_module.step_metrics.follow()
 
     @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, CausalLMModule)
-        last_step = pl_module.step_metrics.last_step
-        if is_step_end(trainer, batch_idx) and last_step is not None:
-            self._unseen.append(last_step)
-        if self._unseen and self._interval.is_due(trainer, batch_idx):
+        if self._interval.is_due(trainer, batch_idx):
+            pl_module.step_metrics.drain()
             self._look()
 
     def _look(self) -> None:
-        """Fetch what is unseen.
+        """Judge what is unseen.
 
         Raises:
             EnvironmentProblem: A step's loss or gradient norm is not finite, and the step was made; or so are ten in
                 a row, skipped or not.
         """
-        unseen, self._unseen = self._unseen, []
-        for one, (loss, gradient_norm, was_skipped, _) in zip(unseen, fetch(unseen), strict=True):
-            if math.isfinite(loss) and math.isfinite(gradient_norm):
+        unseen = self._unseen.copy()
+        self._unseen.clear()
+        for record in unseen:
+            if math.isfinite(record.loss) and math.isfinite(record.gradient_norm):
                 self._num_skipped = 0
                 continue
             self._num_skipped += 1
-            if not was_skipped or self._num_skipped >= MOST_SKIPPED:
-                raise EnvironmentProblem(self._describe(one.step, loss, gradient_norm))
+            if not record.was_skipped or self._num_skipped >= MOST_SKIPPED:
+                raise EnvironmentProblem(self._describe(record.step, record.loss, record.gradient_norm))
 
     def _describe(self, step: int, loss: float, gradient_norm: float) -> str:
         num_sequences = self._context.plan.batch.sequences_per_step

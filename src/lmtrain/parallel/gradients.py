@@ -20,7 +20,7 @@ def global_norm(parameters: Iterable[Parameter]) -> Tensor:
         if parameter.grad is not None:
             by_mesh.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter.grad)
     norms = [_whole(get_total_norm(gradients)) for gradients in by_mesh.values()]
-    return torch.linalg.vector_norm(torch.stack(norms))
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
 
 
 def scale_gradients(parameters: Iterable[Parameter], factor: Tensor) -> None:

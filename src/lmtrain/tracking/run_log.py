@@ -8,7 +8,7 @@ import json
 import math
 import os
 import time as clock
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -30,7 +30,7 @@ class Point:
 
 
 class RunLog:
-    """Append points to a folder's metrics.jsonl; each is one write, so a reader never waits for one."""
+    """Append points to a folder's metrics.jsonl; whole lines a write, so a reader never waits for one."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "metrics.jsonl"
@@ -57,15 +57,23 @@ class RunLog:
         Raises:
             EnvironmentProblem: The disk is full; no half line stays behind.
         """
-        point = Point(clock.time() if time is None else time, step, tokens, dict(metrics))
+        self.extend([Point(clock.time() if time is None else time, step, tokens, dict(metrics))])
+
+    def extend(self, points: Sequence[Point]) -> None:
+        """Add points in one write.
+
+        Raises:
+            EnvironmentProblem: The disk is full; none of them stays behind.
+        """
         whole = os.fstat(self._descriptor).st_size
         try:
-            _write_all(self._descriptor, format_point(point).encode())
+            _write_all(self._descriptor, "".join(map(format_point, points)).encode())
         except OSError as error:
             os.ftruncate(self._descriptor, whole)
             raise atomic_files.storage_problem(self.path, error) from error
-        self._last_step = step if self._last_step is None else max(step, self._last_step)
-        self._latest.update(dict.fromkeys(point.metrics, point))
+        for point in points:
+            self._last_step = point.step if self._last_step is None else max(point.step, self._last_step)
+            self._latest.update(dict.fromkeys(point.metrics, point))
 
     def truncate_after(self, step: int) -> int:
         """Drop the points after step, for a resume from it; return how many there were."""

@@ -31,3 +31,10 @@ def keep_freed_memory() -> bool:
         return False
     keeps_large = mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES) or mallopt(M_MMAP_THRESHOLD, LARGEST_OF_OLD_GLIBC)
     return bool(keeps_large and mallopt(M_TRIM_THRESHOLD, NEVER) and mallopt(M_TOP_PAD, GROWS_BY_BYTES))
+
+
+def give_back_freed_memory() -> None:
+    """Let the kernel have what is free now, where malloc is glibc's."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

@@ -38,6 +38,8 @@ class Hyperparameters:
         self._configured: list[dict[str, Any]] = [
             {name: _plain(group[name]) for name in SETTINGS if name in group} for group in optimizer.param_groups
         ]
+        self._factors: dict[str, float] | None = None  # what holds since the last step
+        self._first_lr = 0.0
         self._to_set = SETTINGS  # all of them once, since a checkpoint may have brought others
         schedules = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
         self._scheduled_settings = tuple(name for name, schedule in schedules.items() if schedule is not None)
@@ -53,6 +55,9 @@ class Hyperparameters:
         factors = {"lr": self._lr(step, total_steps)}
         if self._weight_decay is not None:
             factors["weight_decay"] = self._weight_decay(step, total_steps)
+        if self._momentum is None and factors == self._factors:
+            return self._first_lr
+        self._factors = factors
         for group, configured in zip(self._optimizer.param_groups, self._configured, strict=True):
             for name in self._to_set:
                 if name in configured:
@@ -61,7 +66,8 @@ class Hyperparameters:
                         value = self._momentum(step, total_steps, value)
                     _set(group, name, value * factors[name] if name in factors else value)
         self._to_set = self._scheduled_settings
-        return float(self._optimizer.param_groups[0]["lr"])
+        self._first_lr = float(self._optimizer.param_groups[0]["lr"])
+        return self._first_lr
 
 
 def _plain(value: Any) -> Any:

@@ -4,10 +4,9 @@ The loss is a sum over tokens; gradients are divided once a step by the valid to
 over all ranks, so that one rank with four micro-batches, four with one, and two with two give the same update.
 """
 
-import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
@@ -24,13 +23,14 @@ from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph, RecordedMicroStep
 from lmtrain.training.spikes import SpikeFilter
-from lmtrain.training.step_metrics import StepMetrics
+from lmtrain.training.step_metrics import StepMetrics, StepSums
 from lmtrain.training.token_batch import TokenBatch, training_tokens
 from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.undo import Undo
 from lmtrain.training.weight_average import WeightAverage
 
 Loss = Callable[[OutputHead, Tensor, Tensor], LossTotal]
+MASK: Final = (1 << 64) - 1
 
 
 class CausalLMModule(pl.LightningModule):
@@ -130,7 +130,11 @@ class CausalLMModule(pl.LightningModule):
     def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
         """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
         del batch_idx
-        total, loss = self.share_of(batch) if self._recorded is None else self._recorded(batch)
+        if self._recorded is None:
+            total, loss = self.share_of(batch)
+        else:
+            total, loss = self._recorded(batch)
+            total = LossTotal(*(sums.clone() for sums in total))  # the next micro-step fills the same memory
         self.step_metrics.add_micro_step(total)
         return loss
 
@@ -165,8 +169,8 @@ class CausalLMModule(pl.LightningModule):
         """Divide gradients by the valid tokens of the whole step, clip their global norm, and record the step."""
         del gradient_clip_val, gradient_clip_algorithm
         parameters = self._all_parameters
-        totals = self.step_metrics.reduce_totals()
-        factor = self._batch.tokens_per_step / totals[1].clamp(min=1)  # no token of a whole step may carry loss
+        sums = self.step_metrics.reduce_micro_steps()
+        factor = self._batch.tokens_per_step / sums.num_tokens.clamp(min=1)  # no token of a whole step may carry loss
         norm = global_norm(parameters) * factor
         if self._gradient_clip_norm is not None:
             factor = factor * (self._gradient_clip_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -175,16 +179,20 @@ class CausalLMModule(pl.LightningModule):
         else:
             scale_gradients(parameters, factor)
         lr = self._hyperparameters.set_for(self.global_step, self.total_steps)
-        skip = self._judge(totals, norm)
+        skip = self._judge(sums, norm)
         self._undo = None if skip is None or self.spikes is None else (Undo(optimizer), skip)
-        self.step_metrics.finish_step(self.global_step + 1, totals=totals, gradient_norm=norm, lr=lr, skip=skip)
+        self.step_metrics.finish_step(self.global_step + 1, sums=sums, gradient_norm=norm, lr=lr, skip=skip)
 
-    def optimizer_step(self, *arguments: Any, **settings: Any) -> None:
+    def optimizer_step(
+        self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
+    ) -> None:
         """Step; take the step back if it was a spike; average the weights.
 
         Gradients go at once: Lightning frees them after the next forward pass, at whose end memory is fullest.
         """
-        super().optimizer_step(*arguments, **settings)
+        del epoch, batch_idx, optimizer  # Lightning's wrapper of the only one, which does nothing more
+        assert optimizer_closure is not None
+        self.trainer.strategy.optimizer_step(self.trainer.optimizers[0], optimizer_closure)
         if self._undo is not None:
             undo, skip = self._undo
             undo.where(skip)
@@ -200,9 +208,9 @@ class CausalLMModule(pl.LightningModule):
         for parameter in self._all_parameters:
             parameter.grad = None
 
-    def _judge(self, totals: Tensor, norm: Tensor) -> Tensor | None:
+    def _judge(self, sums: StepSums, norm: Tensor) -> Tensor | None:
         if self.spikes is not None:
-            return self.spikes.judge(torch.stack([totals[0] / totals[1], norm.double()]))
+            return self.spikes.judge(torch.stack([sums.loss, norm.double()]))
         return ~norm.isfinite() if self._scales_loss else None
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -236,6 +244,14 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 
 def keyed_seed(*parts: int) -> int:
-    """Map integers to one well-mixed 63-bit seed; the same on every machine."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
+    """Map integers to one well-mixed 63-bit seed, the same on every machine: SplitMix64 over one after the other.
+
+    Steele, Lea and Flood, Fast splittable pseudorandom number generators, 2014.
+    """
+    state = 0
+    for part in parts:
+        state = (state + part + 0x9E3779B97F4A7C15) & MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & MASK
+        state ^= state >> 31
+    return state >> 1

@@ -4,8 +4,8 @@ Lightning's own plugin casts every weight in every forward pass, and in fp16 lea
 clipped where the optimizer could skip a step by itself (2.6.6).
 """
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import lightning.pytorch as pl
@@ -49,16 +49,16 @@ class PrecisionPlugin(LightningPrecision):
         return super().connect(model, optimizers, lr_schedulers)
 
     @override
-    @contextmanager
-    def forward_context(self) -> Generator[None]:
-        """Run the model as it trains; also around what is evaluated or generated meanwhile."""
+    def forward_context(self) -> AbstractContextManager[Any]:
+        """Run the model as it trains, at once; also around what is evaluated or generated meanwhile."""
         self._copies.refresh()
-        with (
-            nullcontext()
-            if self._autocast is None
-            else torch.autocast(self._device_type, dtype=self._autocast, cache_enabled=False)
-        ):
-            yield
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self._device_type, dtype=self._autocast, cache_enabled=False)
+
+    @override
+    def train_step_context(self) -> AbstractContextManager[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.forward_context()
 
     @override
     def pre_backward(self, tensor: Tensor, module: pl.LightningModule) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -88,9 +88,11 @@ class PrecisionPlugin(LightningPrecision):
         self, optimizer: Optimizer, model: pl.LightningModule, closure: Callable[[], Any], **kwargs: Any
     ) -> Any:
         """Step, in fp16 with gradients divided by the scale before they are clipped."""
-        if self._scaler is None:
-            return super().optimizer_step(optimizer, model=model, closure=closure, **kwargs)
         result = closure()
+        if self._scaler is None:
+            self._after_closure(model, optimizer)
+            optimizer.step(**kwargs)
+            return result
         self._scaler.unscale_(optimizer)
         self._after_closure(model, optimizer)
         self._step_unless_infinite(optimizer, self._scaler, **kwargs)

@@ -59,6 +59,7 @@ class StepLoop(_TrainingEpochLoop):
         self._is_moved_as_it_is = not any(
             is_defined(one, name, DataHooks) for one in movers if one is not None for name in HOOKS_OF_A_MOVE
         )
+        self._stays = self._is_moved_as_it_is and trainer.strategy.root_device.type == "cpu"
 
     @override
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -85,9 +86,10 @@ class StepLoop(_TrainingEpochLoop):
                     trainer.optimizers[0], batch_idx, {"batch": batch, "batch_idx": batch_idx}
                 )
         self.batch_progress.increment_processed()
-        self.update_lr_schedulers("step", update_plateau_schedulers=False)
-        if self._num_ready_batches_reached():
-            self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
+        if trainer.lr_scheduler_configs:
+            self.update_lr_schedulers("step", update_plateau_schedulers=False)
+            if self._num_ready_batches_reached():
+                self.update_lr_schedulers("epoch", update_plateau_schedulers=False)
         if ends_here:
             raise StopIteration
         self._hooks.call("on_train_batch_end", output, batch, batch_idx)
@@ -96,6 +98,8 @@ class StepLoop(_TrainingEpochLoop):
 
     def _on_device(self, batch: Any) -> Any:
         trainer = self.trainer
+        if self._stays:
+            return batch
         if self._is_moved_as_it_is:
             return move_data_to_device(batch, trainer.strategy.root_device)
         batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
@@ -115,11 +119,6 @@ class StepLoop(_TrainingEpochLoop):
             connector.on_batch_end()
             connector.update_train_step_metrics()
         results.batch = None
-
-    @override
-    def update_lr_schedulers(self, interval: str, update_plateau_schedulers: bool) -> None:
-        if self.trainer.lr_scheduler_configs:
-            super().update_lr_schedulers(interval, update_plateau_schedulers)
 
     @override
     def _should_check_val_epoch(self) -> bool:

@@ -3,8 +3,9 @@
 Reading a value from an accelerator stalls it, so nothing here does, except `drain`, once a log interval.
 """
 
+import time as clock
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -17,7 +18,8 @@ from lmtrain.losses.base import LossTotal
 class StepRecord:
     """One optimizer step: mean loss in nats per token over all micro-batches and ranks, and the gradient's norm.
 
-    `was_skipped` says that it changed nothing, being a spike.
+    `was_skipped` says that it changed nothing, being a spike. `time` in unix seconds is when the host was through with
+    its gradients.
     """
 
     step: int
@@ -25,40 +27,56 @@ class StepRecord:
     gradient_norm: float
     lr: float
     was_skipped: bool = False
+    time: float = field(default=0.0, compare=False)
+
+
+class StepSums(NamedTuple):
+    """Nats and valid tokens of a step over all micro-batches and ranks, scalars on the device, float64."""
+
+    nats: Tensor
+    num_tokens: Tensor
+
+    @property
+    def loss(self) -> Tensor:
+        """Return nats per token, float64 []."""
+        return self.nats / self.num_tokens
 
 
 class FinishedStep(NamedTuple):
-    """An optimizer step, counted from 1, with what is on its device: [nats, valid tokens], a norm [], a bool []."""
+    """An optimizer step, counted from 1, with what is on its device: its sums, a norm [], a bool []."""
 
     step: int
     lr: float
-    totals: Tensor
+    sums: StepSums
     gradient_norm: Tensor
     skip: Tensor | None
+    time: float
 
 
 def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
     """Return loss, gradient norm, whether it was skipped, and valid tokens of each step: one host sync."""
-    totals = torch.stack([one.totals for one in steps])
-    norms = torch.stack([one.gradient_norm for one in steps]).to(totals.dtype)
-    nothing = totals.new_zeros(())
-    skipped = torch.stack([nothing if one.skip is None else one.skip.to(totals.dtype) for one in steps])
-    return torch.stack([totals[:, 0] / totals[:, 1], norms, skipped, totals[:, 1]], dim=1).tolist()
+    nats = torch.stack([one.sums.nats for one in steps])
+    tokens = torch.stack([one.sums.num_tokens for one in steps])
+    norms = torch.stack([one.gradient_norm for one in steps]).to(nats.dtype)
+    nothing = nats.new_zeros(())
+    skipped = torch.stack([nothing if one.skip is None else one.skip.to(nats.dtype) for one in steps])
+    return torch.stack([nats / tokens, norms, skipped, tokens], dim=1).tolist()
 
 
 class StepMetrics:
     """Sum micro-batches into steps and hold the steps of one log interval."""
 
     def __init__(self) -> None:
-        self._micro_totals: list[Tensor] = []  # each [2]: nats, valid tokens
+        self._micro_steps: list[StepSums] = []
         self._finished: list[FinishedStep] = []
         self._last_step: FinishedStep | None = None
+        self._followers: list[list[StepRecord]] = []
         self._drained_tokens = 0
         self._first_step_tokens: int | None = None
 
     def add_micro_step(self, total: LossTotal) -> None:
         """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
-        self._micro_totals.append(torch.stack([total.nats.detach().double(), total.num_tokens.double()]))
+        self._micro_steps.append(StepSums(total.nats.detach().double(), total.num_tokens.double()))
 
     @property
     def last_step(self) -> FinishedStep | None:
@@ -70,40 +88,49 @@ class StepMetrics:
         """Return whether the newest finished step was finite or changed nothing, still on its device, as bool []."""
         if self._last_step is None:
             return None
-        _, _, totals, gradient_norm, skip = self._last_step
-        is_finite = (totals[0] / totals[1]).isfinite() & gradient_norm.isfinite()
-        return is_finite if skip is None else is_finite | skip.bool()
+        last = self._last_step
+        is_finite = last.sums.loss.isfinite() & last.gradient_norm.isfinite()
+        return is_finite if last.skip is None else is_finite | last.skip.bool()
 
     @property
     def trained_tokens(self) -> int:
         """Return the tokens that carried loss in all finished steps, over all ranks; no read just after a drain."""
-        return self._drained_tokens + sum(int(one.totals[1].item()) for one in self._finished)
+        return self._drained_tokens + sum(int(one.sums.num_tokens.item()) for one in self._finished)
 
     @property
     def first_step_tokens(self) -> int:
         """Return those of the first step, which nobody times; no read after a drain."""
         if self._first_step_tokens is None:
-            return int(self._finished[0].totals[1].item()) if self._finished else 0
+            return int(self._finished[0].sums.num_tokens.item()) if self._finished else 0
         return self._first_step_tokens
 
-    def reduce_totals(self) -> Tensor:
-        """Return [nats, valid tokens] of the open step, summed over its micro-batches and all ranks, as float64 [2]."""
-        first, *others = self._micro_totals
-        totals = torch.stack([first, *others]).sum(0) if others else first
-        self._micro_totals.clear()
-        if distributed.is_available() and distributed.is_initialized():
+    def reduce_micro_steps(self) -> StepSums:
+        """Return the sums of the open step, over its micro-batches and all ranks."""
+        first, *others = self._micro_steps
+        is_distributed = distributed.is_available() and distributed.is_initialized()
+        self._micro_steps.clear()
+        if not (others or is_distributed):
+            return first
+        totals = torch.stack([torch.stack(one) for one in (first, *others)])
+        totals = totals.sum(0)
+        if is_distributed:
             distributed.all_reduce(totals)
-        return totals
+        return StepSums(totals[0], totals[1])
 
     def finish_step(
-        self, step: int, *, totals: Tensor, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
+        self, step: int, *, sums: StepSums, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
     ) -> None:
-        """Close a step, counted from 1, with its totals [2], gradient norm [] and whether it is skipped []."""
-        self._last_step = FinishedStep(step, lr, totals, gradient_norm.detach(), skip)
+        """Close a step, counted from 1, with its sums, gradient norm [] and whether it is skipped []."""
+        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, clock.time())
         self._finished.append(self._last_step)
 
+    def follow(self) -> list[StepRecord]:
+        """Return a list that gets every step from now on once it is fetched; whoever follows empties it."""
+        self._followers.append([])
+        return self._followers[-1]
+
     def drain(self) -> list[StepRecord]:
-        """Fetch every finished step since the last call: the one host sync of a log interval."""
+        """Fetch every finished step since the last call, for all who follow: the one host sync of a log interval."""
         if not self._finished:
             return []
         finished, self._finished = self._finished, []
@@ -112,7 +139,10 @@ class StepMetrics:
         self._drained_tokens += sum(tokens)
         if self._first_step_tokens is None:
             self._first_step_tokens = tokens[0]
-        return [
-            StepRecord(step=one.step, lr=one.lr, loss=loss, gradient_norm=norm, was_skipped=bool(skipped))
+        records = [
+            StepRecord(one.step, loss=loss, gradient_norm=norm, lr=one.lr, was_skipped=bool(skipped), time=one.time)
             for one, (loss, norm, skipped, _) in zip(finished, values, strict=True)
         ]
+        for follower in self._followers:
+            follower += records
+        return records

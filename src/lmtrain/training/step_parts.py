@@ -19,6 +19,7 @@ import torch
 from typing_extensions import override
 
 from lmtrain.accounting.step_parts import StepParts
+from lmtrain.training.heap import give_back_freed_memory
 from lmtrain.training.host_syncs import HostSyncs
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.steps import is_step_end
@@ -186,6 +187,7 @@ def forget_peak(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return
+    give_back_freed_memory()
     with contextlib.suppress(OSError):  # Linux alone has it, and not in every sandbox
         Path("/proc/self/clear_refs").write_text("5")  # "reset the peak resident set size", proc_pid_clear_refs(5)
 
