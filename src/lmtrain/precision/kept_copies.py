@@ -40,6 +40,10 @@ class KeptCopies:
         self._copies = [copy for _, copy in pairs]
         self._seen: list[tuple[int, int]] | None = None
 
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return bool(self._copies)
+
     def expire(self) -> None:
         """Say that the masters have changed, as by torch's fused kernels, which leave no trace (torch 2.13)."""
         self._seen = None

@@ -125,7 +125,8 @@ class CausalLMModule(pl.LightningModule):
         """Reseed from (seed, step, micro step, rank), so that dropout and the like resume with nothing saved."""
         del batch
         micro_step = batch_idx % self._batch.accumulation_micro_steps
-        seed_device(self.device, keyed_seed(self._seed, self.global_step, micro_step, self.global_rank))
+        trainer = self.trainer
+        seed_device(self.device, keyed_seed(self._seed, trainer.global_step, micro_step, trainer.global_rank))
 
     def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
         """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
@@ -149,7 +150,7 @@ class CausalLMModule(pl.LightningModule):
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
         """Add this micro-batch's gradients, unless a recorded micro-step has done so already."""
         if self._recorded is None:
-            super().backward(loss, *arguments, **settings)
+            loss.backward(*arguments, **settings)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Do nothing: gradients went, or were zeroed, as soon as the step before had used them."""
@@ -178,10 +179,11 @@ class CausalLMModule(pl.LightningModule):
             fold_into_step(optimizer, factor)
         else:
             scale_gradients(parameters, factor)
-        lr = self._hyperparameters.set_for(self.global_step, self.total_steps)
+        step = self.trainer.global_step
+        lr = self._hyperparameters.set_for(step, self.total_steps)
         skip = self._judge(sums, norm)
         self._undo = None if skip is None or self.spikes is None else (Undo(optimizer), skip)
-        self.step_metrics.finish_step(self.global_step + 1, sums=sums, gradient_norm=norm, lr=lr, skip=skip)
+        self.step_metrics.finish_step(step + 1, sums=sums, gradient_norm=norm, lr=lr, skip=skip)
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None

@@ -44,14 +44,15 @@ class PrecisionPlugin(LightningPrecision):
     ) -> tuple[nn.Module, list[Optimizer], list[Any]]:
         """Find the model's copies once it is on its device, and let every optimizer step expire them."""
         self._copies = KeptCopies(model)
-        for optimizer in optimizers:
+        for optimizer in optimizers if self._copies else ():
             optimizer.register_step_post_hook(lambda *_: self._copies.expire())
         return super().connect(model, optimizers, lr_schedulers)
 
     @override
     def forward_context(self) -> AbstractContextManager[Any]:
         """Run the model as it trains, at once; also around what is evaluated or generated meanwhile."""
-        self._copies.refresh()
+        if self._copies:
+            self._copies.refresh()
         if self._autocast is None:
             return nullcontext()
         return torch.autocast(self._device_type, dtype=self._autocast, cache_enabled=False)

@@ -51,7 +51,8 @@ class StepLoop(_TrainingEpochLoop):
     def on_run_start(self, data_fetcher: _DataFetcher) -> None:
         super().on_run_start(data_fetcher)
         trainer = self.trainer
-        self._hooks = self.automatic_optimization.hooks = StepHooks(trainer)
+        self._hooks = StepHooks(trainer)
+        self.automatic_optimization.begin(self._hooks)
         if hasattr(trainer.precision_plugin, "step_hooks"):
             trainer.precision_plugin.step_hooks = self._hooks  # pyright: ignore[reportAttributeAccessIssue]
         self._validates = trainer.enable_validation
@@ -60,6 +61,7 @@ class StepLoop(_TrainingEpochLoop):
             is_defined(one, name, DataHooks) for one in movers if one is not None for name in HOOKS_OF_A_MOVE
         )
         self._stays = self._is_moved_as_it_is and trainer.strategy.root_device.type == "cpu"
+        self._convert = trainer.precision_plugin.convert_input
 
     @override
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -72,7 +74,7 @@ class StepLoop(_TrainingEpochLoop):
         batch, _, _ = next(data_fetcher)
         batch_idx = self.batch_idx + 1
         self.batch_progress.is_last_batch = data_fetcher.done
-        batch = self._on_device(trainer.precision_plugin.convert_input(batch))
+        batch = self._on_device(self._convert(batch))
         self.batch_progress.increment_ready()
         self._begin_results(batch)
         ends_here = self._hooks.call("on_train_batch_start", batch, batch_idx) == -1
@@ -121,6 +123,10 @@ class StepLoop(_TrainingEpochLoop):
         results.batch = None
 
     @override
+    def _should_accumulate(self) -> bool:
+        return self.trainer.accumulate_grad_batches > 1 and super()._should_accumulate()
+
+    @override
     def _should_check_val_epoch(self) -> bool:
         return self._validates and super()._should_check_val_epoch()
 
@@ -128,53 +134,56 @@ class StepLoop(_TrainingEpochLoop):
 class StepOptimization(_AutomaticOptimization):
     """Forward, backward and, at the end of a window, the optimizer's step."""
 
-    hooks: StepHooks
+    def begin(self, hooks: StepHooks) -> None:
+        """Look up what a run does not change; the Trainer asks its strategy for each anew."""
+        self._hooks, self._strategy = hooks, self.trainer.strategy
+        module = self._strategy.lightning_module
+        assert module is not None
+        self._module, self._window = module, self.trainer.accumulate_grad_batches
+        self._optimizer = self._strategy._lightning_optimizers[0]
 
     @override
     def run(self, optimizer: Optimizer, batch_idx: int, kwargs: Any) -> dict[str, Any]:
-        trainer = self.trainer
         closure = partial(self._forward_backward, optimizer, *kwargs.values())
-        steps = trainer.strategy.handles_gradient_accumulation or not trainer.fit_loop._should_accumulate()
-        if steps:
+        if self._strategy.handles_gradient_accumulation or not self.trainer.fit_loop._should_accumulate():
             self._optimizer_step(batch_idx, closure)
         else:
-            with _block_parallel_sync_behavior(trainer.strategy, block=True):
+            with _block_parallel_sync_behavior(self._strategy, block=True):
                 closure()
         loss, self._loss = self._loss, None
         return {"loss": loss}
 
     def _forward_backward(self, optimizer: Optimizer, batch: Any, batch_idx: int) -> Tensor:
-        trainer = self.trainer
-        module = trainer.lightning_module
+        module, strategy = self._module, self._strategy
         outer, module._current_fx_name = module._current_fx_name, "training_step"
-        loss: Tensor = trainer.strategy.training_step(batch, batch_idx)  # pyright: ignore[reportAssignmentType]
+        loss: Tensor = strategy.training_step(batch, batch_idx)  # pyright: ignore[reportAssignmentType]
         module._current_fx_name = outer
-        if trainer.accumulate_grad_batches > 1:
-            loss = loss / trainer.accumulate_grad_batches
-        if batch_idx % trainer.accumulate_grad_batches == 0:
+        if self._window > 1:
+            loss = loss / self._window
+        if batch_idx % self._window == 0:
             self._zero_gradients(optimizer, batch_idx)
-        trainer.strategy.backward(loss, optimizer)
+        strategy.backward(loss, optimizer)
         self._loss = loss.detach()
         return self._loss
 
     def _zero_gradients(self, optimizer: Optimizer, batch_idx: int) -> None:
         progress = self.optim_progress.optimizer.zero_grad
         progress.increment_ready()
-        self.hooks.call("on_before_zero_grad", optimizer)
+        self._hooks.call("on_before_zero_grad", optimizer)
         progress.increment_started()
-        self.trainer.lightning_module.optimizer_zero_grad(self.trainer.current_epoch, batch_idx, optimizer)
+        self._module.optimizer_zero_grad(self.trainer.current_epoch, batch_idx, optimizer)
         progress.increment_completed()
 
     @override
     def _optimizer_step(self, batch_idx: int, train_step_and_backward_closure: Any) -> None:
-        trainer = self.trainer
-        should_accumulate = trainer.fit_loop._should_accumulate()
+        is_step = (
+            not self.trainer.fit_loop._should_accumulate()
+        )  # a strategy that accumulates by itself is called anyway
         progress = self.optim_progress.optimizer.step
-        if not should_accumulate:
+        if is_step:
             progress.increment_ready()
-        optimizer = trainer.strategy._lightning_optimizers[0]
-        trainer.lightning_module.optimizer_step(
-            trainer.current_epoch, batch_idx, optimizer, train_step_and_backward_closure
+        self._module.optimizer_step(
+            self.trainer.current_epoch, batch_idx, self._optimizer, train_step_and_backward_closure
         )
-        if not should_accumulate:
+        if is_step:
             progress.increment_completed()
