@@ -47,7 +47,7 @@ class BareLoop:
         (total.objective / self._tokens_per_step).backward()
         factor = (CLIP_NORM / (global_norm(self.parameters) + 1e-6)).clamp(max=1.0)
         if self._folds:
-            fold_into_step(self.optimizer, factor)
+            fold_into_step(self.optimizer, factor.reciprocal())
         else:
             scale_gradients(self.parameters, factor)
         self.optimizer.step()

@@ -43,7 +43,7 @@ def step(shapes: list[torch.Size], how: str, device: torch.device) -> Callable[[
         if how.startswith("norm"):
             factor = (1.0 / (global_norm(parameters) + 1e-6)).clamp(max=1.0)
             if how.endswith("inside") and can_fold(optimizer):
-                fold_into_step(optimizer, factor)
+                fold_into_step(optimizer, factor.reciprocal())
             else:
                 scale_gradients(parameters, factor)
         optimizer.step()

@@ -36,7 +36,7 @@ def test_a_factor_folded_into_the_fused_step_moves_weights_as_scaled_gradients_d
             weight.grad, factor = torch.randn(5, 3, generator=generator), torch.tensor(clip)
             if folded:
                 assert can_fold(optimizer)
-                fold_into_step(optimizer, factor)
+                fold_into_step(optimizer, factor.reciprocal())
             else:
                 weight.grad.mul_(factor)
             optimizer.step()

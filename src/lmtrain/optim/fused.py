@@ -34,15 +34,15 @@ def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
 
 
 def can_fold(optimizer: Optimizer) -> bool:
-    """Tell whether the optimizer's kernel can multiply gradients as it reads them: torch's fused ones, unsharded."""
+    """Tell whether the optimizer's kernel can divide gradients as it reads them: torch's fused ones, unsharded."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
     return all(local(parameter) is parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
-def fold_into_step(optimizer: Optimizer, factor: Tensor) -> None:
-    """Let a kernel that can multiply gradients by `factor` [] in its next step, which saves a pass over them.
+def fold_into_step(optimizer: Optimizer, divisor: Tensor) -> None:
+    """Let a kernel that can divide gradients by `divisor` [] in its next step, which saves a pass over them.
 
-    The kernel divides by it in fp32: gradients differ from multiplied ones in the last place.
+    It divides in fp32: gradients differ from multiplied ones in the last place.
     """
-    setattr(optimizer, "grad_scale", factor.reciprocal().float())  # noqa: B010  # torch declares it nowhere
+    setattr(optimizer, "grad_scale", divisor.float())  # noqa: B010  # torch declares it nowhere

@@ -171,14 +171,16 @@ class CausalLMModule(pl.LightningModule):
         del gradient_clip_val, gradient_clip_algorithm
         parameters = self._all_parameters
         sums = self.step_metrics.reduce_micro_steps()
-        factor = self._batch.tokens_per_step / sums.num_tokens.clamp(min=1)  # no token of a whole step may carry loss
-        norm = global_norm(parameters) * factor
+        divisor = sums.num_tokens.clamp(min=1) / self._batch.tokens_per_step  # no token of a whole step may carry loss
+        undivided = global_norm(parameters)
+        norm = undivided / divisor
         if self._gradient_clip_norm is not None:
-            factor = factor * (self._gradient_clip_norm / (norm + 1e-6)).clamp(max=1.0)
+            clipping = torch.add(undivided, divisor, alpha=1e-6) / self._gradient_clip_norm  # as torch: norm + 1e-6
+            divisor = torch.maximum(divisor, clipping)
         if self._folds:
-            fold_into_step(optimizer, factor)
+            fold_into_step(optimizer, divisor)
         else:
-            scale_gradients(parameters, factor)
+            scale_gradients(parameters, divisor.reciprocal())
         step = self.trainer.global_step
         lr = self._hyperparameters.set_for(step, self.total_steps)
         skip = self._judge(sums, norm)
