@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Phase = Literal["starting", "sending", "failing", "done"]
 
-POLL_SECONDS = 1.0
+POLL_SECONDS = 5.0  # a call costs MLflow 5 ms and each value 0.05 more (3.x on sqlite)
 SLICE_SECONDS = 0.2
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
