@@ -41,6 +41,20 @@ def test_jobs_are_done_by_another_process_while_what_they_are_of_changes(writer,
     assert writer.poll() is None
 
 
+def test_an_answer_that_is_there_at_once_is_not_lost(writer, tmp_path, monkeypatch):
+    send = writer._send
+
+    def send_and_wait(request):
+        send(request)
+        assert writer._writer.connection.poll(60)
+
+    writer.prepare(10_000)
+    monkeypatch.setattr(writer, "_send", send_and_wait)
+    writer.start(Sum(torch.ones(1000), tmp_path / "sum"))
+    assert writer.is_busy
+    assert writer.wait().num_bytes == 6
+
+
 def test_memory_that_was_found_beforehand_is_used(writer, tmp_path):
     writer.prepare(1_000_000)
     deadline = time.monotonic() + 60

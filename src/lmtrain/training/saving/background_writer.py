@@ -80,7 +80,8 @@ class BackgroundWriter:
             self._mapping.join()
             self._mapping = None
         self._staging = stage(job, memory=self._memory, side=self._side)
-        self.poll()
+        if self._staging.end.is_past():
+            self._hand_over(self._staging)
 
     def hold_compute(self) -> None:
         """Let the device change nothing that is still being copied."""
