@@ -28,6 +28,13 @@ def test_the_global_norm_is_that_of_torch():
     torch.testing.assert_close(global_norm(parameters()), expected)
 
 
+def test_the_global_norm_of_two_formats_is_that_of_torch():
+    mixed = parameters()
+    mixed[0].data, mixed[0].grad = mixed[0].data.double(), gradients(mixed)[0].double()
+    expected = torch.nn.utils.clip_grad_norm_(mixed, float("inf"))
+    torch.testing.assert_close(global_norm(mixed), expected)
+
+
 def test_gradients_are_scaled_in_place_and_absent_ones_stay_absent():
     scaled, untouched = parameters(), parameters()
     addresses = [gradient.data_ptr() for gradient in gradients(scaled)]

@@ -3,9 +3,11 @@
 Reading a value from an accelerator stalls it, so nothing here does, except `drain`, once a log interval.
 """
 
+import math
 import time as clock
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -43,7 +45,7 @@ class StepSums(NamedTuple):
 
 
 class FinishedStep(NamedTuple):
-    """An optimizer step, counted from 1, with what is on its device: its sums, a norm [], a bool []."""
+    """An optimizer step, counted from 1, with what is on its device: its sums, a norm [], a flag [], all float64."""
 
     step: int
     lr: float
@@ -54,13 +56,15 @@ class FinishedStep(NamedTuple):
 
 
 def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
-    """Return loss, gradient norm, whether it was skipped, and valid tokens of each step: one host sync."""
-    nats = torch.stack([one.sums.nats for one in steps])
-    tokens = torch.stack([one.sums.num_tokens for one in steps])
-    norms = torch.stack([one.gradient_norm for one in steps]).to(nats.dtype)
-    nothing = nats.new_zeros(())
-    skipped = torch.stack([nothing if one.skip is None else one.skip.to(nats.dtype) for one in steps])
-    return torch.stack([nats / tokens, norms, skipped, tokens], dim=1).tolist()
+    """Return loss, gradient norm, whether it was skipped, and valid tokens of each step: one copy, one host sync."""
+    kept = [(*one.sums, one.gradient_norm) for one in steps]
+    skips = [one.skip for one in steps if one.skip is not None]
+    values = iter(torch.stack([*chain.from_iterable(kept), *skips]).tolist())
+    read = [(next(values), next(values), next(values)) for _ in steps]
+    return [
+        [nats / tokens if tokens else math.nan, norm, 0.0 if one.skip is None else next(values), tokens]
+        for one, (nats, tokens, norm) in zip(steps, read, strict=True)
+    ]
 
 
 class StepMetrics:
@@ -121,7 +125,8 @@ class StepMetrics:
         self, step: int, *, sums: StepSums, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
     ) -> None:
         """Close a step, counted from 1, with its sums, gradient norm [] and whether it is skipped []."""
-        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, clock.time())
+        flag = None if skip is None else skip.double()
+        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach().double(), flag, clock.time())
         self._finished.append(self._last_step)
 
     def follow(self) -> list[StepRecord]:
