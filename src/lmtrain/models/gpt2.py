@@ -123,7 +123,8 @@ class GPT2(LanguageModel):
         num_tokens = tokens.shape[1]
         check_context(num_tokens, self.max_context_tokens)
         if documents is None:
-            positions = self.position_embedding.weight[:num_tokens]  # [T, D]
+            table = self.position_embedding.weight
+            positions = table if num_tokens == len(table) else table[:num_tokens]  # [T, D]
         else:
             positions = self.position_embedding(token_positions(documents))  # [B, T, D]
         embedded = self.token_embedding(tokens)
