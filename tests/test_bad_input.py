@@ -40,7 +40,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("modle=llama_tiny", ["modle", "Did you mean 'model'?"]),
         ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target os."]),
         ("model._target_=lmtrain.models.llama.Lama", ["has no Lama", "Did you mean 'Llama'?"]),
-        ("model.num_layers=many", ["model.num_layers=many is not a count", "20M"]),
+        ("model.num_layers=many", ["model.num_layers=many is not a number", "20M"]),
         ("model.qk_norm=3", ["model.qk_norm=3 is not of type bool"]),
         ("model.width=33 model.num_heads=2", ["model.width=33", "model.num_heads=2", "nearest valid"]),
         ("batch.tokens_per_step=1000", ["batch.tokens_per_step=1000 is not a multiple of 32", "nearest valid: 992."]),

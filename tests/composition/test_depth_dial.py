@@ -63,7 +63,7 @@ def test_an_experiment_picks_it() -> None:
     [
         (["model=llama_tiny"], r"is a rule for model=nano, but model is Llama; nearest valid: .*scaling=none"),
         (["optimizer=adamw"], r"optimizer=muon, but optimizer is adamw; nearest valid: optimizer=muon_nano"),
-        (["model.depth=deep"], r"model\.depth=deep is not a count"),
+        (["model.depth=deep"], r"model\.depth=deep is not a number"),
     ],
 )
 def test_what_was_not_tuned_is_refused(words: list[str], message: str) -> None:

@@ -64,6 +64,7 @@ def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> No
         ("optimizer=adamw optimizer.moments=fp8", ["optimizer.moments=fp8 is none of bf16"]),
         ("optimizer=sgd +optimizer.momentum=0.9", ["optimizer.momentum=0.9 is not a setting of this node"]),
         ("optimizer=adamw optimizer.lr_multipliers={heads:2}", ["lr_multipliers.heads", "Did you mean 'head'?"]),
+        ("~optimizer.lr", ["optimizer=muon: missing a required argument: 'lr'; give it as optimizer.NAME=VALUE"]),
         ("optimizer.cautious_decay=true", ["optimizer.cautious_decay=true has no effect"]),
     ],
 )  # fmt: skip

@@ -47,7 +47,7 @@ def test_a_root_key_added_by_mistake_is_refused_with_the_one_that_was_meant() ->
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("seed=abc", "seed=abc is not a count"),
+        ("seed=abc", "seed=abc is not a number"),
         ("gradient_clip_norm=[1]", r"gradient_clip_norm=\[1\] is not of type"),
         ("gradient_clip_norm=-1", "gradient_clip_norm=-1 is not a finite number above 0"),
         ("gradient_clip_norm=nan", "gradient_clip_norm=nan is not a finite number above 0"),

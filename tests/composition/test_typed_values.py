@@ -26,12 +26,12 @@ RIGHT = [
 WRONG = {
     "model.width=-3": "model.width=-3 is below 1; nearest valid: 1.",
     "model.qk_norm=3": "model.qk_norm=3 is not of type bool.",
-    "batch.context_tokens=banana": "batch.context_tokens=banana is not a count",
+    "batch.context_tokens=banana": "batch.context_tokens=banana is not a number",
     "batch.tokens_per_step=1000": "nearest valid: 1024.",
     "budget.tokens=0": "budget.tokens=0 is not above 0",
     "optimizer.lr=-1": "optimizer.lr=-1 is not at least 0",
-    "cluster.peak_flops=abc": "cluster.peak_flops=abc is not a count",
-    "callbacks.checkpoint.keep_last=no": "callbacks.checkpoint.keep_last=no is not a count",
+    "cluster.peak_flops=abc": "cluster.peak_flops=abc is not a number",
+    "callbacks.checkpoint.keep_last=no": "callbacks.checkpoint.keep_last=no is not a number",
 }
 REFUSE = """
 import sys

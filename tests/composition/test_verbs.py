@@ -47,7 +47,7 @@ def test_a_given_name_is_kept_and_trials_that_share_it_get_a_folder_each_below_i
 
 
 def test_a_wrong_value_is_refused_before_anything_is_made() -> None:
-    with pytest.raises(ConfigurationError, match=r"model\.width=x is not a count"):
+    with pytest.raises(ConfigurationError, match=r"model\.width=x is not a number"):
         named("model.width=x")
 
 

@@ -124,7 +124,7 @@ def test_wider_heads_score_by_one_over_their_width() -> None:
         (["optimizer=rmsprop", "optimizer.weight_decay=0.1"], r"optimizer\.weight_decay=0\.1 has no rule .*valid: 0"),
         (["scaling.base_width=0"], r"scaling\.base_width=0 is below 1; nearest valid: 1"),
         (["scaling.base_head_width=0"], r"scaling\.base_head_width=0 is below 1"),
-        (["model.width=wide"], r"model\.width=wide is not a count"),
+        (["model.width=wide"], r"model\.width=wide is not a number"),
     ],
 )
 def test_what_has_no_rule_is_refused(words: list[str], message: str) -> None:

@@ -16,9 +16,9 @@ _SECONDS: Final[dict[str, float]] = {
 _SIZE_OF_UNIT: Final[dict[Unit, float]] = {
     "count": 1, "seconds": 1, "minutes": 60, "hours": 3600, "days": 86400, "bytes": 1, "gib": 2**30, "usd": 1,
 }  # fmt: skip
-_NOUN: Final[dict[str, str]] = {"count": "a count", "time": "a time", "bytes": "an amount of memory", "usd": "a price"}
+_NOUN: Final[dict[str, str]] = {"count": "a number", "time": "a time", "bytes": "an amount of memory", "usd": "a price"}
 _EXAMPLES: Final[dict[str, str]] = {
-    "count": "20M, 1.5B, 4K, 1_000 or 1e9",
+    "count": "20M, 1.5B, 4K, 1_000, 0.1 or 3e-4",
     "time": "2h, 90min, 1h30min or a plain number",
     "bytes": "80GiB, 80GB or a plain number",
     "usd": "$500, 500 or 1.2K",

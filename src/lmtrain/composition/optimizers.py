@@ -1,5 +1,6 @@
 """A run's optimizer: tried on its model before anything is prepared, and told of group by group when it is built."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +47,10 @@ def build_optimizer(
 
 def _build(make: Callable[[LanguageModel], Optimizer], model: LanguageModel, *, option: str) -> Optimizer:
     """Build an optimizer, and word a library's refusal of its settings as ours."""
+    try:
+        inspect.signature(make).bind(model)
+    except TypeError as missing:
+        raise ConfigurationError(f"optimizer={option}: {missing}; give it as optimizer.NAME=VALUE.") from missing
     try:
         return make(model)
     except LMTRAIN_ERRORS:
