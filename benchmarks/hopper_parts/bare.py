@@ -45,11 +45,11 @@ class BareLoop:
         with self._precision.forward_context():
             total = self.model(inputs, targets, self._loss, documents)
         (total.objective / self._tokens_per_step).backward()
-        factor = (CLIP_NORM / (global_norm(self.parameters) + 1e-6)).clamp(max=1.0)
+        divisor = ((global_norm(self.parameters) + 1e-6) / CLIP_NORM).clamp(min=1.0)
         if self._folds:
-            fold_into_step(self.optimizer, factor.reciprocal())
+            fold_into_step(self.optimizer, divisor)
         else:
-            scale_gradients(self.parameters, factor)
+            scale_gradients(self.parameters, divisor.reciprocal())
         self.optimizer.step()
         for parameter in self.parameters:
             parameter.grad = None

@@ -41,11 +41,11 @@ def step(shapes: list[torch.Size], how: str, device: torch.device) -> Callable[[
 
     def call() -> None:
         if how.startswith("norm"):
-            factor = (1.0 / (global_norm(parameters) + 1e-6)).clamp(max=1.0)
+            divisor = (global_norm(parameters) + 1e-6).clamp(min=1.0)
             if how.endswith("inside") and can_fold(optimizer):
-                fold_into_step(optimizer, factor.reciprocal())
+                fold_into_step(optimizer, divisor)
             else:
-                scale_gradients(parameters, factor)
+                scale_gradients(parameters, divisor.reciprocal())
         optimizer.step()
 
     return call

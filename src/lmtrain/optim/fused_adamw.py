@@ -96,9 +96,11 @@ class FusedAdamW(torch.optim.AdamW):
         """Look up every group; None where a step is more than a launch of the kernel for each."""
         if self._is_plain is None:
             self._is_plain = all(map(_is_one_launch, self.param_groups))
+        if not self._is_plain:
+            return None
         states = [[self.state.get(parameter) for parameter in group["params"]] for group in self.param_groups]
         known: list[list[Group]] = [[state for state in of_group if state] for of_group in states]
-        if not self._is_plain or list(map(len, known)) != list(map(len, states)):
+        if list(map(len, known)) != list(map(len, states)):
             return None
         names = ("exp_avg", "exp_avg_sq", "step")
         found = [

@@ -16,9 +16,8 @@ from torch.nn.utils import get_total_norm
 def global_norm(parameters: Iterable[Parameter]) -> Tensor:
     """Return the 2-norm of all gradients as a scalar tensor [], complete on every rank."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if len({(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}) == 1 and _is_plain(
-        gradients[0]
-    ):
+    kinds = {(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}
+    if len(kinds) == 1 and type(gradients[0]) is Tensor:
         # As torch's own does, which first sorts them by device and format.
         norms = torch._foreach_norm(gradients)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return torch.linalg.vector_norm(torch.stack(norms))
@@ -32,10 +31,6 @@ def scale_gradients(parameters: Iterable[Parameter], factor: Tensor) -> None:
     """Multiply every gradient in place by a scalar tensor [], without a host sync."""
     local = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
     torch._foreach_mul_(local, factor.to(local[0].dtype))  # pyright: ignore[reportPrivateUsage]  # as in torch's clipping
-
-
-def _is_plain(gradient: Tensor) -> bool:
-    return type(gradient) is Tensor
 
 
 def _whole(norm: Tensor) -> Tensor:

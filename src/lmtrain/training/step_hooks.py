@@ -3,7 +3,6 @@
 # pyright: reportPrivateUsage=false
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, runtime_checkable
 
 import lightning.pytorch as pl
@@ -28,16 +27,11 @@ class Sleeper(Protocol):
         ...
 
 
-@dataclass
 class _End:
     """A callback's `on_train_batch_end`, which is not called before the step `due` is done."""
 
-    callback: pl.Callback
-    due: int = 0
-
-    def __post_init__(self) -> None:
-        self.hook = self.callback.on_train_batch_end
-        callback, self.due_after = self.callback, None
+    def __init__(self, callback: pl.Callback) -> None:
+        self.hook, self.due, self.due_after = callback.on_train_batch_end, 0, None
         if isinstance(callback, Sleeper) and _is_about(callback, "due_after", "on_train_batch_end"):
             self.due_after = callback.due_after
 

@@ -176,9 +176,7 @@ class StepOptimization(_AutomaticOptimization):
 
     @override
     def _optimizer_step(self, batch_idx: int, train_step_and_backward_closure: Any) -> None:
-        is_step = (
-            not self.trainer.fit_loop._should_accumulate()
-        )  # a strategy that accumulates by itself is called anyway
+        is_step = not self.trainer.fit_loop._should_accumulate()  # a strategy that accumulates is called at every one
         progress = self.optim_progress.optimizer.step
         if is_step:
             progress.increment_ready()

@@ -115,8 +115,7 @@ class StepMetrics:
         self._micro_steps.clear()
         if not (others or is_distributed):
             return first
-        totals = torch.stack([torch.stack(one) for one in (first, *others)])
-        totals = totals.sum(0)
+        totals = torch.stack([torch.stack(one) for one in (first, *others)]).sum(0)
         if is_distributed:
             distributed.all_reduce(totals)
         return StepSums(totals[0], totals[1])

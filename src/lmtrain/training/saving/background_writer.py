@@ -80,8 +80,7 @@ class BackgroundWriter:
             self._mapping.join()
             self._mapping = None
         self._staging = stage(job, memory=self._memory, side=self._side)
-        if self._staging.end.is_past():
-            self._hand_over(self._staging)
+        self._hand_over_if_copied()
 
     def hold_compute(self) -> None:
         """Let the device change nothing that is still being copied."""
@@ -92,8 +91,7 @@ class BackgroundWriter:
         """Hand the job over if its copy is done; return the answer if it is there, once."""
         if self._is_reserving and self._has_answer():
             self._take_reserved()
-        if self._staging is not None and self._staging.end.is_past():
-            self._hand_over(self._staging)
+        self._hand_over_if_copied()
         return self._receive() if self._is_writing and self._has_answer() else None
 
     def wait(self, *, at_most_seconds: float | None = None) -> Answer | None:
@@ -115,6 +113,10 @@ class BackgroundWriter:
                 self._writer.process.kill()
             self._bury()
         self._memory.close()
+
+    def _hand_over_if_copied(self) -> None:
+        if self._staging is not None and self._staging.end.is_past():
+            self._hand_over(self._staging)
 
     def _hand_over(self, staging: Staging) -> None:
         self._staging, self._is_writing = None, True
