@@ -60,7 +60,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sequences", type=int, help="sequences a step, in place of the shape's")
     parser.add_argument("--precision", choices=("fp32", "bf16_mixed"), help="fp32 on a CPU, bf16_mixed on a GPU")
     parser.add_argument("--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"])
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each loop")
+    parser.add_argument("--starts", type=int, default=1, help="processes of each loop, one after another")
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each process")
     parser.add_argument("--turn-steps", type=int, default=20, help="optimizer steps of a turn")
     parser.add_argument("--warm-up-steps", type=int, default=20, help="before the first turn")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of each loop")
@@ -146,6 +147,7 @@ def main() -> int:
             found = measured_rows(
                 arguments.loops,
                 told,
+                starts=arguments.starts,
                 rounds=arguments.rounds,
                 tell=lambda line: print(line, file=sys.stderr, flush=True),
                 peak_flops=peak_flops,

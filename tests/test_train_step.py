@@ -37,7 +37,7 @@ def contestant(name, *seconds, skipped=None):
     one = driver.Contestant(name, process=None, orders=None, answers=None, console=Path())  # pyright: ignore
     one.facts |= {"num_parameters": 7, "peak_bytes": 8e6, "first_step_seconds": 9.0, "host_syncs": 0.0, "given": "all"}
     one.facts |= {"skipped": skipped} if skipped else {}
-    one.turns += [{"cpu_seconds": each, "wall_seconds": each, "helper_cpu_seconds": 0.0} for each in seconds]
+    one.starts = [[{"cpu_seconds": each, "wall_seconds": each, "helper_cpu_seconds": 0.0} for each in seconds]]
     return one
 
 
@@ -93,6 +93,30 @@ def test_ratios_are_medians_of_turns_to_our_loop_of_the_same_architecture():
     assert found["nanogpt"]["against_trainer"]["median"] == 0.5
     assert found["nanochat"]["against_trainer"] is None
     assert found["litgpt"]["against_bare"] is None
+
+
+def test_of_several_starts_the_ratio_is_spread_over_each_one_s_median(monkeypatch):
+    seconds = iter(
+        [{"trainer": (1.0, 1.0, 1.0), "litgpt": (1.0, 1.0, 9.0)}, {"trainer": (2.0,) * 3, "litgpt": (4.0,) * 3}]
+    )
+
+    def measure(names, *_, **__):
+        took = next(seconds)
+        return [contestant(name, *took[name]) for name in names]
+
+    monkeypatch.setattr(ruler, "measure", measure)
+    told = {"starts": 2, "rounds": 3, "tell": print, "peak_flops": 1.0, "matmul_flops": 1.0, "in_pairs": False}
+    trainer, litgpt = ruler.measured_rows(["trainer", "litgpt"], task_of(), **told)
+    assert litgpt["against_trainer"] == {"median": 1.5, "lower_quartile": 1.25, "upper_quartile": 1.75}
+    assert trainer["step_seconds"]["median"] == 1.5
+
+
+def test_a_loop_that_failed_in_one_start_is_left_out(monkeypatch):
+    told = iter([contestant("litgpt", skipped="no memory"), contestant("litgpt", 1.0)])
+    monkeypatch.setattr(ruler, "measure", lambda *_, **__: [next(told)])
+    (one,) = ruler.measured(["litgpt"], task_of(), starts=2, rounds=1, tell=print)
+    assert not one.is_running
+    assert one.facts["skipped"] == "no memory"
 
 
 def test_two_at_a_time_each_loop_stands_beside_our_trainer_of_what_it_trains():

@@ -25,7 +25,17 @@ class Contestant:
     answers: IO[str]
     console: Path
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
-    turns: list[dict[str, float]] = field(default_factory=list[dict[str, float]])
+    starts: list[list[dict[str, float]]] = field(default_factory=lambda: [[]])  # the turns of each start
+
+    @property
+    def turns(self) -> list[dict[str, float]]:
+        """Return the turns of all starts."""
+        return [turn for turns in self.starts for turn in turns]
+
+    def join(self, again: "Contestant") -> None:
+        """Add what the same loop did when it was started again; facts are the last start's, a failure is any's."""
+        self.starts += again.starts
+        self.facts = {**again.facts, **self.facts} if "skipped" in self.facts else {**self.facts, **again.facts}
 
     def hear(self) -> dict[str, Any]:
         """Wait for the next answer; a process that died without one is skipped."""
@@ -39,7 +49,7 @@ class Contestant:
         while True:
             answer = self.hear()
             if "wall_seconds" in answer:
-                self.turns.append(answer)
+                self.starts[-1].append(answer)
             else:
                 self.facts.update(answer)
             if key in answer or "skipped" in answer:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from benchmarks.train_step_loops.driver import measure
+from benchmarks.train_step_loops.driver import Contestant, measure
 from benchmarks.train_step_loops.loops import LOOPS, counterpart
 from benchmarks.train_step_loops.table import Row, rows
 from benchmarks.train_step_loops.task import Task
@@ -12,6 +12,7 @@ def measured_rows(
     names: Sequence[str],
     task: Task,
     *,
+    starts: int = 1,
     rounds: int,
     tell: Callable[[str], None],
     peak_flops: float,
@@ -21,11 +22,27 @@ def measured_rows(
     """Yield a row for each loop; of a loop that is in several pairs, that of the first."""
     known: set[str] = set()
     for group in groups(names, in_pairs=in_pairs):
-        found = measure(group, task, rounds=rounds, tell=tell)
+        found = measured(group, task, starts=starts, rounds=rounds, tell=tell)
         for row in rows(found, task, peak_flops=peak_flops, matmul_flops=matmul_flops):
             if row["loop"] not in known:
                 yield row
             known.add(row["loop"])
+
+
+def measured(
+    names: Sequence[str], task: Task, *, starts: int, rounds: int, tell: Callable[[str], None]
+) -> list[Contestant]:
+    """Measure the loops together, each in as many processes one after another as there are starts.
+
+    A process is a little faster or slower than the next of the same loop for as long as it lives (2 % on a CPU), by
+    where its memory came to lie: turns of one start do not average that.
+    """
+    found = measure(names, task, rounds=rounds, tell=tell)
+    for number in range(1, starts):
+        tell(f"start {number + 1} of {starts}")
+        for one, again in zip(found, measure(names, task, rounds=rounds, tell=tell), strict=True):
+            one.join(again)
+    return found
 
 
 def groups(names: Sequence[str], *, in_pairs: bool) -> list[list[str]]:

@@ -28,11 +28,18 @@ def rows(contestants: Sequence[Contestant], task: Task, *, peak_flops: float, ma
 
 
 def _against(one: Contestant, kind: str, contestants: Sequence[Contestant], clock: str) -> dict[str, float] | None:
-    """Return the ratio to our own loop of the same architecture, turn by turn; None where it took no part."""
+    """Return the ratio to our own loop of the same architecture, turn by turn; None where it took no part.
+
+    Of several starts, what is spread is each one's median: turns of one process share its luck.
+    """
     ours = next((other for other in contestants if other.name == counterpart(one.name, kind) and other.turns), None)
     if ours is None or len(ours.turns) != len(one.turns):
         return None
-    return _spread([turn[clock] / other[clock] for turn, other in zip(one.turns, ours.turns, strict=True)])
+    ratios = [
+        [turn[clock] / other[clock] for turn, other in zip(turns, others, strict=True)]
+        for turns, others in zip(one.starts, ours.starts, strict=True)
+    ]
+    return _spread(ratios[0] if len(ratios) == 1 else [statistics.median(start) for start in ratios])
 
 
 def _row(one: Contestant, task: Task, clock: str, *, peak_flops: float, matmul_flops: float) -> Row:
@@ -42,6 +49,7 @@ def _row(one: Contestant, task: Task, clock: str, *, peak_flops: float, matmul_f
         "loop": one.name,
         "architecture": architecture_of(one.name),
         "step_seconds": _spread(seconds),
+        "step_seconds_of_starts": [statistics.median(turn[clock] for turn in turns) for turns in one.starts],
         "wall_step_seconds": _spread([turn["wall_seconds"] for turn in one.turns]),
         "tokens_per_second": tokens_per_second,
         "mfu_palm": task.flops.palm * tokens_per_second / peak_flops,
@@ -76,8 +84,9 @@ def page(report: dict[str, Any], *, command: str) -> str:
         f"# One optimizer step under the same ruler: {report['device']}",
         f"`{command}`, torch {report['torch']}, Python {report['python']}, {report['date']}. {shape}.",
         f"MFU divides by {peak:,.0f} GFLOP/s, the last share by the {matmul:,.0f} that a square matrix product reaches"
-        " here; all loops are counted with the same FLOPs. Ratios are medians over turns, to our own loop that trains"
-        " the same architecture: above 1 a step takes longer than ours. `+` is what a helping process takes beside.",
+        " here; all loops are counted with the same FLOPs. Ratios are medians over turns, or over starts where there are"
+        " several, to our own loop that trains the same architecture: above 1 a step takes longer than ours. `+` is"
+        " what a helping process takes beside.",
         *(f"## {mode}\n\n{markdown(rows)}" for mode, rows in report["modes"].items()),
         "## What each was given\n\n" + "\n".join(f"- {loop}: {what}." for loop, what in given.items()),
     ]
