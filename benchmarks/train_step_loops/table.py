@@ -84,7 +84,7 @@ def page(report: dict[str, Any], *, command: str) -> str:
         f"# One optimizer step under the same ruler: {report['device']}",
         f"`{command}`, torch {report['torch']}, Python {report['python']}, {report['date']}. {shape}.",
         f"MFU divides by {peak:,.0f} GFLOP/s, the last share by the {matmul:,.0f} that a square matrix product reaches"
-        " here; all loops are counted with the same FLOPs. Ratios are medians over turns, or over starts where there are"
+        " here; all loops are counted with the same FLOPs. Ratios are medians over turns, or over starts if there are"
         " several, to our own loop that trains the same architecture: above 1 a step takes longer than ours. `+` is"
         " what a helping process takes beside.",
         *(f"## {mode}\n\n{markdown(rows)}" for mode, rows in report["modes"].items()),
