@@ -62,9 +62,10 @@ class BareLoop(pl.Callback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)
-        self._model = copy.deepcopy(pl_module.language_model)
-        optimizer: Any = trainer.optimizers[0]
-        self._optimizer = type(optimizer)(self._model.parameters(), lr=optimizer.defaults["lr"], fused=True)
+        twin = copy.deepcopy(pl_module.language_model)  # leaves out what was compiled
+        self._model = pl_module._transforms.compile(twin)  # noqa: SLF001
+        self._optimizer: Any = pl_module._optimizer(self._model)  # noqa: SLF001
+        self._parameters = list(self._model.parameters())
         self._batches = iter(trainer.datamodule.train_dataloader())  # pyright: ignore[reportAttributeAccessIssue]
         self._loss = CrossEntropy()
         self._started = time.process_time()
@@ -87,7 +88,7 @@ class BareLoop(pl.Callback):
         total = self._model(tokens[:, :-1], tokens[:, 1:], self._loss)
         self._optimizer.zero_grad()
         (total.objective / total.num_tokens).backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
         self._optimizer.step()
 
     def result(self) -> dict[str, float]:

@@ -40,8 +40,8 @@ def llama_words(task: Task) -> list[str]:
 
 
 def gpt2_words(task: Task) -> list[str]:
-    """Return what nanoGPT's GPT-2 has: no biases."""
-    return [f"model.feed_forward_width={4 * task.width}", "model.biases=false"]
+    """Return what nanoGPT's GPT-2 has: no biases, and GELU as it is."""
+    return [f"model.feed_forward_width={4 * task.width}", "model.biases=false", "model.gelu_approximate=none"]
 
 
 def nano_words(task: Task) -> list[str]:

@@ -39,9 +39,11 @@ MIXED_LAYERS = {
     "sliding_window": 5,
     "layer_types": ["sliding_attention", "full_attention"],
 }
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
 # what a person calls it: (class of the config, class of the model, settings)
 MODELS = {
-    "gpt2": ("GPT2Config", "GPT2LMHeadModel", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}),
+    "gpt2": ("GPT2Config", "GPT2LMHeadModel", GPT2),
+    "gpt2, exact gelu": ("GPT2Config", "GPT2LMHeadModel", GPT2 | {"activation_function": "gelu"}),
     "llama": ("LlamaConfig", "LlamaForCausalLM", {}),
     "llama tied, one kv head": (
         "LlamaConfig",
@@ -69,7 +71,7 @@ def random_model(name, *, dtype=torch.float32, seed=0, **settings):
 
     config_class, model_class, own = MODELS[name]
     shared = {"vocab_size": VOCAB, "initializer_range": 0.2, "bos_token_id": None, "eos_token_id": 256}
-    config = getattr(transformers, config_class)(**((shared if name == "gpt2" else LLAMA) | own | settings))
+    config = getattr(transformers, config_class)(**((shared if name.startswith("gpt2") else LLAMA) | own | settings))
     config._attn_implementation = "eager"
     config._experts_implementation = "eager"
     torch.manual_seed(seed)

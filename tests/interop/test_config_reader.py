@@ -59,6 +59,22 @@ def test_both_styles_may_stand_side_by_side_when_they_agree(theta):
     assert read["rope_base"] == 1e4
 
 
+@pytest.mark.parametrize(
+    ("activation", "approximate"),
+    [(None, "tanh"), ("gelu_new", "tanh"), ("gelu_pytorch_tanh", "tanh"), ("gelu", "none")],
+)
+def test_gpt2_s_activation_is_gelu_by_tanh_or_exact(activation, approximate):
+    told = {} if activation is None else {"activation_function": activation}
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 5, "n_positions": 4}
+    assert read_config(config | told).settings["gelu_approximate"] == approximate
+
+
+def test_gpt2_with_another_activation_is_refused():
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 5, "n_positions": 4}
+    with pytest.raises(DataError, match=r"activation_function=relu, which GPT-2 here has not; known: gelu_new, gelu, "):
+        read_config(config | {"activation_function": "relu"})
+
+
 def test_gpt2_has_one_table():
     config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 5, "n_positions": 4}
     assert read_config(config).settings["feed_forward_width"] is None

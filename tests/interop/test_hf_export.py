@@ -31,6 +31,7 @@ EXPERTS = {"num_experts": 4, "num_experts_per_token": 2}
 OURS = {
     "gpt2": ("gpt2", {"feed_forward_width": None}),
     "gpt2, another inner width": ("gpt2", {}),
+    "gpt2, exact gelu": ("gpt2", {"gelu_approximate": "none"}),
     "llama": ("llama", {}),
     "llama, grouped heads, tied": ("llama", {"num_kv_heads": 2, "tie_embeddings": True}),
     "llama, heads of their own width": ("llama", {"head_width": 16}),

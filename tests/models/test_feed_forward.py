@@ -20,10 +20,16 @@ def test_squared_relu_grows_with_the_square():
     torch.testing.assert_close(layer(3 * x), 9 * layer(x), atol=1e-5, rtol=1e-5)
 
 
-def test_gelu_uses_the_tanh_form():
-    layer = GELU(8, 12)
-    x = torch.randn(2, 8)
-    torch.testing.assert_close(layer(x), layer.down(torch.nn.GELU(approximate="tanh")(layer.up(x))))
+@pytest.mark.parametrize("approximate", ["tanh", "none"])
+def test_gelu_is_torch_s_by_tanh_or_exact(approximate):
+    layer = GELU(8, 12, approximate=approximate)
+    x = 3 * torch.randn(64, 8)
+    torch.testing.assert_close(layer(x), layer.down(torch.nn.GELU(approximate=approximate)(layer.up(x))))
+
+
+def test_an_unknown_approximation_of_gelu_is_refused_with_the_nearest():
+    with pytest.raises(ConfigurationError, match=r"gelu_approximate=tan is not tanh or none\. Did you mean 'tanh'"):
+        GELU(8, 12, approximate="tan")  # pyright: ignore[reportArgumentType]
 
 
 def test_activation_names_build_their_layer():

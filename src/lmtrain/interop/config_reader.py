@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lmtrain.errors import DataError, suggest
-from lmtrain.interop.config_writer import ARCHITECTURES
+from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS, ARCHITECTURES
 from lmtrain.interop.model_settings import node_of
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
@@ -23,7 +23,6 @@ ONLY: dict[str, Any] = {
     "router_jitter_noise": 0.0,
     "decoder_sparse_step": 1,
     "mlp_only_layers": [],
-    "activation_function": "gelu_new",
     "scale_attn_weights": True,
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
@@ -231,8 +230,16 @@ def _experts(config: Config, model_type: str) -> dict[str, Any] | None:
 def _gpt2(config: Config) -> dict[str, Any]:
     if not config.get("tie_word_embeddings", default=True):
         raise DataError("config.json has tie_word_embeddings=false; GPT-2 here has one table for both.")
+    activation = config.get("activation_function", default="gelu_new")
+    approximates = {name: approximate for approximate, name in ACTIVATION_FUNCTIONS.items()} | {
+        "gelu_pytorch_tanh": "tanh"
+    }
+    if activation not in approximates:
+        known = ", ".join(approximates)
+        raise DataError(f"config.json has activation_function={activation}, which GPT-2 here has not; known: {known}.")
     return node_of(
         GPT2,
+        gelu_approximate=approximates[activation],
         width=config.count("n_embd"),
         num_layers=config.count("n_layer"),
         num_heads=config.count("n_head"),

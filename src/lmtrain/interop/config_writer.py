@@ -22,7 +22,8 @@ LLAMA_SETTINGS = frozenset(
     {"num_kv_heads", "head_width", "rope_base", "rope_scaling", "norm_eps", "tie_embeddings"}
     | {"window_tokens", "window_pattern", "qk_norm", "qk_norm_over", "experts"}
 )
-GPT2_SETTINGS = frozenset({"feed_forward_width", "norm_eps"})
+GPT2_SETTINGS = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate"})
+ACTIVATION_FUNCTIONS = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
 
 
 def write_config(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,7 +165,7 @@ def _gpt2(settings: Mapping[str, Any]) -> dict[str, Any]:
         "n_positions": settings["max_context_tokens"],
         "n_ctx": settings["max_context_tokens"],
         "n_inner": settings["feed_forward_width"],
-        "activation_function": "gelu_new",
+        "activation_function": ACTIVATION_FUNCTIONS[settings["gelu_approximate"]],
         "layer_norm_epsilon": settings["norm_eps"],
         "initializer_range": settings["init_std"],
         **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),

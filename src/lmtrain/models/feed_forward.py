@@ -13,6 +13,8 @@ from lmtrain.errors import ConfigurationError, suggest
 
 Activation = Literal["swiglu", "relu_squared"]
 ACTIVATIONS: tuple[Activation, ...] = ("swiglu", "relu_squared")
+GeluApproximate = Literal["tanh", "none"]  # torch's words
+GELU_APPROXIMATES: tuple[GeluApproximate, ...] = ("tanh", "none")
 
 
 @final
@@ -46,16 +48,26 @@ class SquaredReLU(nn.Module):
 
 @final
 class GELU(nn.Module):
-    """Project up, apply the tanh form of GELU (arXiv 1606.08415), project down, with biases as GPT-2 has."""
+    """Project up, apply GELU (arXiv 1606.08415) by tanh or exactly, project down, with biases as GPT-2 has.
 
-    def __init__(self, width: int, feed_forward_width: int, *, biases: bool = True) -> None:
+    Raises: ConfigurationError for any other approximation.
+    """
+
+    def __init__(
+        self, width: int, feed_forward_width: int, *, biases: bool = True, approximate: GeluApproximate = "tanh"
+    ) -> None:
         super().__init__()
+        if approximate not in GELU_APPROXIMATES:
+            known = " or ".join(GELU_APPROXIMATES)
+            near = suggest(str(approximate), GELU_APPROXIMATES)
+            raise ConfigurationError(f"model.gelu_approximate={approximate} is not {known}.{near}")
+        self.approximate: GeluApproximate = approximate
         self.up = nn.Linear(width, feed_forward_width, bias=biases)
         self.down = nn.Linear(feed_forward_width, width, bias=biases)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""
-        return self.down(F.gelu(self.up(x), approximate="tanh"))
+        return self.down(F.gelu(self.up(x), approximate=self.approximate))
 
 
 def build_feed_forward(activation: str, width: int, feed_forward_width: int) -> SwiGLU | SquaredReLU:

@@ -1,6 +1,6 @@
 """GPT-2 (Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"), without dropout.
 
-Learned positions, LayerNorm before each sublayer, biases, tanh GELU, and a head tied to the token embedding.
+Learned positions, LayerNorm before each sublayer, biases, GELU by tanh, and a head tied to the token embedding.
 B batch, T tokens, D width, H heads, K head width, V vocabulary.
 """
 
@@ -18,7 +18,7 @@ from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_multiple, check_not_negative, check_positive
 from lmtrain.models.documents import token_positions
-from lmtrain.models.feed_forward import GELU
+from lmtrain.models.feed_forward import GELU, GeluApproximate
 from lmtrain.models.head import OutputHead
 from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
 
@@ -36,6 +36,7 @@ class GPT2Block(nn.Module):
         attention: Attention,
         norm_eps: float,
         biases: bool = True,
+        gelu_approximate: GeluApproximate = "tanh",
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -44,7 +45,7 @@ class GPT2Block(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=biases)
         self.output = nn.Linear(width, width, bias=biases)
         self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps, bias=biases)
-        self.feed_forward = GELU(width, feed_forward_width, biases=biases)
+        self.feed_forward = GELU(width, feed_forward_width, biases=biases, approximate=gelu_approximate)
 
     def forward(
         self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None = None
@@ -67,7 +68,8 @@ class GPT2Block(nn.Module):
 class GPT2(LanguageModel):
     """A decoder of GPT-2's shape; `feed_forward_width` None is four times the width.
 
-    Without `biases`, of projections and norms alike, or with a head of its own, it is nanoGPT's relative of GPT-2.
+    Without `biases`, of projections and norms alike, with a head of its own or with the exact GELU
+    (`gelu_approximate="none"`), it is nanoGPT's relative of GPT-2.
     Raises: ConfigurationError for dimensions that do not divide.
     """
 
@@ -83,6 +85,7 @@ class GPT2(LanguageModel):
         attention: Attention = sdpa,
         norm_eps: float = 1e-5,
         biases: bool = True,
+        gelu_approximate: GeluApproximate = "tanh",
         tie_embeddings: bool = True,
         init_std: float = 0.02,
     ) -> None:
@@ -105,6 +108,7 @@ class GPT2(LanguageModel):
                 attention=attention,
                 norm_eps=norm_eps,
                 biases=biases,
+                gelu_approximate=gelu_approximate,
             )
             for _ in range(num_layers)
         )
