@@ -96,6 +96,7 @@ def contenders(arguments: argparse.Namespace) -> dict[str, Contender]:
     found = {
         "lmtrain, eager": ours(words=[*AS_PEERS, *eager], is_compiled=False),
         "lmtrain, compiled": ours(words=[*AS_PEERS, *compiled], is_compiled=True),
+        "lmtrain, compiled, attention=sdpa": ours(words=[*AS_PEERS, *compiled, "attention=sdpa"], is_compiled=True),
         "lmtrain's defaults, eager": ours(words=eager, is_compiled=False),
         "lmtrain's defaults, compiled": ours(words=compiled, is_compiled=True),
     }
