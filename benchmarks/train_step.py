@@ -48,6 +48,13 @@ SHAPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+def positive(word: str) -> int:
+    """Read a whole number from 1."""
+    if not word.isdecimal() or int(word) < 1:
+        raise argparse.ArgumentTypeError(f"{word} is not a whole number from 1")
+    return int(word)
+
+
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -57,14 +64,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--loops", nargs="+", default=list(LOOPS), choices=list(LOOPS), help="which take part")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--shape", choices=list(SHAPES), help="small on a CPU, gpt2_124m on a GPU")
-    parser.add_argument("--sequences", type=int, help="sequences a step, in place of the shape's")
+    parser.add_argument("--sequences", type=positive, help="sequences a step, in place of the shape's")
     parser.add_argument("--precision", choices=("fp32", "bf16_mixed"), help="fp32 on a CPU, bf16_mixed on a GPU")
     parser.add_argument("--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"])
-    parser.add_argument("--starts", type=int, default=1, help="processes of each loop, one after another")
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each process")
-    parser.add_argument("--turn-steps", type=int, default=20, help="optimizer steps of a turn")
-    parser.add_argument("--warm-up-steps", type=int, default=20, help="before the first turn")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each loop")
+    parser.add_argument("--starts", type=positive, default=1, help="processes of each loop, one after another")
+    parser.add_argument("--rounds", type=positive, default=15, help="turns of each process")
+    parser.add_argument("--turn-steps", type=positive, default=20, help="optimizer steps of a turn")
+    parser.add_argument("--warm-up-steps", type=positive, default=20, help="before the first turn")
+    parser.add_argument("--threads", type=positive, default=1, help="CPU threads of each loop")
     parser.add_argument("--hardware", help="word for the results' file names, such as zen4_2cores; none writes no file")
     return parser.parse_args()
 

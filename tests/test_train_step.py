@@ -173,6 +173,18 @@ def test_a_peer_without_a_checkout_says_where_it_was_looked_for(tmp_path):
         task_of().checkout("litgpt")
 
 
+@pytest.mark.parametrize(
+    "option", ["--sequences", "--starts", "--rounds", "--turn-steps", "--warm-up-steps", "--threads"]
+)
+@pytest.mark.parametrize("value", ["0", "-1", "banana", "1.5"])
+def test_a_count_is_a_whole_number_from_one(option, value, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train_step.py", option, value])
+    with pytest.raises(SystemExit) as refused:
+        train_step.parse()
+    assert refused.value.code == 2
+    assert f"argument {option}: {value} is not a whole number from 1" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("words", "peers"), [([], ""), (["--peers", "/somewhere/checkouts"], "/somewhere/checkouts")])
 def test_a_kept_page_names_no_path_of_one_machine(words, peers, tmp_path, monkeypatch):
     monkeypatch.setattr(train_step, "RESULTS", tmp_path)

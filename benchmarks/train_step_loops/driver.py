@@ -113,7 +113,7 @@ def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[st
             _take_turn(running[(number + place) % len(running)], task.turn_steps)
         tell(f"round {number + 1} of {rounds}")
     for contestant in contestants:
-        _finish(contestant, task)
+        _finish(contestant)
     return contestants
 
 
@@ -124,7 +124,7 @@ def _take_turn(contestant: Contestant, num_steps: int) -> None:
     contestant.hear_until("ready")
 
 
-def _finish(contestant: Contestant, task: Task) -> None:
+def _finish(contestant: Contestant) -> None:
     """Ask for its peak memory, then count its host syncs, which takes memory, and let it go."""
     for order, answer in (({"memory": True}, "ready"), ({"count": COUNTED_STEPS}, "ready"), ({"end": True}, "ended")):
         if contestant.is_running:
