@@ -1,18 +1,23 @@
 """What the Trainer and every default callback cost over a bare loop: the same model, batches and optimizer.
 
 Both take turns inside one process: a few steps of the Trainer, as many of a hand-written loop on a twin model, and so
-on, each measured in CPU seconds of this process (time.process_time), so that a busy machine hurts both alike.
+on, each measured in CPU seconds of this process (time.process_time), so that neither a busy machine nor where a
+process happens to lie tells them apart, as it does the processes of train_step.py. MLflow's process is not this one.
 
-    python benchmarks/overhead.py                        # about a minute
-    python benchmarks/overhead.py --rounds 40 model.width=256 compile=model
+    python benchmarks/overhead.py                        # the ruler's shapes of 30 ms, eager and compiled: 6 minutes
+    python benchmarks/overhead.py --architectures llama --modes compiled batch.tokens_per_step=512
 """
 
 import argparse
 import copy
 import json
+import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,44 +25,25 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
-from lmtrain.composition.build import Run, build_run
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.job import Job
-from lmtrain.composition.run import quiet_libraries
-from lmtrain.composition.start import check_config
-from lmtrain.losses.cross_entropy import CrossEntropy
-from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import RunLog
+from benchmarks.train_step import make_task
+from benchmarks.train_step_loops.ours import make_job, make_run
+from benchmarks.train_step_loops.task import CLIP_NORM, LOG_EVERY_STEPS, Architecture
+from benchmarks.train_step_loops.trainer import MORE
 from lmtrain.training.module import CausalLMModule
 
-SETTINGS = [
-    "data=synthetic",
-    "tokenizer=byte_level",
-    "tokenizer.vocab_size=4096",
-    "optimizer=adamw",
-    "schedule=constant",
-    "precision=fp32",
-    "compile=none",
-    "logger=none",
-    "gradient_clip_norm=1.0",
-    "batch.tokens_per_step=1024",
-    "callbacks.validation.num_passes=null",
-    "callbacks.validation.max_tokens=200",
-    "callbacks.checkpoint.every_seconds=null",
-    "callbacks.text_samples.num_new_tokens=1",
-    "callbacks.progress.every_seconds=1000",
-]
+ARCHITECTURES: tuple[Architecture, ...] = ("llama", "gpt2", "nano")
+WARM_UP_TURNS = 3
 
 
 class BareLoop(pl.Callback):
     """Take turns with the Trainer: after every `turn_steps` of its steps, train a twin as many by hand."""
 
-    def __init__(self, *, turn_steps: int, warm_up_turns: int) -> None:
+    def __init__(self, *, turn_steps: int, tokens_per_step: int) -> None:
         self.trainer_seconds: list[float] = []  # per step, one value a turn
         self.bare_seconds: list[float] = []
-        self._turn_steps = turn_steps
-        self._warm_up_turns = warm_up_turns
+        self._turn_steps, self._tokens_per_step = turn_steps, tokens_per_step
         self._started = 0.0
+        self._steps = 0
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -67,7 +53,7 @@ class BareLoop(pl.Callback):
         self._optimizer: Any = pl_module._optimizer(self._model)  # noqa: SLF001
         self._parameters = list(self._model.parameters())
         self._batches = iter(trainer.datamodule.train_dataloader())  # pyright: ignore[reportAttributeAccessIssue]
-        self._loss = CrossEntropy()
+        self._loss = pl_module.loss
         self._started = time.process_time()
 
     @override
@@ -84,17 +70,20 @@ class BareLoop(pl.Callback):
         self._started = time.process_time()
 
     def _step(self) -> None:
+        """Train as train_step_loops/bare.py does."""
         tokens = next(self._batches).long()
         total = self._model(tokens[:, :-1], tokens[:, 1:], self._loss)
-        self._optimizer.zero_grad()
-        (total.objective / total.num_tokens).backward()
-        torch.nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        (total.objective / self._tokens_per_step).backward()
+        torch.nn.utils.clip_grad_norm_(self._parameters, CLIP_NORM)
         self._optimizer.step()
+        self._optimizer.zero_grad()
+        if self._steps % LOG_EVERY_STEPS == 0:
+            total.nats.item()
+        self._steps += 1
 
     def result(self) -> dict[str, float]:
         """Return milliseconds a step of each (medians), and the median of the turns' ratios."""
-        trainer = self.trainer_seconds[self._warm_up_turns :]
-        bare = self.bare_seconds[self._warm_up_turns :]
+        trainer, bare = self.trainer_seconds[WARM_UP_TURNS:], self.bare_seconds[WARM_UP_TURNS:]
         ratios = [ours / theirs for ours, theirs in zip(trainer, bare, strict=True)]
         return {
             "trainer_milliseconds": 1e3 * statistics.median(trainer),
@@ -107,30 +96,60 @@ class BareLoop(pl.Callback):
         }
 
 
-def build(words: list[str], *, steps: int, folder: Path) -> Run:
-    """Build the run that a command line describes, in a folder of its own."""
-    words = [*SETTINGS, "budget=none", f"budget.steps={steps}", f"data.folder.root={folder / 'data'}", *words]
-    config = check_config(compose_config(words), allowed=[])
-    job = Job(config=config, overrides=words, name="overhead", root=str(folder / "runs"))
-    RunFolder(job.folder, root=Path(job.root)).create()
-    return build_run(job, rank=0, log=RunLog(job.folder))
+def measure(arguments: argparse.Namespace, words: list[str], scratch: Path) -> dict[str, float]:
+    """Train one model of one architecture and mode, the Trainer and the bare loop in turns."""
+    (architecture,), (mode,) = arguments.architectures, arguments.modes
+    torch.set_num_threads(arguments.threads)
+    given = argparse.Namespace(
+        device="cpu", shape="small", sequences=None, precision="fp32", peers="", warm_up_steps=1, **vars(arguments)
+    )
+    task = replace(
+        make_task(given, scratch), is_compiled=mode == "compiled", max_steps=arguments.turn_steps * arguments.rounds
+    )
+    bare = BareLoop(turn_steps=arguments.turn_steps, tokens_per_step=task.tokens_per_step)
+    run = make_run(make_job(task, ["logger=none", *MORE, *words], name="overhead", architecture=architecture))
+    run.trainer.callbacks.append(bare)  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
+    run.trainer.fit(run.module, datamodule=run.datamodule)
+    return bare.result()
+
+
+def measure_all(arguments: argparse.Namespace, words: list[str]) -> None:
+    """Measure each in a process of its own and print a table."""
+    print("| trains | mode | Trainer, ms | bare, ms | difference | ratio (quartiles) | turns |")
+    print("|---|---|---|---|---|---|---|")
+    options = ["--rounds", arguments.rounds, "--turn-steps", arguments.turn_steps, "--threads", arguments.threads]
+    for mode in arguments.modes:
+        for architecture in arguments.architectures:
+            own = ["--architectures", architecture, "--modes", mode, "--json"]
+            command = [sys.executable, __file__, *map(str, options), *own, *words]
+            environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+            one = json.loads(told.splitlines()[-1])
+            print(
+                f"| {architecture} | {mode} | {one['trainer_milliseconds']:.2f} | {one['bare_milliseconds']:.2f} "
+                f"| {one['difference_milliseconds']:.2f} | {one['ratio']:.3f} ({one['ratio_lower_quartile']:.3f} to "
+                f"{one['ratio_upper_quartile']:.3f}) | {one['turns']} |",
+                flush=True,
+            )
 
 
 def main() -> None:
-    """Measure and print one JSON object."""
+    """Measure and print a table, or one JSON object of one pair."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=24, help="turns of the Trainer and of the bare loop each")
+    parser.add_argument("--architectures", nargs="+", choices=ARCHITECTURES, default=[*ARCHITECTURES])
+    parser.add_argument("--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"])
+    parser.add_argument("--rounds", type=int, default=83, help="turns of the Trainer and of the bare loop each")
     parser.add_argument("--turn-steps", type=int, default=10, help="optimizer steps of one turn")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--json", action="store_true", help="one pair, as JSON")
     arguments, words = parser.parse_known_args()
-    torch.set_num_threads(arguments.threads)
-    quiet_libraries()
-    bare = BareLoop(turn_steps=arguments.turn_steps, warm_up_turns=3)
+    if not arguments.json:
+        measure_all(arguments, words)
+        return
+    if len(arguments.architectures) != 1 or len(arguments.modes) != 1:
+        parser.error("--json is of one of --architectures and one of --modes")
     with tempfile.TemporaryDirectory() as temporary:
-        run = build(words, steps=arguments.turn_steps * arguments.rounds, folder=Path(temporary))
-        run.trainer.callbacks.append(bare)  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
-        run.trainer.fit(run.module, datamodule=run.datamodule)
-    print(json.dumps({"torch": torch.__version__, "threads": arguments.threads, **bare.result()}, indent=1))
+        print(json.dumps(measure(arguments, words, Path(temporary))))
 
 
 if __name__ == "__main__":
