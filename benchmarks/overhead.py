@@ -5,7 +5,7 @@ on, each measured in CPU seconds of this process (time.process_time), so that ne
 process happens to lie tells them apart, as it does the processes of train_step.py. MLflow's process is not this one.
 
     python benchmarks/overhead.py                        # the ruler's shapes of 30 ms, eager and compiled: 6 minutes
-    python benchmarks/overhead.py --architectures llama --modes compiled batch.tokens_per_step=512
+    python benchmarks/overhead.py --architecture llama --mode compiled batch.tokens_per_step=512
 """
 
 import argparse
@@ -25,13 +25,14 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
-from benchmarks.train_step import make_task
+from benchmarks.train_step import make_task, positive
 from benchmarks.train_step_loops.ours import make_job, make_run
 from benchmarks.train_step_loops.task import CLIP_NORM, LOG_EVERY_STEPS, Architecture
 from benchmarks.train_step_loops.trainer import MORE
 from lmtrain.training.module import CausalLMModule
 
 ARCHITECTURES: tuple[Architecture, ...] = ("llama", "gpt2", "nano")
+MODES = ("eager", "compiled")
 WARM_UP_TURNS = 3
 
 
@@ -98,16 +99,17 @@ class BareLoop(pl.Callback):
 
 def measure(arguments: argparse.Namespace, words: list[str], scratch: Path) -> dict[str, float]:
     """Train one model of one architecture and mode, the Trainer and the bare loop in turns."""
-    (architecture,), (mode,) = arguments.architectures, arguments.modes
     torch.set_num_threads(arguments.threads)
     given = argparse.Namespace(
         device="cpu", shape="small", sequences=None, precision="fp32", peers="", warm_up_steps=1, **vars(arguments)
     )
     task = replace(
-        make_task(given, scratch), is_compiled=mode == "compiled", max_steps=arguments.turn_steps * arguments.rounds
+        make_task(given, scratch),
+        is_compiled=arguments.mode == "compiled",
+        max_steps=arguments.turn_steps * arguments.rounds,
     )
     bare = BareLoop(turn_steps=arguments.turn_steps, tokens_per_step=task.tokens_per_step)
-    run = make_run(make_job(task, ["logger=none", *MORE, *words], name="overhead", architecture=architecture))
+    run = make_run(make_job(task, ["logger=none", *MORE, *words], name="overhead", architecture=arguments.architecture))
     run.trainer.callbacks.append(bare)  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
     run.trainer.fit(run.module, datamodule=run.datamodule)
     return bare.result()
@@ -118,9 +120,9 @@ def measure_all(arguments: argparse.Namespace, words: list[str]) -> None:
     print("| trains | mode | Trainer, ms | bare, ms | difference | ratio (quartiles) | turns |")
     print("|---|---|---|---|---|---|---|")
     options = ["--rounds", arguments.rounds, "--turn-steps", arguments.turn_steps, "--threads", arguments.threads]
-    for mode in arguments.modes:
-        for architecture in arguments.architectures:
-            own = ["--architectures", architecture, "--modes", mode, "--json"]
+    for mode in [arguments.mode] if arguments.mode else MODES:
+        for architecture in [arguments.architecture] if arguments.architecture else ARCHITECTURES:
+            own = ["--architecture", architecture, "--mode", mode, "--json"]
             command = [sys.executable, __file__, *map(str, options), *own, *words]
             environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
             told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
@@ -136,18 +138,20 @@ def measure_all(arguments: argparse.Namespace, words: list[str]) -> None:
 def main() -> None:
     """Measure and print a table, or one JSON object of one pair."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--architectures", nargs="+", choices=ARCHITECTURES, default=[*ARCHITECTURES])
-    parser.add_argument("--modes", nargs="+", choices=("eager", "compiled"), default=["eager", "compiled"])
-    parser.add_argument("--rounds", type=int, default=83, help="turns of the Trainer and of the bare loop each")
-    parser.add_argument("--turn-steps", type=int, default=10, help="optimizer steps of one turn")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--architecture", choices=ARCHITECTURES, help="one alone")
+    parser.add_argument("--mode", choices=MODES, help="one alone")
+    parser.add_argument("--rounds", type=positive, default=83, help="turns of the Trainer and of the bare loop each")
+    parser.add_argument("--turn-steps", type=positive, default=10, help="optimizer steps of one turn")
+    parser.add_argument("--threads", type=positive, default=1, help="CPU threads")
     parser.add_argument("--json", action="store_true", help="one pair, as JSON")
     arguments, words = parser.parse_known_args()
+    if arguments.rounds < WARM_UP_TURNS + 2:
+        parser.error(f"--rounds {arguments.rounds} is below {WARM_UP_TURNS + 2}: {WARM_UP_TURNS} of them only warm up")
     if not arguments.json:
         measure_all(arguments, words)
         return
-    if len(arguments.architectures) != 1 or len(arguments.modes) != 1:
-        parser.error("--json is of one of --architectures and one of --modes")
+    if arguments.architecture is None or arguments.mode is None:
+        parser.error("--json is of one --architecture and one --mode")
     with tempfile.TemporaryDirectory() as temporary:
         print(json.dumps(measure(arguments, words, Path(temporary))))
 

@@ -111,12 +111,35 @@ def test_of_several_starts_the_ratio_is_spread_over_each_one_s_median(monkeypatc
     assert trainer["step_seconds"]["median"] == 1.5
 
 
-def test_a_loop_that_failed_in_one_start_is_left_out(monkeypatch):
-    told = iter([contestant("litgpt", skipped="no memory"), contestant("litgpt", 1.0)])
-    monkeypatch.setattr(ruler, "measure", lambda *_, **__: [next(told)])
-    (one,) = ruler.measured(["litgpt"], task_of(), starts=2, rounds=1, tell=print)
-    assert not one.is_running
-    assert one.facts["skipped"] == "no memory"
+def test_a_loop_that_failed_in_one_start_is_left_out_and_not_started_again(monkeypatch):
+    asked = []
+
+    def measure(names, *_, **__):
+        asked.append(list(names))
+        return [contestant(name, 1.0, skipped="no memory" if name == "litgpt" else None) for name in names]
+
+    monkeypatch.setattr(ruler, "measure", measure)
+    trainer, litgpt = ruler.measured(["trainer", "litgpt"], task_of(), starts=3, rounds=1, tell=print)
+    assert asked == [["trainer", "litgpt"], ["trainer"], ["trainer"]]
+    assert (len(trainer.starts), trainer.is_running, litgpt.is_running) == (3, True, False)
+    assert litgpt.facts["skipped"] == "no memory"
+
+
+def test_a_loop_whose_process_died_between_turns_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
+    (tmp_path / "walks").mkdir()
+    walk = "GIVEN = 'nothing'\ndef run(task, turns):\n    while True:\n        turns.step()\n"
+    (tmp_path / "walks/walking.py").write_text(walk)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    task = replace(task_of(), scratch=str(tmp_path))
+    task.save(tmp_path / "task.json")
+    one = driver.start("walks.walking", task, tmp_path / "task.json")
+    one.hear_until("ready")
+    one.process.kill()
+    one.process.wait()
+    one.order(steps=2)
+    one.hear_until("ready")
+    assert one.facts["skipped"].startswith("its process died")
+    driver._finish(one)
 
 
 def test_two_at_a_time_each_loop_stands_beside_our_trainer_of_what_it_trains():

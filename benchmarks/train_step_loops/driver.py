@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -34,9 +35,9 @@ class Contestant:
         return [turn for turns in self.starts for turn in turns]
 
     def join(self, again: "Contestant") -> None:
-        """Add what the same loop did when it was started again; facts are the last start's, a failure is any's."""
+        """Add what the same loop did when it was started again; facts are the first start's, a failure is any's."""
         self.starts += again.starts
-        self.facts = {**again.facts, **self.facts} if "skipped" in self.facts else {**self.facts, **again.facts}
+        self.facts = {**again.facts, **self.facts}
 
     def hear(self) -> dict[str, Any]:
         """Wait for the next answer; a process that died without one is skipped."""
@@ -57,9 +58,9 @@ class Contestant:
                 return
 
     def order(self, **order: Any) -> None:
-        """Tell the loop what to do next."""
-        self.orders.write(json.dumps(order) + "\n")
-        self.orders.flush()
+        """Tell the loop what to do next; what a process that died does not read, `hear` finds out."""
+        with suppress(BrokenPipeError):
+            os.write(self.orders.fileno(), (json.dumps(order) + "\n").encode())
 
     @property
     def is_running(self) -> bool:

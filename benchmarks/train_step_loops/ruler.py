@@ -34,14 +34,18 @@ def measured(
 ) -> list[Contestant]:
     """Measure the loops together, each in as many processes one after another as there are starts.
 
-    A process is a little faster or slower than the next of the same loop for as long as it lives (2 % on a CPU), by
-    where its memory came to lie: turns of one start do not average that.
+    Two processes of one loop may differ by 2 to 3 % on a shared CPU: turns of one start do not average that. A loop
+    that failed is not started again.
     """
-    found = measure(names, task, rounds=rounds, tell=tell)
-    for number in range(1, starts):
-        tell(f"start {number + 1} of {starts}")
-        for one, again in zip(found, measure(names, task, rounds=rounds, tell=tell), strict=True):
-            one.join(again)
+    found: list[Contestant] = []
+    for number in range(starts):
+        if starts > 1:
+            tell(f"start {number + 1} of {starts}")
+        going = [one for one in found if one.is_running]
+        again = measure([one.name for one in going] if found else names, task, rounds=rounds, tell=tell)
+        for one, other in zip(going, again, strict=bool(found)):
+            one.join(other)
+        found = found or again
     return found
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.interop.gguf import CONVERTER, convert, convert_command, find_converter
+from lmtrain.interop.gguf import CONVERTER, convert, convert_command, find_converter, require_computed_there
 
 CONVERTS = """
 import argparse, pathlib
@@ -43,6 +43,15 @@ def test_a_place_without_a_converter_is_refused_by_what_named_it(given, variable
     environment = {} if variable is None else {"LLAMA_CPP": str(tmp_path / variable)}
     with pytest.raises(ConfigurationError, match=f"^{name}=.*holds no {CONVERTER}"):
         find_converter(None if given is None else tmp_path / given, environment)
+
+
+def test_a_model_that_llama_cpp_computes_otherwise_is_refused():
+    for fine in ({"model_type": "gpt2", "activation_function": "gelu_new"}, {"model_type": "llama"}):
+        require_computed_there(fine)
+    with pytest.raises(
+        ConfigurationError, match=r"gelu_approximate=none .*cannot be a GGUF file: .*`lmtrain export hf`"
+    ):
+        require_computed_there({"model_type": "gpt2", "activation_function": "gelu"})
 
 
 def test_a_folder_becomes_one_file(tmp_path):

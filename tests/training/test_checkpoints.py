@@ -104,7 +104,7 @@ def test_every_field_that_differs_is_named_with_both_values(folder):
 
 def test_a_field_that_only_one_side_has_differs(folder):
     facts = list_checkpoints(folder)[0]
-    with pytest.raises(ConfigurationError, match=r"model\.qk_norm=True, there None"):
+    with pytest.raises(ConfigurationError, match=r"model\.qk_norm=True, there not set"):
         require_same_identity(facts, IDENTITY | {"model.qk_norm": True})
-    with pytest.raises(ConfigurationError, match="seed=1, there None"):
+    with pytest.raises(ConfigurationError, match="seed=1, there not set"):
         require_same_identity(replace(facts, identity={}), {"seed": 1})

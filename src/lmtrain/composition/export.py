@@ -60,6 +60,10 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     require_free(out, name="OUT")
     model = model_to_export(arguments.source, weights=arguments.weights)
     config = export_config(model.settings)
+    if arguments.format == "gguf":
+        from lmtrain.interop.gguf import require_computed_there
+
+        require_computed_there(config)
     dtype = None if arguments.dtype is None else DTYPES[arguments.dtype]
     export_folder(
         model, out, dtype=dtype, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))

@@ -5,8 +5,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS
 
 CONVERTER = "convert_hf_to_gguf.py"
 VARIABLE = "LLAMA_CPP"
@@ -32,6 +34,20 @@ def find_converter(given: Path | None, environment: Mapping[str, str]) -> Path |
             return path
     found = shutil.which(CONVERTER, path=environment.get("PATH"))
     return Path(found) if found else None
+
+
+def require_computed_there(config: Mapping[str, Any]) -> None:
+    """Refuse a model that llama.cpp would compute as another: its GPT-2 has GELU by tanh, whatever config.json says.
+
+    Raises:
+        ConfigurationError: The model has the exact GELU.
+    """
+    activation = config.get("activation_function")
+    if config["model_type"] == "gpt2" and activation != ACTIVATION_FUNCTIONS["tanh"]:
+        raise ConfigurationError(
+            f"model.gelu_approximate=none (activation_function={activation}) cannot be a GGUF file: llama.cpp computes "
+            "GPT-2 with GELU by tanh, and would answer a little otherwise without a word. `lmtrain export hf` can."
+        )
 
 
 def convert_command(converter: Path | None, folder: Path, out: Path, *, output_type: str) -> list[str]:

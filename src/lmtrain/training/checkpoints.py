@@ -8,6 +8,8 @@ from typing import Any
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import MANIFEST, damage
 
+NOT_SET = "not set"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFacts:
@@ -69,7 +71,9 @@ def require_same_identity(facts: CheckpointFacts, identity: dict[str, Any]) -> N
     names = sorted({*facts.identity, *identity})
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]
     if differing:
-        told = "; ".join(f"{name}={identity.get(name)}, there {facts.identity.get(name)}" for name in differing)
+        told = "; ".join(
+            f"{name}={identity.get(name, NOT_SET)}, there {facts.identity.get(name, NOT_SET)}" for name in differing
+        )
         msg = (
             f"Checkpoint {facts.path} belongs to another run: {told}. "
             "Put these back, or start a new run with another run.name."
