@@ -1,8 +1,8 @@
 """What the Trainer and every default callback cost over a bare loop: the same model, batches and optimizer.
 
 Both take turns inside one process: a few steps of the Trainer, as many of a hand-written loop on a twin model, and so
-on, each measured in CPU seconds of this process (time.process_time), so that neither a busy machine nor where a
-process happens to lie tells them apart, as it does the processes of train_step.py. MLflow's process is not this one.
+on, each measured in CPU seconds of this process (time.process_time): turns of a quarter of a second, so that what the
+host does meets both alike, which it does not where processes take turns (train_step.py). MLflow's is another process.
 
     python benchmarks/overhead.py                        # the ruler's shapes of 30 ms, eager and compiled: 6 minutes
     python benchmarks/overhead.py --architecture llama --mode compiled batch.tokens_per_step=512
@@ -26,8 +26,9 @@ import torch
 from typing_extensions import override
 
 from benchmarks.train_step import make_task, positive
+from benchmarks.train_step_loops.bare import BareSteps
 from benchmarks.train_step_loops.ours import make_job, make_run
-from benchmarks.train_step_loops.task import CLIP_NORM, LOG_EVERY_STEPS, Architecture
+from benchmarks.train_step_loops.task import Architecture, Task
 from benchmarks.train_step_loops.trainer import MORE
 from lmtrain.training.module import CausalLMModule
 
@@ -39,22 +40,18 @@ WARM_UP_TURNS = 3
 class BareLoop(pl.Callback):
     """Take turns with the Trainer: after every `turn_steps` of its steps, train a twin as many by hand."""
 
-    def __init__(self, *, turn_steps: int, tokens_per_step: int) -> None:
+    def __init__(self, task: Task) -> None:
         self.trainer_seconds: list[float] = []  # per step, one value a turn
         self.bare_seconds: list[float] = []
-        self._turn_steps, self._tokens_per_step = turn_steps, tokens_per_step
+        self._task, self._turn_steps = task, task.turn_steps
         self._started = 0.0
-        self._steps = 0
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)
         twin = copy.deepcopy(pl_module.language_model)  # leaves out what was compiled
-        self._model = pl_module._transforms.compile(twin)  # noqa: SLF001
-        self._optimizer: Any = pl_module._optimizer(self._model)  # noqa: SLF001
-        self._parameters = list(self._model.parameters())
+        self._train = BareSteps(pl_module, twin, self._task)
         self._batches = iter(trainer.datamodule.train_dataloader())  # pyright: ignore[reportAttributeAccessIssue]
-        self._loss = pl_module.loss
         self._started = time.process_time()
 
     @override
@@ -66,21 +63,9 @@ class BareLoop(pl.Callback):
         self.trainer_seconds.append((time.process_time() - self._started) / self._turn_steps)
         started = time.process_time()
         for _ in range(self._turn_steps):
-            self._step()
+            self._train(next(self._batches))
         self.bare_seconds.append((time.process_time() - started) / self._turn_steps)
         self._started = time.process_time()
-
-    def _step(self) -> None:
-        """Train as train_step_loops/bare.py does."""
-        tokens = next(self._batches).long()
-        total = self._model(tokens[:, :-1], tokens[:, 1:], self._loss)
-        (total.objective / self._tokens_per_step).backward()
-        torch.nn.utils.clip_grad_norm_(self._parameters, CLIP_NORM)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        if self._steps % LOG_EVERY_STEPS == 0:
-            total.nats.item()
-        self._steps += 1
 
     def result(self) -> dict[str, float]:
         """Return milliseconds a step of each (medians), and the median of the turns' ratios."""
@@ -108,7 +93,7 @@ def measure(arguments: argparse.Namespace, words: list[str], scratch: Path) -> d
         is_compiled=arguments.mode == "compiled",
         max_steps=arguments.turn_steps * arguments.rounds,
     )
-    bare = BareLoop(turn_steps=arguments.turn_steps, tokens_per_step=task.tokens_per_step)
+    bare = BareLoop(task)
     run = make_run(make_job(task, ["logger=none", *MORE, *words], name="overhead", architecture=arguments.architecture))
     run.trainer.callbacks.append(bare)  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
     run.trainer.fit(run.module, datamodule=run.datamodule)

@@ -27,6 +27,9 @@ ONLY: dict[str, Any] = {
     "scale_attn_by_inverse_layer_idx": False,
     "add_cross_attention": False,
 }
+GELU_APPROXIMATES = {name: approximate for approximate, name in ACTIVATION_FUNCTIONS.items()} | {
+    "gelu_pytorch_tanh": "tanh"
+}
 LAYER_TYPES = ["full_attention", "sliding_attention"]
 ROPE_TYPES = ("default", "llama3", "linear")
 # What says nothing about the function that the weights compute.
@@ -231,15 +234,12 @@ def _gpt2(config: Config) -> dict[str, Any]:
     if not config.get("tie_word_embeddings", default=True):
         raise DataError("config.json has tie_word_embeddings=false; GPT-2 here has one table for both.")
     activation = config.get("activation_function", default="gelu_new")
-    approximates = {name: approximate for approximate, name in ACTIVATION_FUNCTIONS.items()} | {
-        "gelu_pytorch_tanh": "tanh"
-    }
-    if activation not in approximates:
-        known = ", ".join(approximates)
+    if activation not in GELU_APPROXIMATES:
+        known = ", ".join(GELU_APPROXIMATES)
         raise DataError(f"config.json has activation_function={activation}, which GPT-2 here has not; known: {known}.")
     return node_of(
         GPT2,
-        gelu_approximate=approximates[activation],
+        gelu_approximate=GELU_APPROXIMATES[activation],
         width=config.count("n_embd"),
         num_layers=config.count("n_layer"),
         num_heads=config.count("n_head"),
