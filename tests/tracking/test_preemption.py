@@ -41,6 +41,20 @@ def test_booking_twice_moves_nothing_more(tmp_path):
     assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
 
 
+def test_now_and_then_books_once_a_second_at_most(tmp_path, monkeypatch):
+    write(tmp_path, main=1.0)
+    watch = Stopwatch()
+    preemption = Preemption(watch, threads=tmp_path)
+    watch._seconds["compute"] += 8.0
+    write(tmp_path, main=2.0)
+    preemption.book_now_and_then()
+    assert watch.seconds()["preempted"] == 0.0
+    later = time.monotonic() + 1.1
+    monkeypatch.setattr("lmtrain.tracking.preemption.time.monotonic", lambda: later)
+    preemption.book_now_and_then()
+    assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
+
+
 def test_where_the_kernel_tells_nothing_nothing_is_booked(tmp_path):
     watch = Stopwatch()
     Preemption(watch, threads=tmp_path / "none").book()

@@ -36,6 +36,23 @@ def test_a_step_s_values_depend_on_nothing_before():
     assert optimizer.param_groups[0]["lr"] == 0.05
 
 
+def test_every_step_gets_its_own_values_where_the_run_s_length_moves():
+    optimizer = sgd()
+    settings = Hyperparameters(optimizer, lr=half)
+    lengths = [100] * 40 + list(range(100, 60, -1)) + [50] * 40
+    for step, total in enumerate(lengths):
+        assert settings.set_for(step, total) == optimizer.param_groups[0]["lr"] == 0.1 * (step / total)
+
+
+def test_a_schedule_is_not_asked_about_steps_after_the_run_s_end():
+    def strict(step, total_steps):
+        assert step < total_steps
+        return 1.0
+
+    settings = Hyperparameters(sgd(), lr=strict)
+    assert [settings.set_for(step, 3) for step in range(3)] == [0.1] * 3
+
+
 def test_a_checkpoint_s_settings_give_way_to_the_configured_ones():
     old = copy.deepcopy(sgd(lr=7.0, momentum=0.5, weight_decay=0.3).state_dict())
     optimizer = sgd(momentum=0.9)

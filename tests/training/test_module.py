@@ -66,6 +66,20 @@ def test_a_step_is_the_mean_over_its_valid_targets_however_it_is_split(
     assert clip != 0.1 or norm > 2 * clip, "the clip did not act"
 
 
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_step_in_which_no_token_carries_loss_changes_nothing(data_folder, tmp_path, fused, clip):
+    def no_loss(project, hidden, targets):
+        return CrossEntropy()(project, hidden, torch.full_like(targets, -100))
+
+    def adamw(model):
+        return torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0, fused=fused)
+
+    module, _ = train(data_folder, tmp_path, loss=no_loss, gradient_clip_norm=clip, optimizer=adamw)
+    model = materialize(meta_model(), device=torch.device("cpu"), seed=7)
+    assert torch.equal(weights(module), torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+
+
 @pytest.mark.parametrize("fused", [True, False])
 def test_clipping_inside_a_fused_step_is_clipping_before_it(data_folder, tmp_path, fused):
     def adamw(model, *, is_fused):

@@ -55,15 +55,15 @@ class Ledger(pl.Callback):
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._write(trainer.global_step)
+        self._write(trainer.global_step, is_last=True)
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._write(trainer.global_step)
+        self._write(trainer.global_step, is_last=True)
 
-    def _write(self, step: int) -> dict[str, float]:
+    def _write(self, step: int, *, is_last: bool = False) -> dict[str, float]:
         if preemption := self._context.events.preemption:
-            preemption.book()
+            (preemption.book if is_last else preemption.book_now_and_then)()
         seconds: dict[str, float] = {kind: round(spent, 6) for kind, spent in self._stopwatch.seconds().items()}
         self._context.events.mark("ledger", step=step, tokens=self._tokens, **seconds)
         return seconds

@@ -17,6 +17,7 @@ from lmtrain.errors import DataError
 from lmtrain.tracking import atomic_files
 
 TAIL_BYTES = 1 << 20
+_ENCODE = json.JSONEncoder(allow_nan=False).encode  # json.dumps makes an encoder a line, unless all is its default
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def format_point(point: Point) -> str:
     """Write one line of a run log, its newline included."""
     metrics = {key: _json_number(value) for key, value in point.metrics.items()}
     row = {"time": round(point.time, 3), "step": point.step, "tokens": point.tokens, "metrics": metrics}
-    return json.dumps(row, allow_nan=False) + "\n"
+    return _ENCODE(row) + "\n"
 
 
 def _json_number(value: float) -> float | str:

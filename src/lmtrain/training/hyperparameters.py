@@ -14,6 +14,7 @@ from lmtrain.errors import ConfigurationError
 
 Multiplier = Callable[[int, int], float]  # (step, total_steps)
 MomentumCurve = Callable[[int, int, float], float]  # (step, total_steps, the optimizer's momentum)
+STEPS_AHEAD: Final = 32  # whose factors are computed at once: the same Python takes ten times as long between two steps
 SETTINGS: Final = ("lr", "momentum", "weight_decay", "betas", "beta1", "beta2", "eps")
 
 
@@ -38,6 +39,8 @@ class Hyperparameters:
         self._configured: list[dict[str, Any]] = [
             {name: _plain(group[name]) for name in SETTINGS if name in group} for group in optimizer.param_groups
         ]
+        self._total_steps = -1
+        self._ahead: dict[int, dict[str, float]] = {}  # factors by step, of a run of so many
         self._factors: dict[str, float] | None = None  # what holds since the last step
         self._first_lr = 0.0
         self._to_set = SETTINGS  # all of them once, since a checkpoint may have brought others
@@ -52,9 +55,9 @@ class Hyperparameters:
 
     def set_for(self, step: int, total_steps: int) -> float:
         """Set what holds in `step`, counted from 0; return the first group's learning rate."""
-        factors = {"lr": self._lr(step, total_steps)}
-        if self._weight_decay is not None:
-            factors["weight_decay"] = self._weight_decay(step, total_steps)
+        if total_steps != self._total_steps or step not in self._ahead:
+            self._look_ahead(step, total_steps)
+        factors = self._ahead[step]
         if self._momentum is None and factors == self._factors:
             return self._first_lr
         self._factors = factors
@@ -68,6 +71,18 @@ class Hyperparameters:
         self._to_set = self._scheduled_settings
         self._first_lr = float(self._optimizer.param_groups[0]["lr"])
         return self._first_lr
+
+    def _look_ahead(self, step: int, total_steps: int) -> None:
+        """Compute what a step multiplies by, and the steps after it, unless the run's length moves with every step."""
+        num_steps = STEPS_AHEAD if total_steps == self._total_steps else 1
+        schedules = {"lr": self._lr}
+        if self._weight_decay is not None:
+            schedules["weight_decay"] = self._weight_decay
+        self._total_steps = total_steps
+        self._ahead = {
+            one: {name: schedule(one, total_steps) for name, schedule in schedules.items()}
+            for one in range(step, max(step + 1, min(step + num_steps, total_steps)))
+        }
 
 
 def _plain(value: Any) -> Any:

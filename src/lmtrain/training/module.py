@@ -74,7 +74,10 @@ class CausalLMModule(pl.LightningModule):
         self._scales_loss = scales_loss
         self._make_graph = make_graph
         self._recorded: RecordedMicroStep | None = None
-        self._batch = batch
+        self._micro_steps = batch.accumulation_micro_steps
+        self._tokens_per_step = batch.tokens_per_step
+        # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
+        self._share = batch.accumulation_micro_steps * batch.num_ranks / batch.tokens_per_step
         self.total_steps = total_steps
         self._seed = seed
         self._gradient_clip_norm = gradient_clip_norm
@@ -107,6 +110,7 @@ class CausalLMModule(pl.LightningModule):
         require_each_once(self.language_model, optimizer)
         self._hyperparameters = self._scheduled(optimizer)
         self._folds = can_fold(optimizer)
+        self._tiny = torch.tensor(1e-30, device=self.device)
         self._all_parameters = list(self.language_model.parameters())  # walking the modules takes a while
         if self._make_graph is not None:
             graph = self._make_graph(self.device)
@@ -116,6 +120,7 @@ class CausalLMModule(pl.LightningModule):
     def on_train_start(self) -> None:
         """Train the weights that are trained, where an optimizer keeps others for evaluation."""
         to_training(self.trainer.optimizers)
+        self._place = self.device, self.trainer.global_rank
 
     def on_train_end(self) -> None:
         """Leave the weights that are meant for use."""
@@ -124,9 +129,8 @@ class CausalLMModule(pl.LightningModule):
     def on_train_batch_start(self, batch: Tensor | TokenBatch, batch_idx: int) -> None:
         """Reseed from (seed, step, micro step, rank), so that dropout and the like resume with nothing saved."""
         del batch
-        micro_step = batch_idx % self._batch.accumulation_micro_steps
-        trainer = self.trainer
-        seed_device(self.device, keyed_seed(self._seed, trainer.global_step, micro_step, trainer.global_rank))
+        device, rank = self._place
+        seed_device(device, keyed_seed(self._seed, self.trainer.global_step, batch_idx % self._micro_steps, rank))
 
     def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
         """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
@@ -143,9 +147,7 @@ class CausalLMModule(pl.LightningModule):
         """Return a micro-batch's sums, and what is differentiated."""
         inputs, targets, documents = training_tokens(batch)
         total: LossTotal = self.language_model(inputs, targets, self.loss, documents)
-        # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
-        share = self._batch.accumulation_micro_steps * self._batch.num_ranks / self._batch.tokens_per_step
-        return total, total.objective * share
+        return total, total.objective * self._share
 
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
         """Add this micro-batch's gradients, unless a recorded micro-step has done so already."""
@@ -158,7 +160,7 @@ class CausalLMModule(pl.LightningModule):
     def _forward_and_backward(self, batch: TokenBatch) -> tuple[LossTotal, Tensor]:
         total, loss = self.share_of(batch)
         with torch.autocast(self.device.type, enabled=False):  # as outside of a graph: the forward pass alone is cast
-            (loss / self._batch.accumulation_micro_steps).backward()
+            (loss / self._micro_steps).backward()
         return LossTotal(*(sums.detach() for sums in total)), loss.detach()
 
     def configure_gradient_clipping(
@@ -171,12 +173,13 @@ class CausalLMModule(pl.LightningModule):
         del gradient_clip_val, gradient_clip_algorithm
         parameters = self._all_parameters
         sums = self.step_metrics.reduce_micro_steps()
-        divisor = sums.num_tokens.clamp(min=1) / self._batch.tokens_per_step  # no token of a whole step may carry loss
+        share = sums.num_tokens / self._tokens_per_step
         undivided = global_norm(parameters)
-        norm = undivided / divisor
-        if self._gradient_clip_norm is not None:
-            clipping = torch.add(undivided, divisor, alpha=1e-6) / self._gradient_clip_norm  # as torch: norm + 1e-6
-            divisor = torch.maximum(divisor, clipping)
+        norm = undivided / share
+        largest, least = self._gradient_clip_norm, self._tiny  # above 0, where no token of a whole step carries loss
+        if largest is not None:
+            least = torch.add(least, undivided, alpha=1 / largest)
+        divisor = torch.maximum(share, least)
         if self._folds:
             fold_into_step(optimizer, divisor)
         else:
@@ -184,7 +187,8 @@ class CausalLMModule(pl.LightningModule):
         step = self.trainer.global_step
         lr = self._hyperparameters.set_for(step, self.total_steps)
         skip = self._judge(sums, norm)
-        self._undo = None if skip is None or self.spikes is None else (Undo(optimizer), skip)
+        if skip is not None and self.spikes is not None:
+            self._undo = Undo(optimizer), skip
         self.step_metrics.finish_step(step + 1, sums=sums, gradient_norm=norm, lr=lr, skip=skip)
 
     def optimizer_step(
@@ -223,7 +227,7 @@ class CausalLMModule(pl.LightningModule):
         Checkpoints lie on step boundaries, so micro-batches done = steps x micro-steps.
         """
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        done = int(checkpoint["global_step"]) * self._batch.accumulation_micro_steps
+        done = int(checkpoint["global_step"]) * self._micro_steps
         for span in ("total", "current"):
             progress[span].update(dict.fromkeys(progress[span], done))
 

@@ -16,6 +16,8 @@ HOOKS_OF_A_STEP: Final = (
     "on_before_optimizer_step",
     "on_train_batch_end",
 )
+# Those beside the computing: within it, all time is computing's.
+PROFILED_HOOKS: Final = ("on_train_batch_start", "on_train_batch_end")
 
 
 @runtime_checkable
@@ -52,7 +54,7 @@ class StepHooks:
         self._profiler: Profiler = trainer.profiler  # pyright: ignore[reportAttributeAccessIssue]  # set when built
         self._module = trainer.lightning_module
         callbacks: list[pl.Callback] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # set when built
-        self._labels = {name: f"[Callback].{name}" for name in HOOKS_OF_A_STEP}
+        self._labels = {name: f"[Callback].{name}" for name in PROFILED_HOOKS}
         self._of_callbacks: dict[str, list[Callable[..., Any]]] = {
             name: [getattr(one, name) for one in callbacks if is_defined(one, name, pl.Callback)]
             for name in HOOKS_OF_A_STEP
@@ -81,10 +83,13 @@ class StepHooks:
             return None
         module = self._module
         outer, module._current_fx_name = module._current_fx_name, name  # `self.log` wants to know
-        if of_callbacks:
+        if of_callbacks and name in self._labels:
             with self._profiler.profile(self._labels[name]):
                 for hook in of_callbacks:
                     hook(self._trainer, module, *arguments)
+        else:
+            for hook in of_callbacks:
+                hook(self._trainer, module, *arguments)
         result = None if of_module is None else of_module(*arguments)
         module._current_fx_name = outer
         return result

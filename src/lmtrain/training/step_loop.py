@@ -9,6 +9,7 @@ train beside each other and compares every hook, counter and weight.
 # (the loops are private in Lightning; the range of versions in pyproject is narrow for that)
 
 from functools import partial
+from itertools import count, repeat
 from typing import Any, Final
 
 import lightning.pytorch as pl
@@ -62,6 +63,7 @@ class StepLoop(_TrainingEpochLoop):
         )
         self._stays = self._is_moved_as_it_is and trainer.strategy.root_device.type == "cpu"
         self._convert = trainer.precision_plugin.convert_input
+        _read_directly(data_fetcher)
 
     @override
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -129,6 +131,13 @@ class StepLoop(_TrainingEpochLoop):
     @override
     def _should_check_val_epoch(self) -> bool:
         return self._validates and super()._should_check_val_epoch()
+
+
+def _read_directly(fetcher: _DataFetcher) -> None:
+    """Take batches from the only loader, rather than through a combination of one."""
+    combined = fetcher.combined_loader
+    if combined._iterator is not None and len(combined.flattened) == 1 and combined.flattened[0] is combined.iterables:
+        fetcher.iterator = zip(combined._iterator.iterators[0], count(), repeat(0))  # batch, its index, its loader's
 
 
 class StepOptimization(_AutomaticOptimization):

@@ -7,7 +7,6 @@ import math
 import time as clock
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -33,7 +32,7 @@ class StepRecord:
 
 
 class StepSums(NamedTuple):
-    """Nats and valid tokens of a step over all micro-batches and ranks, scalars on the device, float64."""
+    """Nats and valid tokens of a step over all micro-batches and ranks: scalars on the device, of any type."""
 
     nats: Tensor
     num_tokens: Tensor
@@ -41,11 +40,11 @@ class StepSums(NamedTuple):
     @property
     def loss(self) -> Tensor:
         """Return nats per token, float64 []."""
-        return self.nats / self.num_tokens
+        return self.nats.double() / self.num_tokens
 
 
 class FinishedStep(NamedTuple):
-    """An optimizer step, counted from 1, with what is on its device: its sums, a norm [], a flag [], all float64."""
+    """An optimizer step, counted from 1, with what is on its device: its sums, a norm [], a flag []."""
 
     step: int
     lr: float
@@ -56,14 +55,22 @@ class FinishedStep(NamedTuple):
 
 
 def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
-    """Return loss, gradient norm, whether it was skipped, and valid tokens of each step: one copy, one host sync."""
-    kept = [(*one.sums, one.gradient_norm) for one in steps]
-    skips = [one.skip for one in steps if one.skip is not None]
-    values = iter(torch.stack([*chain.from_iterable(kept), *skips]).tolist())
-    read = [(next(values), next(values), next(values)) for _ in steps]
+    """Return loss, gradient norm, whether it was skipped, and valid tokens of each step: one copy, one host sync.
+
+    Either every step has a flag, or none has.
+    """
+    columns = [
+        [one.sums.nats for one in steps],
+        [one.sums.num_tokens for one in steps],
+        [one.gradient_norm for one in steps],
+        [one.skip for one in steps if one.skip is not None],
+    ]
+    read: list[list[float]] = torch.stack([torch.stack(column).double() for column in columns if column]).tolist()
+    nats, tokens, norms, *flags = read
+    skipped = flags[0] if flags else [0.0] * len(steps)
     return [
-        [nats / tokens if tokens else math.nan, norm, 0.0 if one.skip is None else next(values), tokens]
-        for one, (nats, tokens, norm) in zip(steps, read, strict=True)
+        [total / num if num else math.nan, norm, flag, num]
+        for total, num, norm, flag in zip(nats, tokens, norms, skipped, strict=True)
     ]
 
 
@@ -80,7 +87,7 @@ class StepMetrics:
 
     def add_micro_step(self, total: LossTotal) -> None:
         """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
-        self._micro_steps.append(StepSums(total.nats.detach().double(), total.num_tokens.double()))
+        self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens))
 
     @property
     def last_step(self) -> FinishedStep | None:
@@ -109,13 +116,13 @@ class StepMetrics:
         return self._first_step_tokens
 
     def reduce_micro_steps(self) -> StepSums:
-        """Return the sums of the open step, over its micro-batches and all ranks."""
+        """Return the sums of the open step, over its micro-batches and all ranks; float64 where there are several."""
         first, *others = self._micro_steps
         is_distributed = distributed.is_available() and distributed.is_initialized()
         self._micro_steps.clear()
         if not (others or is_distributed):
             return first
-        totals = torch.stack([torch.stack(one) for one in (first, *others)]).sum(0)
+        totals = torch.stack([torch.stack(parts).double().sum() for parts in zip(first, *others, strict=True)])
         if is_distributed:
             distributed.all_reduce(totals)
         return StepSums(totals[0], totals[1])
@@ -124,8 +131,7 @@ class StepMetrics:
         self, step: int, *, sums: StepSums, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
     ) -> None:
         """Close a step, counted from 1, with its sums, gradient norm [] and whether it is skipped []."""
-        flag = None if skip is None else skip.double()
-        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach().double(), flag, clock.time())
+        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, clock.time())
         self._finished.append(self._last_step)
 
     def follow(self) -> list[StepRecord]:
