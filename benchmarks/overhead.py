@@ -23,6 +23,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from hydra.errors import HydraException
 from typing_extensions import override
 
 from benchmarks.train_step import make_task, positive
@@ -30,6 +31,7 @@ from benchmarks.train_step_loops.bare import BareSteps
 from benchmarks.train_step_loops.ours import make_job, make_run
 from benchmarks.train_step_loops.task import Architecture, Task
 from benchmarks.train_step_loops.trainer import MORE
+from lmtrain.errors import EXIT_CONFIGURATION, LMTRAIN_ERRORS
 from lmtrain.training.module import CausalLMModule
 
 ARCHITECTURES: tuple[Architecture, ...] = ("llama", "gpt2", "nano")
@@ -110,8 +112,10 @@ def measure_all(arguments: argparse.Namespace, words: list[str]) -> None:
             own = ["--architecture", architecture, "--mode", mode, "--json"]
             command = [sys.executable, __file__, *map(str, options), *own, *words]
             environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
-            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-            one = json.loads(told.splitlines()[-1])
+            ran = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=environment)
+            if ran.returncode:
+                sys.exit(ran.returncode)  # it has said why
+            one = json.loads(ran.stdout.splitlines()[-1])
             print(
                 f"| {architecture} | {mode} | {one['trainer_milliseconds']:.2f} | {one['bare_milliseconds']:.2f} "
                 f"| {one['difference_milliseconds']:.2f} | {one['ratio']:.3f} ({one['ratio_lower_quartile']:.3f} to "
@@ -138,7 +142,10 @@ def main() -> None:
     if arguments.architecture is None or arguments.mode is None:
         parser.error("--json is of one --architecture and one --mode")
     with tempfile.TemporaryDirectory() as temporary:
-        print(json.dumps(measure(arguments, words, Path(temporary))))
+        try:
+            print(json.dumps(measure(arguments, words, Path(temporary))))
+        except (HydraException, *LMTRAIN_ERRORS) as problem:
+            parser.exit(getattr(problem, "exit_code", EXIT_CONFIGURATION), f"{problem}\n")
 
 
 if __name__ == "__main__":

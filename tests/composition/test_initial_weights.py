@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.composition.initial_weights import find_weights, fingerprint_of
+from lmtrain.composition.initial_weights import difference_line, find_weights, fingerprint_of
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.imported import read_facts
 from lmtrain.interop.model_settings import build
@@ -77,3 +77,15 @@ def test_a_checkpoint_of_a_run_fills_the_model(folder: Path, tmp_path: Path) -> 
     model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
     assert torch.equal(fill(model)(tokens()), trained(tokens()))
     assert fingerprint_of(str(run)) == fingerprint_of(str(run / "checkpoints" / "step_00000007"))
+
+
+def test_what_fits_by_its_shapes_and_is_another_model_is_told(folder: Path, tmp_path: Path) -> None:
+    from tests.composition.test_checkpoint_source import run_folder
+
+    run = run_folder(tmp_path / "a", 5)
+    assert difference_line(str(run), {"attempt": 10, "attention": "eager"}) is None
+    told = difference_line(str(run), {"attempt": 4, "num_heads": 8})
+    assert told is not None
+    assert told.endswith("in a model that differs: model.attempt=4, there 10; model.num_heads=8, there not set.")
+    assert difference_line(str(folder), {}) is None, "an imported folder brings its own"
+    assert difference_line(None, {}) is None

@@ -1,17 +1,20 @@
 """The weights that `init_from` names: of an imported folder, or of a run's checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
-from lmtrain.composition.checkpoint_source import find_source
+from lmtrain.composition.checkpoint_source import find_source, model_settings
 from lmtrain.interop.imported import fill_from, open_weights, require_fit
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole
+from lmtrain.training.checkpoints import NOT_SET
 from lmtrain.training.transforms import ModelTransform, unchanged
 from lmtrain.training.weights import load_weights
 
-KEY = "init_from"
+KEY: Final = "init_from"
+FREE_SETTINGS: Final = ("attention",)  # of a model: how it computes, not what
 
 
 def find_weights(init_from: str | None, model: LanguageModel) -> ModelTransform:
@@ -30,6 +33,26 @@ def find_weights(init_from: str | None, model: LanguageModel) -> ModelTransform:
     files = open_weights(source)
     require_fit(model, files)
     return _filled(partial(fill_from, files=files))
+
+
+def difference_line(init_from: str | None, model_node: Mapping[str, Any]) -> str | None:
+    """Return what a model is not told alike in the run that `init_from` names, or None.
+
+    Weights fit by their names and shapes. Heads of another number, other rotations or another activation fit too, and
+    are another model all the same: sometimes on purpose, as for a longer context.
+    """
+    source = None if init_from is None else find_source(Path(init_from), key=KEY)
+    if source is None or isinstance(source, Path):
+        return None
+    there = model_settings(source)
+    differing = [
+        f"model.{name}={model_node.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
+        for name in sorted({*there, *model_node} - {*FREE_SETTINGS})
+        if there.get(name) != model_node.get(name)
+    ]
+    if not differing:
+        return None
+    return f"The weights of {KEY}={init_from} were trained in a model that differs: {'; '.join(differing)}."
 
 
 def fingerprint_of(init_from: str | None) -> str | None:
