@@ -177,7 +177,9 @@ def metrics(folder: Path) -> Curve:
 def main() -> int:
     """Measure, print a table, and keep plots where `--hardware` names the machine."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--hardware", help="word for the results' file names, such as zen4_2cores; none writes no file")
+    parser.add_argument(
+        "--hardware", help="word for the results' file names, such as zen4_2cores; without it no file is written"
+    )
     hardware = parser.parse_args().hardware
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:

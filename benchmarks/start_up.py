@@ -166,7 +166,9 @@ def main() -> None:
     parser.add_argument("--litgpt", help="folder of its checkout")
     parser.add_argument("--only", default="", help="how the names of those begin who take part")
     parser.add_argument("--folder", type=Path, help="where caches and what was measured cold stay; none keeps nothing")
-    parser.add_argument("--hardware", help="word for the results' file names, such as zen4_2cores; none writes no file")
+    parser.add_argument(
+        "--hardware", help="word for the results' file names, such as zen4_2cores; without it no file is written"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = (arguments.folder or Path(scratch)).absolute()

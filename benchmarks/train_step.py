@@ -72,7 +72,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--turn-steps", type=positive, default=20, help="optimizer steps of a turn")
     parser.add_argument("--warm-up-steps", type=positive, default=20, help="before the first turn")
     parser.add_argument("--threads", type=positive, default=1, help="CPU threads of each loop")
-    parser.add_argument("--hardware", help="word for the results' file names, such as zen4_2cores; none writes no file")
+    parser.add_argument(
+        "--hardware", help="word for the results' file names, such as zen4_2cores; without it no file is written"
+    )
     return parser.parse_args()
 
 

@@ -132,7 +132,10 @@ def test_a_loop_whose_process_died_between_turns_is_left_out_and_the_others_go_o
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     task = replace(task_of(), scratch=str(tmp_path))
     task.save(tmp_path / "task.json")
-    one = driver.start("walks.walking", task, tmp_path / "task.json")
+    environment, console = driver.environment_of(task), tmp_path / "walking.log"
+    one = driver.start(
+        "walks.walking", tmp_path / "task.json", worker=driver.WORKER, console=console, environment=environment
+    )
     one.hear_until("ready")
     one.process.kill()
     one.process.wait()
@@ -140,6 +143,14 @@ def test_a_loop_whose_process_died_between_turns_is_left_out_and_the_others_go_o
     one.hear_until("ready")
     assert one.facts["skipped"].startswith("its process died")
     driver._finish(one)
+
+
+def test_every_round_begins_with_another_loop():
+    three = [contestant(name, 1.0) for name in "abc"]
+    assert ["".join(one.name for one in driver.in_turn(three, number)) for number in range(4)] == [
+        *("abc", "bca", "cab", "abc")
+    ]
+    assert driver.in_turn([], 3) == []
 
 
 def test_two_at_a_time_each_loop_stands_beside_our_trainer_of_what_it_trains():

@@ -1,71 +1,43 @@
 """Measure the time of a step of every loop: they take turns, so that what else the machine does meets all alike."""
 
-import os
 import statistics
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.learning_speed_loops.task import LearningTask
-from benchmarks.train_step_loops.driver import ROOT, Contestant
+from benchmarks.train_step_loops.driver import Contestant, environment_of, in_turn, start, take_turn
 
-MODULE = "benchmarks.learning_speed_loops.worker"
+WORKER = "benchmarks.learning_speed_loops.worker"
 
 
 def environment(task: LearningTask) -> dict[str, str]:
-    """Return the environment of a loop's process."""
-    known = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "OMP_NUM_THREADS": str(task.threads),
-        "GOMP_SPINCOUNT": "1000",  # as `train.py` sets it: on a busy machine threads that wait longer stop one another
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONPATH": os.pathsep.join(known),
-    }
+    """Return the environment of a loop's process.
 
-
-def start(name: str, task: LearningTask) -> Contestant:
-    """Start one loop's process."""
-    path, console = Path(task.scratch) / f"timed_{name}.json", Path(task.scratch) / f"timed_{name}.log"
-    task.save(path)
-    order_out, order_in = os.pipe()
-    answer_out, answer_in = os.pipe()
-    words = [name, str(path), str(order_out), str(answer_in), str(time.time())]
-    with console.open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, *words],
-            pass_fds=(order_out, answer_in),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=environment(task),
-            cwd=task.scratch,
-        )
-    os.close(order_out)
-    os.close(answer_in)
-    return Contestant(name, process, os.fdopen(order_in, "w"), os.fdopen(answer_out), console)
+    Threads that wait do not spin for long, as `train.py` sets it: on a busy machine they would stop one another.
+    """
+    return {**environment_of(task), "GOMP_SPINCOUNT": "1000"}
 
 
 def measure(
     names: Sequence[str], task: LearningTask, *, rounds: int, tell: Callable[[str], None]
 ) -> dict[str, dict[str, Any]]:
     """Return seconds of each turn's steps, and of the way to the first step, of every loop."""
-    timed = replace(task, is_timed=True, max_steps=10**6)
+    timed, scratch = replace(task, is_timed=True, max_steps=10**6), Path(task.scratch)
     contestants: list[Contestant] = []
     for name in names:  # one at a time, so that first steps do not disturb one another
-        contestants.append(start(name, timed))
-        contestants[-1].hear_until("ready")
-        _require(contestants[-1])
-        tell(f"{name}: first step after {contestants[-1].facts['first_step_seconds']:.1f} s")
+        path, console = scratch / f"timed_{name}.json", scratch / f"timed_{name}.log"
+        timed.save(path)
+        contestant = start(name, path, worker=WORKER, console=console, environment=environment(timed))
+        contestant.hear_until("ready")
+        _require(contestant)
+        contestants.append(contestant)
+        tell(f"{name}: first step after {contestant.facts['first_step_seconds']:.1f} s")
     for number in range(rounds):
-        for place in range(len(contestants)):
-            contestant = contestants[(number + place) % len(contestants)]
-            contestant.order(steps=timed.turn_steps)
-            contestant.hear_until("ready")
+        for contestant in in_turn(contestants, number):
+            take_turn(contestant, timed.turn_steps)
             _require(contestant)
         told = (f"{one.name} {1e3 * one.turns[-1][clock_of(task.threads)]:.0f} ms" for one in contestants)
         tell(f"round {number + 1}: {', '.join(told)}")

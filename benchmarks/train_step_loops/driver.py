@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import IO, Any
 from benchmarks.train_step_loops.task import LOG_EVERY_STEPS, Task
 
 ROOT = Path(__file__).parents[2]
+WORKER = "benchmarks.train_step_loops.worker"
 COUNTED_STEPS = 2 * LOG_EVERY_STEPS  # counting host syncs slows a step down several times over
 
 
@@ -68,31 +69,41 @@ class Contestant:
         return "skipped" not in self.facts
 
 
-def start(name: str, task: Task, path: Path) -> Contestant:
-    """Start one loop's process."""
-    console = Path(task.scratch) / f"{name}.log"
+def start(name: str, path: Path, *, worker: str, console: Path, environment: Mapping[str, str]) -> Contestant:
+    """Start one loop's process in the folder of its console: the module `worker`, which reads the task at `path`."""
     order_out, order_in = os.pipe()
     answer_out, answer_in = os.pipe()
-    environment = {**os.environ, "OMP_NUM_THREADS": str(task.threads), "PYTHONPATH": os.pathsep.join(_paths())}
-    environment["TOKENIZERS_PARALLELISM"] = "false"
-    command = [sys.executable, "-m", "benchmarks.train_step_loops.worker", name, str(path)]
+    words = [name, str(path), str(order_out), str(answer_in), str(time.time())]
     with console.open("wb") as log:
         process = subprocess.Popen(
-            [*command, str(order_out), str(answer_in), str(time.time())],
+            [sys.executable, "-m", worker, *words],
             pass_fds=(order_out, answer_in),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             env=environment,
-            cwd=task.scratch,
+            cwd=console.parent,
         )
     os.close(order_out)
     os.close(answer_in)
     return Contestant(name, process, os.fdopen(order_in, "w"), os.fdopen(answer_out), console)
 
 
-def _paths() -> list[str]:
-    return [str(ROOT), str(ROOT / "src"), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+def environment_of(task: Task) -> dict[str, str]:
+    """Return the environment of a loop's process."""
+    known = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": str(task.threads),
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": os.pathsep.join(known),
+    }
+
+
+def in_turn(contestants: Sequence[Contestant], number: int) -> list[Contestant]:
+    """Return who comes after whom in a round: each begins with another one."""
+    first = number % max(1, len(contestants))
+    return [*contestants[first:], *contestants[:first]]
 
 
 def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[str], None]) -> list[Contestant]:
@@ -101,7 +112,8 @@ def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[st
     task.save(path)
     contestants: list[Contestant] = []
     for name in names:  # one at a time, so that first steps do not disturb one another
-        contestant = start(name, task, path)
+        console = Path(task.scratch) / f"{name}.log"
+        contestant = start(name, path, worker=WORKER, console=console, environment=environment_of(task))
         contestant.hear_until("ready")
         contestants.append(contestant)
         tell(
@@ -110,15 +122,16 @@ def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[st
         )
     running = [contestant for contestant in contestants if contestant.is_running]
     for number in range(rounds):
-        for place in range(len(running)):
-            _take_turn(running[(number + place) % len(running)], task.turn_steps)
+        for contestant in in_turn(running, number):
+            take_turn(contestant, task.turn_steps)
         tell(f"round {number + 1} of {rounds}")
     for contestant in contestants:
         _finish(contestant)
     return contestants
 
 
-def _take_turn(contestant: Contestant, num_steps: int) -> None:
+def take_turn(contestant: Contestant, num_steps: int) -> None:
+    """Have a loop train so many steps, unless it has dropped out."""
     if not contestant.is_running:
         return
     contestant.order(steps=num_steps)

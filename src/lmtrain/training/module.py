@@ -77,7 +77,7 @@ class CausalLMModule(pl.LightningModule):
         self._micro_steps = batch.accumulation_micro_steps
         self._tokens_per_step = batch.tokens_per_step
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
-        self._share = batch.accumulation_micro_steps * batch.num_ranks / batch.tokens_per_step
+        self._loss_weight = batch.accumulation_micro_steps * batch.num_ranks / batch.tokens_per_step
         self.total_steps = total_steps
         self._seed = seed
         self._gradient_clip_norm = gradient_clip_norm
@@ -147,7 +147,7 @@ class CausalLMModule(pl.LightningModule):
         """Return a micro-batch's sums, and what is differentiated."""
         inputs, targets, documents = training_tokens(batch)
         total: LossTotal = self.language_model(inputs, targets, self.loss, documents)
-        return total, total.objective * self._share
+        return total, total.objective * self._loss_weight
 
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
         """Add this micro-batch's gradients, unless a recorded micro-step has done so already."""
