@@ -104,8 +104,8 @@ def measure(arguments: argparse.Namespace, words: list[str], scratch: Path) -> d
 
 def measure_all(arguments: argparse.Namespace, words: list[str]) -> None:
     """Measure each in a process of its own and print a table."""
-    print("| trains | mode | Trainer, ms | bare, ms | difference | ratio (quartiles) | turns |")
-    print("|---|---|---|---|---|---|---|")
+    columns = ["trains", "mode", "Trainer, ms", "bare, ms", "difference", "ratio (quartiles)", "turns"]
+    head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
     options = ["--rounds", arguments.rounds, "--turn-steps", arguments.turn_steps, "--threads", arguments.threads]
     for mode in [arguments.mode] if arguments.mode else MODES:
         for architecture in [arguments.architecture] if arguments.architecture else ARCHITECTURES:
@@ -117,11 +117,12 @@ def measure_all(arguments: argparse.Namespace, words: list[str]) -> None:
                 sys.exit(ran.returncode)  # it has said why
             one = json.loads(ran.stdout.splitlines()[-1])
             print(
-                f"| {architecture} | {mode} | {one['trainer_milliseconds']:.2f} | {one['bare_milliseconds']:.2f} "
+                f"{head}| {architecture} | {mode} | {one['trainer_milliseconds']:.2f} | {one['bare_milliseconds']:.2f} "
                 f"| {one['difference_milliseconds']:.2f} | {one['ratio']:.3f} ({one['ratio_lower_quartile']:.3f} to "
                 f"{one['ratio_upper_quartile']:.3f}) | {one['turns']} |",
                 flush=True,
             )
+            head = ""
 
 
 def main() -> None:
@@ -145,7 +146,7 @@ def main() -> None:
         try:
             print(json.dumps(measure(arguments, words, Path(temporary))))
         except (HydraException, *LMTRAIN_ERRORS) as problem:
-            parser.exit(getattr(problem, "exit_code", EXIT_CONFIGURATION), f"{problem}\n")
+            parser.exit(getattr(problem, "exit_code", EXIT_CONFIGURATION), f"{str(problem).splitlines()[0]}\n")
 
 
 if __name__ == "__main__":

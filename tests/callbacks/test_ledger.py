@@ -64,6 +64,13 @@ def test_a_reading_counts_the_tokens_that_carried_loss(make_run):
     assert [row["tokens"] for row in rows] == [0, 64, 128, 128]
 
 
+def test_the_last_reading_counts_the_tokens_of_all_steps(make_run):
+    """A signal ends a run between two readings."""
+    run = make_run(steps=40)
+    rows = train(run, AtStep(5, lambda trainer: setattr(trainer, "should_stop", True)))
+    assert (rows[-1]["step"], rows[-1]["tokens"]) == (5, 5 * 32)
+
+
 def test_evaluation_and_checkpoints_lower_goodput_and_leave_mfu_as_it_is(make_run):
     run = make_run(steps=6, peak_flops=1e15)
 

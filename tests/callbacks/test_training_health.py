@@ -1,9 +1,11 @@
 import pytest
+import torch
 
 from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.training_health import TrainingHealth
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.training.spikes import SpikeFilter
 from tests.callbacks.tiny_run import NotANumber
 
@@ -52,3 +54,16 @@ def test_ten_steps_skipped_one_after_the_other_stop_the_run(make_run):
     broken = [NotANumber(step) for step in range(3, 13)]
     with pytest.raises(EnvironmentProblem, match="Step 12 has loss"):
         train(run, *broken, spikes=SpikeFilter(num_sigmas=6.0, window_steps=8))
+
+
+def test_steps_without_a_token_that_is_scored_are_no_harm_and_are_saved(make_run):
+    def no_loss(project, hidden, targets):
+        return CrossEntropy()(project, hidden, torch.full_like(targets, -100))
+
+    run = make_run(steps=12)
+    module = run.module()
+    module.loss = no_loss
+    budget, checkpoint = TokenBudget(context=run.context), Checkpoint(every_steps=6, context=run.context)
+    health = TrainingHealth(every_steps=4, context=run.context)
+    assert run.fit(health, budget, checkpoint, module=module).global_step == 12
+    assert run.saved_steps() == [6, 12]

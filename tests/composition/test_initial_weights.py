@@ -74,6 +74,11 @@ def test_a_checkpoint_of_a_run_fills_the_model(folder: Path, tmp_path: Path) -> 
     )
     model = build(read_facts(folder)["settings"])
     fill = find_weights(str(run), model)
+    other = build(read_facts(folder)["settings"] | {"feed_forward_width": 40})
+    with pytest.raises(
+        ConfigurationError, match=r"init_from=.*a is another model: .* tensors differ.*attempt=not set, th"
+    ):
+        find_weights(str(run), other, node={"num_layers": 2})
     model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
     assert torch.equal(fill(model)(tokens()), trained(tokens()))
     assert fingerprint_of(str(run)) == fingerprint_of(str(run / "checkpoints" / "step_00000007"))
@@ -87,5 +92,9 @@ def test_what_fits_by_its_shapes_and_is_another_model_is_told(folder: Path, tmp_
     told = difference_line(str(run), {"attempt": 4, "num_heads": 8})
     assert told is not None
     assert told.endswith("in a model that differs: model.attempt=4, there 10; model.num_heads=8, there not set.")
+    written_out = {"_target_": "lmtrain.models.llama.Llama", "norm_eps": 1e-5, "tie_embeddings": False, "num_heads": 2}
+    job = run / "attempts" / "10" / "job.json"
+    job.write_text(job.read_text().replace('"attempt": 10', '"_target_": "lmtrain.models.llama.Llama", "num_heads": 2'))
+    assert difference_line(str(run), {**written_out, "num_kv_heads": 2, "head_width": 4}) is None
     assert difference_line(str(folder), {}) is None, "an imported folder brings its own"
     assert difference_line(None, {}) is None

@@ -66,12 +66,37 @@ def test_a_step_is_the_mean_over_its_valid_targets_however_it_is_split(
     assert clip != 0.1 or norm > 2 * clip, "the clip did not act"
 
 
+def no_loss(project, hidden, targets):
+    """Score no target."""
+    return CrossEntropy()(project, hidden, torch.full_like(targets, -100))
+
+
+def penalty_alone(project, hidden, targets):
+    """Score no target, and penalise hidden states, as a router's penalty does."""
+    total = no_loss(project, hidden, targets)
+    return total._replace(objective=total.objective + hidden.square().sum())
+
+
+def test_a_penalty_of_a_step_without_any_loss_is_divided_by_one_token(data_folder, tmp_path):
+    clipped, free = (
+        train(data_folder, tmp_path, loss=penalty_alone, gradient_clip_norm=clip)[0].step_metrics.drain()[0]
+        for clip in (0.1, None)
+    )
+    assert 0 < free.gradient_norm < float("inf")
+    assert free.gradient_norm == clipped.gradient_norm
+    assert (free.num_tokens, free.was_skipped) == (0, False)
+
+
+def test_a_step_without_any_loss_is_not_one_that_fp16_skips(data_folder, tmp_path):
+    module, _ = train(data_folder, tmp_path, loss=no_loss, scales_loss=True)
+    assert bool(module.step_metrics.left_sound_weights)
+    record = module.step_metrics.drain()[0]
+    assert (record.was_skipped, record.gradient_norm) == (False, 0.0)
+
+
 @pytest.mark.parametrize("clip", [None, 0.1])
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_step_in_which_no_token_carries_loss_changes_nothing(data_folder, tmp_path, fused, clip):
-    def no_loss(project, hidden, targets):
-        return CrossEntropy()(project, hidden, torch.full_like(targets, -100))
-
     def adamw(model):
         return torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0, fused=fused)
 

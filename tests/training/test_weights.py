@@ -7,7 +7,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.parallel.fsdp import SHARDED
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.training.checkpoint_io import AtomicCheckpointIO
-from lmtrain.training.weights import load_weights
+from lmtrain.training.weights import load_weights, weight_shapes
 
 
 def model(seed):
@@ -45,6 +45,13 @@ def test_a_model_gets_the_weights_and_buffers_of_a_checkpoint(tmp_path, save):
     load_weights(loaded, tmp_path / "step_1")
     for name, tensor in saved.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], tensor), name
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("save", [save_one_file, save_sharded])
+def test_shapes_are_known_before_weights_are_read(tmp_path, save):
+    save(tmp_path / "step_1", model(0))
+    assert weight_shapes(tmp_path / "step_1") == {name: tuple(one.shape) for name, one in model(0).state_dict().items()}
 
 
 @pytest.mark.parametrize("save", [save_one_file, save_sharded])

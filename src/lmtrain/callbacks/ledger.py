@@ -55,6 +55,8 @@ class Ledger(pl.Callback):
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, CausalLMModule)
+        self._tokens = pl_module.step_metrics.trained_tokens
         self._write(trainer.global_step, is_last=True)
 
     @override

@@ -59,7 +59,8 @@ class TrainingHealth(pl.Callback):
         unseen = self._unseen.copy()
         self._unseen.clear()
         for record in unseen:
-            if math.isfinite(record.loss) and math.isfinite(record.gradient_norm):
+            has_loss = record.num_tokens == 0 or math.isfinite(record.loss)  # a step may hold nothing that is scored
+            if has_loss and math.isfinite(record.gradient_norm):
                 self._num_skipped = 0
                 continue
             self._num_skipped += 1

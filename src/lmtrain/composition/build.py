@@ -18,7 +18,7 @@ from lmtrain.accounting.plan import Plan
 from lmtrain.composition.auto_batch import batch_of
 from lmtrain.composition.calibration import calibration_of, measured_flops, measurements_of
 from lmtrain.composition.cuda_graphs import graphs_of
-from lmtrain.composition.initial_weights import difference_line, find_weights, fingerprint_of
+from lmtrain.composition.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash, flatten
 from lmtrain.composition.kernels import device_type, fit_attention, fit_loss
@@ -92,7 +92,7 @@ def build_run(
         earlier_seconds=earlier_seconds,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    tell_of_run(config, datamodule, context.plan, rank=rank)
+    tell_of_run(datamodule, context.plan, rank=rank)
     attention.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism: Parallelism = instantiate(config["strategy"], key="strategy", facts=facts)
@@ -120,11 +120,10 @@ def build_callbacks(config: dict[str, Any], facts: dict[str, Any]) -> dict[str, 
     }
 
 
-def tell_of_run(config: dict[str, Any], datamodule: TokenDataModule, plan: Plan, *, rank: int) -> None:
+def tell_of_run(datamodule: TokenDataModule, plan: Plan, *, rank: int) -> None:
     """Find or build what the packing needs on every rank; tell once what the run reads, and how its size scaled it."""
     lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
     lines += [plan.scaling.line()] if plan.scaling else []
-    lines.append(difference_line(config["init_from"], config["model"]))
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)
@@ -184,7 +183,7 @@ def build_module(
         scales_loss=precision.scales_loss,
         make_graph=graphs_of(config),
         transforms=ModelTransforms(
-            start_from=find_weights(config["init_from"], model),
+            start_from=find_weights(config["init_from"], model, node=config["model"]),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=instantiate(config["recompute"], key="recompute"),
             compile=instantiate(config["compile"], key="compile").apply,

@@ -5,20 +5,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.checkpoint_source import find_source, model_settings
-from lmtrain.interop.imported import fill_from, open_weights, require_fit
+from lmtrain.composition.checkpoint_source import CheckpointSource, find_source, model_settings
+from lmtrain.composition.source_signatures import default_settings
+from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
+from lmtrain.interop.model_settings import TARGET, WITHOUT_EFFECT
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole
 from lmtrain.training.checkpoints import NOT_SET
 from lmtrain.training.transforms import ModelTransform, unchanged
-from lmtrain.training.weights import load_weights
+from lmtrain.training.weights import load_weights, weight_shapes
 
 KEY: Final = "init_from"
-FREE_SETTINGS: Final = ("attention",)  # of a model: how it computes, not what
+# Where weights fit, the number of heads settles these, which None leaves to it.
+OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
 
 
-def find_weights(init_from: str | None, model: LanguageModel) -> ModelTransform:
-    """Return what fills a model with the weights of `init_from`, or leaves it as it is.
+def find_weights(
+    init_from: str | None, model: LanguageModel, *, node: Mapping[str, Any] | None = None
+) -> ModelTransform:
+    """Return what fills a model with the weights of `init_from`, or leaves it as it is; `node` is the model's.
 
     Raises:
         ConfigurationError: `init_from` names no weights, or those of another model: before anything is allocated.
@@ -28,6 +33,8 @@ def find_weights(init_from: str | None, model: LanguageModel) -> ModelTransform:
         return unchanged
     source = find_source(Path(init_from), key=KEY)
     if not isinstance(source, Path):
+        fix = f"Give the model that {source.run} has" + (f": {line}" if (line := _differences(source, node)) else ".")
+        require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
         return _filled(partial(load_weights, checkpoint=source.checkpoint.path))
     require_whole(source)
     files = open_weights(source)
@@ -35,7 +42,7 @@ def find_weights(init_from: str | None, model: LanguageModel) -> ModelTransform:
     return _filled(partial(fill_from, files=files))
 
 
-def difference_line(init_from: str | None, model_node: Mapping[str, Any]) -> str | None:
+def difference_line(init_from: str | None, node: Mapping[str, Any]) -> str | None:
     """Return what a model is not told alike in the run that `init_from` names, or None.
 
     Weights fit by their names and shapes. Heads of another number, other rotations or another activation fit too, and
@@ -44,15 +51,8 @@ def difference_line(init_from: str | None, model_node: Mapping[str, Any]) -> str
     source = None if init_from is None else find_source(Path(init_from), key=KEY)
     if source is None or isinstance(source, Path):
         return None
-    there = model_settings(source)
-    differing = [
-        f"model.{name}={model_node.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
-        for name in sorted({*there, *model_node} - {*FREE_SETTINGS})
-        if there.get(name) != model_node.get(name)
-    ]
-    if not differing:
-        return None
-    return f"The weights of {KEY}={init_from} were trained in a model that differs: {'; '.join(differing)}."
+    differing = _differences(source, node)
+    return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
 
 
 def fingerprint_of(init_from: str | None) -> str | None:
@@ -62,6 +62,31 @@ def fingerprint_of(init_from: str | None) -> str | None:
     source = find_source(Path(init_from), key=KEY)
     folder = source if isinstance(source, Path) else source.checkpoint.path
     return file_sha256(folder / MANIFEST)
+
+
+def _differences(source: CheckpointSource, node: Mapping[str, Any] | None) -> str:
+    """Return what two models are told otherwise, as one sentence; empty where that is nothing."""
+    here, there = _completed(node or {}), _completed(model_settings(source))
+    differing = [
+        f"model.{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
+        for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)
+        if here.get(name, NOT_SET) != there.get(name, NOT_SET)
+    ]
+    return f"{'; '.join(differing)}." if differing else ""
+
+
+def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node with the defaults of its class, also of the nodes in it."""
+    settings = {**default_settings(str(node.get(TARGET, ""))), **node}
+    return {name: _completed(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
+
+
+def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    try:
+        return weight_shapes(checkpoint)
+    except Exception:
+        require_whole(checkpoint)  # says what is damaged
+        raise
 
 
 def _filled(fill: Callable[[LanguageModel], object]) -> ModelTransform:

@@ -11,6 +11,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.composition.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.build import Run, build_run
 from lmtrain.composition.caches import keep_caches_in
+from lmtrain.composition.initial_weights import difference_line
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.composition.job import Job, config_hash
 from lmtrain.composition.prepared_tokens import remember_folder
@@ -67,6 +68,8 @@ def execute(job: Job) -> int:
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
             remember_fork(job, checkpoint)
+        elif line := difference_line(job.config["init_from"], job.config["model"]):
+            print(line, flush=True)
     return train(job, run, checkpoint)
 
 

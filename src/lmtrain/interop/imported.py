@@ -1,6 +1,7 @@
 """A folder that an import made: weights under our names, settings, and the tokenizer, ready to be trained on."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,15 +42,24 @@ def require_fit(model: nn.Module, files: WeightFiles) -> None:
     Raises:
         ConfigurationError: A name or a shape differs.
     """
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     found = {name: facts.shape for name, facts in files.facts.items()}
+    source = files.folder.parent
+    require_shapes(model, found, source=source, fix=f"Give init_from={source} alone: it brings its own model.")
+
+
+def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, source: Path | str, fix: str) -> None:
+    """Refuse weights of other names or shapes than a model's; `source` is what init_from names.
+
+    Raises:
+        ConfigurationError: A name or a shape differs.
+    """
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     differing = [name for name in {**wanted, **found} if wanted.get(name) != found.get(name)]
     if differing:
         name = differing[0]
         raise ConfigurationError(
-            f"init_from={files.folder.parent} is another model: {name} is {_told(found.get(name))} there and "
-            f"{_told(wanted.get(name))} here ({len(differing)} tensors differ). Give "
-            f"init_from={files.folder.parent} alone: it brings its own model."
+            f"init_from={source} is another model: {name} is {_told(found.get(name))} there and "
+            f"{_told(wanted.get(name))} here ({len(differing)} tensors differ). {fix}"
         )
 
 

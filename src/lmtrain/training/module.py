@@ -110,7 +110,6 @@ class CausalLMModule(pl.LightningModule):
         require_each_once(self.language_model, optimizer)
         self._hyperparameters = self._scheduled(optimizer)
         self._folds = can_fold(optimizer)
-        self._tiny = torch.tensor(1e-30, device=self.device)
         self._all_parameters = list(self.language_model.parameters())  # walking the modules takes a while
         if self._make_graph is not None:
             graph = self._make_graph(self.device)
@@ -173,13 +172,11 @@ class CausalLMModule(pl.LightningModule):
         del gradient_clip_val, gradient_clip_algorithm
         parameters = self._all_parameters
         sums = self.step_metrics.reduce_micro_steps()
-        share = sums.num_tokens / self._tokens_per_step
+        divisor = sums.num_tokens.clamp(min=1) / self._tokens_per_step  # no token of a whole step may carry loss
         undivided = global_norm(parameters)
-        norm = undivided / share
-        largest, least = self._gradient_clip_norm, self._tiny  # above 0, where no token of a whole step carries loss
-        if largest is not None:
-            least = torch.add(least, undivided, alpha=1 / largest)
-        divisor = torch.maximum(share, least)
+        norm = undivided / divisor
+        if self._gradient_clip_norm is not None:
+            divisor = torch.maximum(divisor, undivided / self._gradient_clip_norm)
         if self._folds:
             fold_into_step(optimizer, divisor)
         else:

@@ -19,8 +19,8 @@ from lmtrain.losses.base import LossTotal
 class StepRecord:
     """One optimizer step: mean loss in nats per token over all micro-batches and ranks, and the gradient's norm.
 
-    `was_skipped` says that it changed nothing, being a spike. `time` in unix seconds is when the host was through with
-    its gradients.
+    `was_skipped` says that it changed nothing, being a spike. `num_tokens` carried loss; without any the loss is NaN.
+    `time` in unix seconds is when the host was through with its gradients.
     """
 
     step: int
@@ -28,6 +28,7 @@ class StepRecord:
     gradient_norm: float
     lr: float
     was_skipped: bool = False
+    num_tokens: int = field(default=1, compare=False)
     time: float = field(default=0.0, compare=False)
 
 
@@ -100,7 +101,7 @@ class StepMetrics:
         if self._last_step is None:
             return None
         last = self._last_step
-        is_finite = last.sums.loss.isfinite() & last.gradient_norm.isfinite()
+        is_finite = last.sums.nats.isfinite() & last.gradient_norm.isfinite()
         return is_finite if last.skip is None else is_finite | last.skip.bool()
 
     @property
@@ -150,8 +151,8 @@ class StepMetrics:
         if self._first_step_tokens is None:
             self._first_step_tokens = tokens[0]
         records = [
-            StepRecord(one.step, loss=loss, gradient_norm=norm, lr=one.lr, was_skipped=bool(skipped), time=one.time)
-            for one, (loss, norm, skipped, _) in zip(finished, values, strict=True)
+            StepRecord(one.step, loss, norm, one.lr, was_skipped=bool(skipped), num_tokens=int(num), time=one.time)
+            for one, (loss, norm, skipped, num) in zip(finished, values, strict=True)
         ]
         for follower in self._followers:
             follower += records

@@ -8,7 +8,9 @@ from typing import Any, Final, Literal
 import torch
 import torch.distributed.checkpoint as sharded_checkpoint
 from torch import Tensor
+from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
@@ -39,6 +41,20 @@ def load_weights(model: LanguageModel, checkpoint: Path, kind: Kind = "raw") -> 
         with torch.no_grad():
             for name, weight in weights.items():
                 weight.copy_(averages[name])
+
+
+def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight of the model in a checkpoint's folder, without reading any."""
+    if (checkpoint / STATE).is_file():
+        state: dict[str, Any] = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True, mmap=True)
+        found = {name: tuple(value.shape) for name, value in state["state_dict"].items()}
+        start = PREFIX
+    else:
+        require_safe_metadata(checkpoint / SHARDED)
+        known = FileSystemReader(checkpoint / SHARDED).read_metadata().state_dict_metadata
+        found = {name: tuple(one.size) for name, one in known.items() if isinstance(one, TensorStorageMetadata)}
+        start = f"state_dict.{PREFIX}"
+    return {name.removeprefix(start): shape for name, shape in found.items() if name.startswith(start)}
 
 
 def _read(checkpoint: Path, prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
