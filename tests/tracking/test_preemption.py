@@ -12,6 +12,16 @@ def write(folder, **waited):
         (folder / name / "schedstat").write_text(f"{10**9} {int(seconds * 1e9)} 7\n")
 
 
+def waited_one_of_eight_seconds(folder):
+    """Return a stopwatch with 8 s of computing, and who books that its only thread waited one of them."""
+    write(folder, main=1.0)
+    watch = Stopwatch()
+    preemption = Preemption(watch, threads=folder)
+    watch._seconds["compute"] += 8.0
+    write(folder, main=2.0)
+    return watch, preemption
+
+
 def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(tmp_path):
     write(tmp_path, main=1.0, worker=5.0)
     watch = Stopwatch(started_at=time.time() - 10)
@@ -31,22 +41,14 @@ def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(tmp_path):
 
 
 def test_booking_twice_moves_nothing_more(tmp_path):
-    write(tmp_path, main=1.0)
-    watch = Stopwatch()
-    preemption = Preemption(watch, threads=tmp_path)
-    watch._seconds["compute"] += 8.0
-    write(tmp_path, main=2.0)
+    watch, preemption = waited_one_of_eight_seconds(tmp_path)
     preemption.book()
     preemption.book()
     assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
 
 
 def test_now_and_then_books_once_a_second_at_most(tmp_path, monkeypatch):
-    write(tmp_path, main=1.0)
-    watch = Stopwatch()
-    preemption = Preemption(watch, threads=tmp_path)
-    watch._seconds["compute"] += 8.0
-    write(tmp_path, main=2.0)
+    watch, preemption = waited_one_of_eight_seconds(tmp_path)
     preemption.book_now_and_then()
     assert watch.seconds()["preempted"] == 0.0
     later = time.monotonic() + 1.1

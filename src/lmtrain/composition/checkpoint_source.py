@@ -28,20 +28,33 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     """
     if is_imported(path):
         return path
-    facts = read_facts(path)
-    run = path if facts is None else path.parent.parent
-    attempts = sorted((run / "attempts").glob("*/job.json"), key=lambda file: int(file.parent.name))
-    if not attempts:
-        raise ConfigurationError(
-            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: runs/NAME."
-        )
+    job = find_job(path, key=key)
+    facts, run = read_facts(path), _run_of(path)
     if facts is None:
         facts, _ = newest_whole(run / "checkpoints")
     if facts is None:
         raise ConfigurationError(f"{key}={path} has no checkpoint yet; train it first, or name another run.")
-    return CheckpointSource(run=run, job=load_job(attempts[-1]), checkpoint=facts)
+    return CheckpointSource(run=run, job=job, checkpoint=facts)
+
+
+def find_job(path: Path, *, key: str) -> Job:
+    """Return what a run, or the run of a checkpoint, was told last; no checkpoint is verified for that.
+
+    Raises:
+        ConfigurationError: It is neither; `key` is what the command line calls it.
+    """
+    attempts = sorted((_run_of(path) / "attempts").glob("*/job.json"), key=lambda file: int(file.parent.name))
+    if not attempts:
+        raise ConfigurationError(
+            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: runs/NAME."
+        )
+    return load_job(attempts[-1])
 
 
 def model_settings(source: CheckpointSource) -> dict[str, Any]:
     """Return the model's node of the run's config."""
     return source.job.config["model"]
+
+
+def _run_of(path: Path) -> Path:
+    return path if read_facts(path) is None else path.parent.parent

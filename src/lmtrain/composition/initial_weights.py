@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.checkpoint_source import CheckpointSource, find_source, model_settings
+from lmtrain.composition.checkpoint_source import find_job, find_source
+from lmtrain.composition.job import Job
 from lmtrain.composition.source_signatures import default_settings
-from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
+from lmtrain.interop.imported import fill_from, is_imported, open_weights, require_fit, require_shapes
 from lmtrain.interop.model_settings import TARGET, WITHOUT_EFFECT
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole
@@ -33,7 +34,9 @@ def find_weights(
         return unchanged
     source = find_source(Path(init_from), key=KEY)
     if not isinstance(source, Path):
-        fix = f"Give the model that {source.run} has" + (f": {line}" if (line := _differences(source, node)) else ".")
+        fix = f"Give the model that {source.run} has" + (
+            f": {line}" if (line := _differences(source.job, node)) else "."
+        )
         require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
         return _filled(partial(load_weights, checkpoint=source.checkpoint.path))
     require_whole(source)
@@ -48,10 +51,9 @@ def difference_line(init_from: str | None, node: Mapping[str, Any]) -> str | Non
     Weights fit by their names and shapes. Heads of another number, other rotations or another activation fit too, and
     are another model all the same: sometimes on purpose, as for a longer context.
     """
-    source = None if init_from is None else find_source(Path(init_from), key=KEY)
-    if source is None or isinstance(source, Path):
+    if init_from is None or is_imported(Path(init_from)):
         return None
-    differing = _differences(source, node)
+    differing = _differences(find_job(Path(init_from), key=KEY), node)
     return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
 
 
@@ -64,9 +66,9 @@ def fingerprint_of(init_from: str | None) -> str | None:
     return file_sha256(folder / MANIFEST)
 
 
-def _differences(source: CheckpointSource, node: Mapping[str, Any] | None) -> str:
+def _differences(job: Job, node: Mapping[str, Any] | None) -> str:
     """Return what two models are told otherwise, as one sentence; empty where that is nothing."""
-    here, there = _completed(node or {}), _completed(model_settings(source))
+    here, there = _completed(node or {}), _completed(job.config["model"])
     differing = [
         f"model.{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
         for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)

@@ -46,15 +46,15 @@ def load_weights(model: LanguageModel, checkpoint: Path, kind: Kind = "raw") -> 
 def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight of the model in a checkpoint's folder, without reading any."""
     if (checkpoint / STATE).is_file():
-        state: dict[str, Any] = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True, mmap=True)
-        found = {name: tuple(value.shape) for name, value in state["state_dict"].items()}
-        start = PREFIX
-    else:
-        require_safe_metadata(checkpoint / SHARDED)
-        known = FileSystemReader(checkpoint / SHARDED).read_metadata().state_dict_metadata
-        found = {name: tuple(one.size) for name, one in known.items() if isinstance(one, TensorStorageMetadata)}
-        start = f"state_dict.{PREFIX}"
-    return {name.removeprefix(start): shape for name, shape in found.items() if name.startswith(start)}
+        return {name: tuple(value.shape) for name, value in _read(checkpoint, PREFIX, {}).items()}  # only mapped
+    require_safe_metadata(checkpoint / SHARDED)
+    known = FileSystemReader(checkpoint / SHARDED).read_metadata().state_dict_metadata
+    start = f"state_dict.{PREFIX}"
+    return {
+        name.removeprefix(start): tuple(one.size)
+        for name, one in known.items()
+        if name.startswith(start) and isinstance(one, TensorStorageMetadata)
+    }
 
 
 def _read(checkpoint: Path, prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
