@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.checkpoint_source import CheckpointSource, find_source, model_settings
+from lmtrain.composition.checkpoint_source import CheckpointSource, find_source
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import write_atomically
 
@@ -27,7 +27,7 @@ def test_a_run_means_its_newest_checkpoint_and_its_newest_attempt(tmp_path: Path
     source = find_source(run_folder(tmp_path / "a", 5, 20), key="SOURCE")
     assert isinstance(source, CheckpointSource)
     assert (source.checkpoint.step, source.run) == (20, tmp_path / "a")
-    assert model_settings(source) == {"attempt": 10}
+    assert source.job.config["model"] == {"attempt": 10}
 
 
 def test_a_checkpoint_means_itself(tmp_path: Path) -> None:

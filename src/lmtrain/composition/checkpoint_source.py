@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lmtrain.composition.job import Job, load_job
 from lmtrain.errors import ConfigurationError
@@ -49,11 +48,6 @@ def find_job(path: Path, *, key: str) -> Job:
             f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: runs/NAME."
         )
     return load_job(attempts[-1])
-
-
-def model_settings(source: CheckpointSource) -> dict[str, Any]:
-    """Return the model's node of the run's config."""
-    return source.job.config["model"]
 
 
 def _run_of(path: Path) -> Path:
