@@ -19,7 +19,7 @@ from data_pipelines.stages.split import HeldOut
 from data_pipelines.stages.stage import Stage
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from lmtrain.data.atomic_folder import build_folder
-from lmtrain.data.layout import DTYPES, narrowest_dtype, num_ids
+from lmtrain.data.layout import DTYPES, DatasetFolder, narrowest_dtype, num_ids
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tokenizers.chat_styles import STYLES
@@ -41,7 +41,7 @@ def prepare(
     shard_tokens: int = 100_000_000,
     token_dtype: str | None = None,
     num_processes: int | None = None,
-) -> Path:
+) -> DatasetFolder:
     """Return the folder of verified shards for these settings, found in `root` or built now.
 
     Documents go through the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
@@ -81,7 +81,7 @@ def prepare(
     splits = open_dataset(folder).manifest.splits.items()
     tokens = ", ".join(f"{split.num_tokens:,} {name}" for name, split in splits)
     tell(f"data: {folder} ({tokens} tokens{'' if is_new else ', prepared before'})")
-    return folder
+    return DatasetFolder(folder)
 
 
 def _require_chat_tokens(tokenizer: TokenizerSpec) -> None:

@@ -55,8 +55,8 @@ def test_a_value_left_open_must_be_set() -> None:
 
 
 def test_nodes_inside_nodes_are_checked_under_their_full_key() -> None:
-    with pytest.raises(ConfigurationError, match=r"outer\.inner\.tokens_per_step=x is not a number"):
-        check_node({"inner": {**BATCH, "tokens_per_step": "x"}}, key="outer")
+    with pytest.raises(ConfigurationError, match=r"batch\.inner\.tokens_per_step=x is not a number"):
+        check_node({"inner": {**BATCH, "tokens_per_step": "x"}}, key="batch")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from tests import tiny
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="is not the folder of a run"):
+    with pytest.raises(ConfigurationError, match="is neither a run"):
         generate([str(tmp_path)])
 
 

@@ -27,7 +27,7 @@ def test_a_target_outside_the_allow_list_is_refused_with_the_flag_that_allows_it
 
 def test_a_name_that_only_passes_on_foreign_code_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="only passes on"):
-        find_target("lmtrain.storage.hashed_folder.Path", key="model")
+        find_target("lmtrain.models.llama.partial", key="model")
 
 
 def test_a_misspelt_class_names_the_nearest_one() -> None:
@@ -41,4 +41,13 @@ def test_a_misspelt_module_names_the_nearest_one() -> None:
 
 
 def test_the_command_line_can_allow_more() -> None:
-    assert find_target("fractions.Fraction", key="x", allowed=["fractions."]).__name__ == "Fraction"
+    name = f"{__name__}.mine"
+    with pytest.raises(ConfigurationError, match="is not allowed"):
+        find_target(name, key="batch")
+    assert find_target(name, key="batch", allowed=[f"{__name__}."]) is mine
+    with pytest.raises(ConfigurationError, match="is of another kind: model takes LanguageModel"):
+        find_target(name, key="model", allowed=[f"{__name__}."])
+
+
+def mine() -> Batch:
+    return Batch(context_tokens=1, tokens_per_step=1)

@@ -3,7 +3,8 @@ import torch
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.hf_import import import_folder, open_hugging_face
-from lmtrain.interop.imported import fill_from, is_imported, open_weights, read_facts, require_fit
+from lmtrain.interop.imported import fill_from, open_weights, read_facts, require_fit
+from lmtrain.interop.imported_folder import is_imported
 from lmtrain.interop.model_settings import build
 from tests.interop.hugging_face import saved
 

@@ -8,19 +8,23 @@ Five things are settled before composing, so that a composed config is never cha
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Final
 
-from lmtrain.composition.imported_options import imported_folder, imported_options
+from lmtrain.composition.flags import TAKE_A_WORD
+from lmtrain.composition.imported_options import imported_options
 from lmtrain.composition.paths import conf_folder
 from lmtrain.errors import ConfigurationError
 
-ALLOW_TARGET = "--allow-target"
-# Hydra's flags that take the next word, which is no override.
-TAKE_A_WORD = frozenset(
-    {"--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"}
-    | {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}
-)
+ALLOW_TARGET: Final = "--allow-target"
+ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
+    "action": "append",
+    "default": [],
+    "metavar": "PREFIX",
+    "help": "let the run's config name code of yours, as my_package.",
+}
+HYDRA_READ = ("hydra.mode", "hydra.sweeper.params.", "hydra.searchpath")
 MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
 NAMED_BY_PEOPLE = (
     "data.sources.",
@@ -30,17 +34,31 @@ NAMED_BY_PEOPLE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """A command line taken apart: overrides as typed, those `added` by us, Hydra's flags, and the targets allowed."""
+    """A command line taken apart: overrides as typed, those `added` by us, Hydra's flags, and the targets allowed.
+
+    `imported` are the options of an imported folder, which typed ones change.
+    """
 
     overrides: list[str]
     added: list[str] = field(default_factory=list[str])
+    imported: list[str] = field(default_factory=list[str])
     flags: list[str] = field(default_factory=list[str])
     allowed_targets: list[str] = field(default_factory=list[str])
 
     @property
+    def words(self) -> list[str]:
+        """Return all overrides in the order in which they count."""
+        return [*self.imported, *self.overrides, *self.added]
+
+    @property
     def hydra(self) -> list[str]:
         """Return the words for Hydra, whose parser wants overrides together."""
-        return [*self.overrides, *self.added, *self.flags]
+        return [*self.words, *self.flags]
+
+    @property
+    def not_typed(self) -> frozenset[str]:
+        """Return the overrides that are ours."""
+        return frozenset((*self.added, *self.imported))
 
 
 def parse_arguments(
@@ -64,10 +82,10 @@ def parse_arguments(
     added += _ramp_overrides(keys)
     if world is not None:
         added += _launcher_overrides(keys, *world)
-    added += imported_options(keys)
-    if folder := imported_folder(keys):
-        flags.insert(0, f"--config-dir={folder}")
-    return Arguments(overrides=overrides, added=added, flags=flags, allowed_targets=allowed)
+    _refuse_hydra(keys)
+    return Arguments(
+        overrides=overrides, added=added, imported=imported_options(keys), flags=flags, allowed_targets=allowed
+    )
 
 
 def _split_allowed(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -105,6 +123,15 @@ def _require_one_option(overrides: list[str]) -> None:
             first = value.strip("[]").partition(",")[0].strip()
             mixes = "mixes devices, and every rank waits for the slowest" if key == "cluster" else f"mixes two of {key}"
             raise ConfigurationError(f"{word} {mixes}: choose one, nearest valid: {key}={first}.")
+
+
+def _refuse_hydra(keys: Iterable[str]) -> None:
+    """Refuse Hydra's own settings, which nothing here reads; those of a sweep are."""
+    for key in keys:
+        if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):
+            raise ConfigurationError(
+                f"{key} has no effect: of Hydra's own settings a run reads {', '.join(HYDRA_READ)}."
+            )
 
 
 def _keys(words: list[str]) -> dict[str, str]:

@@ -8,10 +8,12 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.slots import Slot, slot_of
 from lmtrain.composition.targets import find_target
 from lmtrain.errors import ConfigurationError, suggest
 
@@ -22,19 +24,20 @@ LATE_FACTS = frozenset(
 )
 
 
-def check_node(node: Any, *, key: str, allowed: Sequence[str] = ()) -> Any:
-    """Check a node and all below it; `key` is its full dotted name in messages.
+def check_node(node: Any, *, key: str, allowed: Sequence[str] = (), slot: Slot | None = None) -> Any:
+    """Check a node and all below it; `key` is its full dotted name, `slot` the kind it takes (None: by its key).
 
     Raises:
         ConfigurationError: A missing or unknown key, a forbidden target, or a value of the wrong type.
     """
+    below = partial(check_node, allowed=allowed, slot=slot)
     if isinstance(node, list):
-        return [check_node(item, key=f"{key}.{index}", allowed=allowed) for index, item in enumerate(node)]
+        return [below(item, key=f"{key}.{index}") for index, item in enumerate(node)]
     if not isinstance(node, dict):
         return node
     if TARGET not in node:
-        return {name: check_node(value, key=f"{key}.{name}", allowed=allowed) for name, value in node.items()}
-    target = find_target(str(node[TARGET]), key=key, allowed=allowed)
+        return {name: below(value, key=f"{key}.{name}") for name, value in node.items()}
+    target = find_target(str(node[TARGET]), key=key, allowed=allowed, slot=slot)
     return check_call(target, node, key=key, allowed=allowed)
 
 
@@ -54,7 +57,7 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
         if isinstance(value, dict):
             value = _with_target(value, hints.get(name, Any), key=full_key)
         if isinstance(value, (dict, list)):
-            value = check_node(value, key=full_key, allowed=allowed)
+            value = check_node(value, key=full_key, allowed=allowed, slot=slot_of(hints.get(name, Any)))
         checked[name] = check_value(value, hints.get(name, Any), key=full_key)
     _require_all(parameters, checked, key=key)
     return checked

@@ -1,11 +1,14 @@
 """Find the model that a path means: a run's newest checkpoint, one checkpoint, or an imported folder."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from lmtrain.composition.check import check_node
 from lmtrain.composition.job import Job, load_job
 from lmtrain.errors import ConfigurationError
-from lmtrain.interop.imported import is_imported
+from lmtrain.interop.imported_folder import is_imported
 from lmtrain.training.checkpoints import CheckpointFacts, newest_whole, read_facts
 
 
@@ -37,7 +40,9 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
 
 
 def find_job(path: Path, *, key: str) -> Job:
-    """Return what a run, or the run of a checkpoint, was told last; no checkpoint is verified for that.
+    """Return the last job of a run, or of the run of a checkpoint; no checkpoint is verified for that.
+
+    The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
 
     Raises:
         ConfigurationError: It is neither; `key` is what the command line calls it.
@@ -47,7 +52,16 @@ def find_job(path: Path, *, key: str) -> Job:
         raise ConfigurationError(
             f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: runs/NAME."
         )
-    return load_job(attempts[-1])
+    return replace(load_job(attempts[-1]), allowed_targets=[])
+
+
+def checked_part(job: Job, name: str, *, allowed: Sequence[str] = ()) -> dict[str, Any]:
+    """Return one node of a stored job's config, checked as if it were typed; `allowed` is from the command line.
+
+    Raises:
+        ConfigurationError: It names code that is not allowed, or settings that are none.
+    """
+    return check_node(job.config[name], key=name, allowed=allowed)
 
 
 def _run_of(path: Path) -> Path:

@@ -1,29 +1,29 @@
-"""Run a function on a composed config, or on each of a sweep, through Hydra; word its refusals as ours.
+"""Run a function on a composed config, or on each of a sweep; word Hydra's refusals as ours.
 
-Hydra's own entry point composes twice to find out whether it is asked for a sweep. One config without any of its flags
-is composed here, once, which halves the time of a short command.
+Configs are composed by Hydra's compose API alone, which instantiates nothing.
 """
 
-import os
 import re
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import hydra
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
 
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.arguments import Arguments
+from lmtrain.composition.flags import Flags, parse_flags
 from lmtrain.composition.lean_compose import lean_compose
 from lmtrain.composition.paths import conf_folder
+from lmtrain.composition.trials import single, trials_of
 from lmtrain.composition.unknown_words import unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
 
@@ -35,36 +35,97 @@ Task = Callable[[dict[str, Any], "Choices"], None]
 class Choices:
     """What Hydra knows about one composed config: its overrides, the options chosen, and whether it is a trial."""
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: Any, *, is_trial: bool = False) -> None:
         """Read the `hydra` node of a composed config."""
         self.overrides: list[str] = list(state.overrides.task)
         self.options: dict[str, str] = {name: str(option) for name, option in state.runtime.choices.items()}
-        self.is_trial: bool = state.mode == RunMode.MULTIRUN
+        self.is_trial = is_trial
 
 
 def for_each_config(task: Task, arguments: Arguments, *, config_name: str, program: str) -> None:
-    """Compose and call `task(config, choices)` once, or once a trial under -m; Hydra's own flags work too.
+    """Compose and call `task(config, choices)` once, or once a trial under -m; `--cfg` prints the config instead.
 
     Raises:
         ConfigurationError: The command line does not compose.
     """
-
-    def entry(composed: DictConfig, state: Any) -> None:
-        choices = Choices(state)
-        if config_name == "train":
-            _require_every_group(choices.overrides)
-        task(_scaled(_plain(composed), choices.overrides, allowed=arguments.allowed_targets), choices)
-
+    flags = parse_flags(arguments.flags)
+    if flags.completes:
+        _complete(arguments.hydra, config_name=config_name, program=program)
+        return
     try:
-        one = None if arguments.flags else _one_config(arguments.hydra, config_name=config_name)
-        if one is None:
-            _through_hydra(entry, arguments.hydra, config_name=config_name, program=program)
-        else:
-            entry(*one)
+        with _our_configs():
+            found = [*_configs(arguments, flags, config_name=config_name)]
+        for composed, is_trial in found:
+            if flags.show:
+                show(composed, flags)
+                continue
+            choices = Choices(composed.hydra, is_trial=is_trial)
+            if config_name == "train":
+                _require_every_group(choices.overrides)
+            task(_scaled(_plain(composed), choices.overrides, allowed=arguments.allowed_targets), choices)
     except (HydraException, OmegaConfBaseException) as problem:
         raise _translate(problem, arguments, config_name=config_name) from problem
     except ValueError as problem:
         raise _not_a_word(problem, arguments) or problem from problem
+
+
+def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, bool]]:
+    """Yield the composed configs of a command line, each with whether it is a trial."""
+    first, typed = [*_search_words(flags), *arguments.imported], [*arguments.overrides, *arguments.added]
+    try:
+        one = _composed([*first, *(single(typed) if flags.is_sweep else typed)], config_name=config_name)
+    except ConfigCompositionException as problem:
+        if SEVERAL_VALUES not in str(problem) or flags.show:
+            raise
+        one = _composed([*first, *single(typed)], config_name=config_name)  # a config may make itself a sweep
+        if one.hydra.mode != RunMode.MULTIRUN:
+            raise
+    if not (flags.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
+        yield one, False
+        return
+    swept: Mapping[str, str] = one.hydra.sweeper.get("params") or {}
+    for trial in trials_of(typed, swept=swept):
+        yield _composed([*first, *trial], config_name=config_name), True
+
+
+def _composed(words: list[str], *, config_name: str) -> DictConfig:
+    composed = compose(config_name, overrides=words, return_hydra_config=True)
+    if composed.hydra.get("callbacks"):
+        name = next(iter(composed.hydra.callbacks))
+        raise ConfigurationError(f"hydra.callbacks.{name} is not run: a run's callbacks stand under callbacks.{name}.")
+    return composed
+
+
+def _search_words(flags: Flags) -> list[str]:
+    """Return the override that lets options of a person's own folder be found.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+    """
+    if flags.config_dir is None:
+        return []
+    folder = Path(flags.config_dir)
+    if not folder.is_dir():
+        raise ConfigurationError(f"--config-dir {folder} is no folder; name one that holds GROUP/OPTION.yaml.")
+    return [f"hydra.searchpath=['file://{folder.absolute()}']"]
+
+
+def show(composed: DictConfig, flags: Flags) -> None:
+    """Print a composed config, or one package of it, as --cfg asks.
+
+    Raises:
+        ConfigurationError: There is no such package.
+    """
+    names = [name for name in composed if flags.show == "all" or (name == "hydra") == (flags.show == "hydra")]
+    found: Any = OmegaConf.masked_copy(composed, [str(name) for name in names])
+    if flags.package is not None:
+        found = OmegaConf.select(composed, flags.package)
+        if found is None:
+            raise ConfigurationError(f"--package {flags.package}: the config has no such part; --cfg job shows all.")
+        print(f"# @package {flags.package}")
+    if flags.resolve:
+        OmegaConf.resolve(composed)
+    print(OmegaConf.to_yaml(found) if OmegaConf.is_config(found) else found)
 
 
 def _require_every_group(overrides: list[str]) -> None:
@@ -75,44 +136,11 @@ def _require_every_group(overrides: list[str]) -> None:
             raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
 
 
-def _one_config(words: list[str], *, config_name: str) -> tuple[DictConfig, Any] | None:
-    """Compose once, the `hydra` node apart; None where it is a sweep without being typed as one, or may be."""
-    try:
-        with _our_configs():
-            composed = compose(config_name, overrides=words, return_hydra_config=True)
-    except ConfigCompositionException as problem:
-        if SEVERAL_VALUES in str(problem):
-            return None
-        raise
-    state = composed.hydra
-    if state.mode == RunMode.MULTIRUN:
-        return None
-    with open_dict(composed):
-        del composed["hydra"]
-    return composed, state
-
-
-def _through_hydra(
-    entry: Callable[[DictConfig, Any], None], words: list[str], *, config_name: str, program: str
-) -> None:
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # lets its exceptions through to us
+def _complete(words: list[str], *, config_name: str, program: str) -> None:
+    """Answer the shell's question for completions, or print its set-up, which instantiates nothing."""
     sys.argv = [program, *words]
-    failures: list[BaseException] = []
-
-    def kept(composed: DictConfig) -> None:
-        try:  # Hydra would print a heading of its own over what it passes on
-            entry(composed, HydraConfig.get())
-        except Exception as failure:  # noqa: BLE001  # raised again below
-            failures.append(failure)
-
-    run = hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(kept)
-    try:
-        with lean_compose():
-            run()
-    except ValueError as problem:  # flags that exclude one another
-        raise ConfigurationError(str(problem)) from problem
-    if failures:
-        raise failures[0]
+    with lean_compose():
+        hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(lambda _: None)()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.errors import EXIT_DONE, EnvironmentProblem
 
 
@@ -58,7 +59,7 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     from lmtrain.interop.new_folder import require_free
 
     require_free(out, name="OUT")
-    model = model_to_export(arguments.source, weights=arguments.weights)
+    model = model_to_export(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
     config = export_config(model.settings)
     if arguments.format == "gguf":
         from lmtrain.interop.gguf import require_computed_there
@@ -86,6 +87,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         )
         parser_of_format.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
         parser_of_format.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
+        parser_of_format.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
         parser_of_format.add_argument("--json", action="store_true", help="print one JSON object")
     gguf.add_argument("--llama-cpp", type=Path, help="a checkout of llama.cpp ($LLAMA_CPP, then the PATH)")
     gguf.add_argument("--outtype", default="auto", help="of the GGUF file: f32, f16, bf16, q8_0 or auto (auto)")

@@ -1,16 +1,18 @@
 """A run's checkpoint, or an imported folder, as a model to export: settings, weights, tokenizer and true facts."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lmtrain.composition.checkpoint_source import CheckpointSource, find_source
+from lmtrain.composition.checkpoint_source import CheckpointSource, checked_part, find_source
 from lmtrain.composition.instantiate import instantiate
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import ModelToExport, export_config
-from lmtrain.interop.imported import ORIGINAL, TOKENIZER, is_imported, open_weights, read_facts
+from lmtrain.interop.imported import open_weights, read_facts
+from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER, is_imported
 from lmtrain.interop.model_card import CardFacts
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import DTYPES
@@ -21,8 +23,8 @@ from lmtrain.training.weights import Kind, load_weights
 TOLD = ("validation/bits_per_byte", "validation/loss")
 
 
-def model_to_export(path: Path, *, weights: Kind = "raw") -> ModelToExport:
-    """Return the model that a path means.
+def model_to_export(path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> ModelToExport:
+    """Return the model that a path means; `allowed` are the targets that the command line allows beside ours.
 
     Raises:
         ConfigurationError: It means none, or no class of transformers computes it: before any weight is read.
@@ -33,7 +35,7 @@ def model_to_export(path: Path, *, weights: Kind = "raw") -> ModelToExport:
         raise ConfigurationError(
             f"--weights {weights}: {path} is an imported folder, which has one kind; leave it out."
         )
-    return _of_import(source) if isinstance(source, Path) else _of_run(source, weights)
+    return _of_import(source) if isinstance(source, Path) else _of_run(source, weights, allowed=allowed)
 
 
 def _of_import(folder: Path) -> ModelToExport:
@@ -57,18 +59,18 @@ def _of_import(folder: Path) -> ModelToExport:
     )
 
 
-def _of_run(source: CheckpointSource, kind: Kind) -> ModelToExport:
-    config = source.job.config
-    export_config(config["model"])
+def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str]) -> ModelToExport:
+    node = checked_part(source.job, "model", allowed=allowed)
+    export_config(node)
     with torch.device("meta"):
-        model: LanguageModel = instantiate(config["model"], key="model")
+        model: LanguageModel = instantiate(node, key="model")
     model.to_empty(device="cpu")  # every weight is read next; a start would only cost time
     load_weights(model, source.checkpoint.path, kind)
     weights = model.state_dict()
     tokenizer = load_tokenizer(source.run / "tokenizer")
-    began = config.get("init_from")
+    began = source.job.config.get("init_from")
     return ModelToExport(
-        settings=config["model"],
+        settings=node,
         weights=weights.__getitem__,
         dtype_of=lambda name: weights[name].dtype,
         tokenizer=tokenizer,

@@ -3,11 +3,13 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from lmtrain.accounting.batches import plan_batches
-from lmtrain.composition.job import Job, load_job
+from lmtrain.composition.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.composition.checkpoint_source import checked_part, find_job
 from lmtrain.errors import ConfigurationError
 
 
@@ -23,6 +25,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
         top_k=arguments.top_k,
         seed=arguments.seed,
         weights=arguments.weights,
+        allowed=arguments.allow_target,
     )
     print(json.dumps({"prompt": text, "text": continued}) if arguments.json else text + continued)
     return 0
@@ -37,17 +40,19 @@ def continue_text(
     top_k: int | None,
     seed: int,
     weights: Literal["raw", "ema"] = "raw",
+    allowed: Sequence[str] = (),
 ) -> str:
     """Return the text that follows `prompt`; an empty prompt begins a new document.
+
+    `allowed` are the targets that the command line allows beside ours.
 
     Raises:
         ConfigurationError: `run` is not the folder of a run with a checkpoint.
     """
-    job = _job_of(run)
+    job = find_job(run, key="RUN")
     import torch
 
     from lmtrain.composition.build import build_model
-    from lmtrain.composition.check import check_node
     from lmtrain.composition.instantiate import instantiate
     from lmtrain.inference.generate import generate as generate_tokens
     from lmtrain.models.attention.sdpa import sdpa
@@ -60,10 +65,11 @@ def continue_text(
     if checkpoint is None:
         msg = f"{run} has no checkpoint yet; train it first, or name another run."
         raise ConfigurationError(msg)
-    batch = plan_batches(instantiate(check_node(job.config["batch"], key="batch"), key="batch"))
+    batch = plan_batches(instantiate(checked_part(job, "batch"), key="batch"))
     tokenizer = load_tokenizer(run / "tokenizer")
+    node = checked_part(job, "model", allowed=allowed)
     model = build_model(
-        job.config, tokenizer=tokenizer, batch=batch, attention=sdpa if "attention" in job.config["model"] else None
+        {"model": node}, tokenizer=tokenizer, batch=batch, attention=sdpa if "attention" in node else None
     )
     model = materialize(model, device=torch.device("cpu"), seed=0)  # whatever it was trained on, sdpa runs here
     load_weights(model, checkpoint.path, weights)
@@ -79,14 +85,6 @@ def continue_text(
     return tokenizer.decode(tokens[0, len(ids) :].tolist())
 
 
-def _job_of(run: Path) -> Job:
-    attempts = sorted((run / "attempts").glob("*/job.json"), key=lambda path: int(path.parent.name))
-    if not attempts:
-        msg = f"{run} is not the folder of a run: it has no attempts; nearest valid: runs/NAME."
-        raise ConfigurationError(msg)
-    return load_job(attempts[-1])
-
-
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Continue a text with a run's newest checkpoint.")
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
@@ -96,5 +94,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument("--top-k", type=int, default=50, help="sample among so many likeliest tokens (50)")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (0)")
     parser.add_argument("--weights", choices=("raw", "ema"), default="raw", help="or their moving average (raw)")
+    parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

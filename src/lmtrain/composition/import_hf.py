@@ -14,7 +14,6 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     arguments = _parser(program).parse_args(words)
     from lmtrain.interop.hf_import import import_folder, open_hugging_face
     from lmtrain.interop.new_folder import require_free
-    from lmtrain.interop.training_files import training_command
 
     require_free(arguments.out, name="OUT")
     model = open_hugging_face(arguments.folder, with_tokenizer=not arguments.without_tokenizer)
@@ -23,7 +22,7 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     import_folder(
         model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
     )
-    command = training_command(arguments.out)
+    command = f"python train.py init_from={arguments.out}"
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "parameters": model.num_parameters, "command": command}))
         return EXIT_DONE

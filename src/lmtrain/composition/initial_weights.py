@@ -8,7 +8,8 @@ from typing import Any, Final
 from lmtrain.composition.checkpoint_source import find_job, find_source
 from lmtrain.composition.job import Job
 from lmtrain.composition.source_signatures import default_settings
-from lmtrain.interop.imported import fill_from, is_imported, open_weights, require_fit, require_shapes
+from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
+from lmtrain.interop.imported_folder import is_imported
 from lmtrain.interop.model_settings import TARGET, WITHOUT_EFFECT
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole

@@ -4,10 +4,8 @@ import functools
 import inspect
 from typing import Any
 
-import hydra.utils
-from hydra.errors import InstantiationException
-
 from lmtrain.composition.check import LATE_FACTS, PARTIAL, TARGET
+from lmtrain.composition.targets import import_target
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 
 
@@ -22,38 +20,35 @@ def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None 
     """
     _require_unset(node, {*more, *(LATE_FACTS & (facts or {}).keys())}, key=key)
     try:
-        call = _plain(hydra.utils.instantiate({**node, PARTIAL: True}, _convert_="all"))
-        names = inspect.signature(call).parameters
-        late = {name: fact for name, fact in (facts or {}).items() if name in LATE_FACTS and name in names}
-        filled = functools.partial(call, **late, **more)
-        return filled if node.get(PARTIAL) and not more else filled()
-    except InstantiationException as failure:
-        raise _cause(failure, key=key, target=str(node[TARGET])) from failure
+        call = _partial(node)
+    except LMTRAIN_ERRORS:
+        raise
+    except (TypeError, ValueError, LookupError, AttributeError, ImportError, RuntimeError, OSError) as failure:
+        raise ConfigurationError(f"{key} ({node[TARGET]}) could not be built: {failure}") from failure
+    names = inspect.signature(call).parameters
+    late = {name: fact for name, fact in (facts or {}).items() if name in LATE_FACTS and name in names}
+    filled = functools.partial(call, **late, **more)
+    return filled if node.get(PARTIAL) and not more else filled()
 
 
-def _plain(built: Any) -> Any:
-    """Return Hydra's partials as ordinary ones.
+def _partial(node: dict[str, Any]) -> functools.partial[Any]:
+    """Return a node's target with its settings, the nodes among them built."""
+    settings = {name: _built(value) for name, value in node.items() if name not in (TARGET, PARTIAL)}
+    return functools.partial(import_target(node[TARGET]), **settings)
 
-    Its own check their target anew at every call, which costs a schedule or a loss half a millisecond each time
-    (hydra 1.3.8); the targets were checked before anything was built.
-    """
-    if not isinstance(built, functools.partial):
-        return built
-    keywords = {name: _plain(value) for name, value in built.keywords.items()}
-    return functools.partial(built.func, *map(_plain, built.args), **keywords)
+
+def _built(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_built(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if TARGET not in value:
+        return {name: _built(item) for name, item in value.items()}
+    call = _partial(value)
+    return call if value.get(PARTIAL) else call()
 
 
 def _require_unset(node: dict[str, Any], passed: set[str], *, key: str) -> None:
     """Refuse settings that would be overwritten in silence."""
     for name in sorted(passed & node.keys()):
         raise ConfigurationError(f"{key}.{name}={node[name]} has no effect: the run itself decides it; leave it out.")
-
-
-def _cause(failure: BaseException, *, key: str, target: str) -> BaseException:
-    """Return our own error from inside Hydra's wrapping, or word one."""
-    cause = failure
-    while cause.__cause__ is not None and not isinstance(cause, LMTRAIN_ERRORS):
-        cause = cause.__cause__
-    if isinstance(cause, LMTRAIN_ERRORS):
-        return cause
-    return ConfigurationError(f"{key} ({target}) could not be built: {cause}")

@@ -38,7 +38,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     trials: list[Job] = []
 
     def task(config: dict[str, Any], choices: Choices) -> None:
-        typed = [word for word in choices.overrides if word not in arguments.added]
+        typed = [word for word in choices.overrides if word not in arguments.not_typed]
         job = make_job(config, typed, choices.options["model"], arguments, is_trial=choices.is_trial)
         if not choices.is_trial:
             job = replace(job, started_at=began)

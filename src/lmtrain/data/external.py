@@ -20,7 +20,7 @@ from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.formats import datatrove, llm_c, megatron, nano_gpt, olmo
 from lmtrain.data.formats.token_file import TokenFile
 from lmtrain.data.hashed_file import HashedFile, file_sha256
-from lmtrain.data.layout import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER
+from lmtrain.data.layout import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER, DatasetFolder
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shard_writer import write_manifest
 from lmtrain.data.shards import open_dataset
@@ -56,7 +56,7 @@ def external(
     test: Sequence[str] = (),
     dtype: str | None = None,
     root: str = "data",
-) -> Path:
+) -> DatasetFolder:
     """Return a data set folder over token files of another program, in the order given.
 
     `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one that the ids were made with; `dtype`
@@ -86,7 +86,7 @@ def external(
     pointing = _Pointing(format, built, files)
     folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
     build_folder(folder, pointing, tell=_tell)
-    return open_dataset(folder).folder
+    return DatasetFolder(open_dataset(folder).folder)
 
 
 @final

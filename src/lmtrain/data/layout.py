@@ -7,7 +7,7 @@ A `.ds.mask` beside a shard has a byte a token, 1 where it carries loss as a tar
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ INDEX_DTYPE = np.dtype("<u8")
 MASK_DTYPE = np.dtype("u1")
 DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 
+DatasetFolder = NewType("DatasetFolder", Path)  # that a function found or built whole, for data.folder
 Ids = NDArray[np.unsignedinteger[Any]]
 
 

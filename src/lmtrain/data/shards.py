@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.layout import (
+    DatasetFolder,
     DTYPES,
     INDEX_DTYPE,
     MANIFEST_FILE,
@@ -201,9 +202,9 @@ def open_dataset(folder: str | Path) -> Dataset:
     return Dataset(folder=folder, manifest=manifest)
 
 
-def existing_folder(*, path: str) -> Path:
+def existing_folder(*, path: str) -> DatasetFolder:
     """Return the folder of a data set that is already prepared, after a look at every file's size."""
-    return open_dataset(path).folder
+    return DatasetFolder(open_dataset(path).folder)
 
 
 def _every_window(ids: Ids, num_tokens: int) -> Ids:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.atomic_folder import build_folder
-from lmtrain.data.layout import TOKENIZER_FOLDER, narrowest_dtype
+from lmtrain.data.layout import TOKENIZER_FOLDER, DatasetFolder, narrowest_dtype
 from lmtrain.data.manifest import Manifest, SplitManifest
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
@@ -19,7 +19,7 @@ HELD_OUT_FRACTION = 0.05
 _SHARD_TOKENS = 1 << 27
 
 
-def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_000_000, seed: int = 0) -> Path:
+def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_000_000, seed: int = 0) -> DatasetFolder:
     """Make documents in which each id has four equally likely successors, so that no model gets below ln 4 nats.
 
     Documents have 512 tokens; `num_tokens` is rounded up to whole ones, and 5 % more make a validation and a test
@@ -55,7 +55,7 @@ def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_
 
     if not final.is_dir():
         build_folder(final, build, tell=lambda _: None)
-    return open_dataset(final).folder
+    return DatasetFolder(open_dataset(final).folder)
 
 
 def _documents_for(num_tokens: int) -> int:

@@ -1,7 +1,7 @@
 """Take a folder of transformers for continued training: checked from config and headers first, then copied.
 
-What is made holds weights under our names in the dtype they came in, a model option and an experiment for train.py,
-the tokenizer, and the original small files, so that an export gives them back.
+What is made holds weights under our names in the dtype they came in, the model's settings, the tokenizer, and the
+original small files, so that an export gives them back.
 """
 
 import json
@@ -18,13 +18,12 @@ from torch import Tensor
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.interop.config_reader import ModelDescription, read_config
 from lmtrain.interop.finite import require_finite
-from lmtrain.interop.imported import FACTS, ORIGINAL, TOKENIZER, WEIGHTS
+from lmtrain.interop.imported_folder import FACTS, ORIGINAL, TOKENIZER, WEIGHTS
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.new_folder import make_folder, require_free
 from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
-from lmtrain.interop.training_files import write_training_files
 from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
 
@@ -109,10 +108,10 @@ def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = 
     """
     require_free(out, name="OUT")
     _require_tied_alike(model)
-    make_folder(out, facts={}, write=partial(_fill, model, out, max_shard_bytes))
+    make_folder(out, facts={}, write=partial(_fill, model, max_shard_bytes))
 
 
-def _fill(model: HuggingFaceModel, out: Path, max_shard_bytes: int, folder: Path) -> None:
+def _fill(model: HuggingFaceModel, max_shard_bytes: int, folder: Path) -> None:
     for name in (WEIGHTS, ORIGINAL):
         (folder / name).mkdir()
     write_shards(
@@ -123,9 +122,7 @@ def _fill(model: HuggingFaceModel, out: Path, max_shard_bytes: int, folder: Path
         copy_companions(model.folder, folder / ORIGINAL)
         model.tokenizer.save(folder / TOKENIZER)
     facts = {"source": str(model.folder), "model_type": model.description.model_type}
-    settings = model.description.settings
-    (folder / FACTS).write_text(json.dumps({**facts, "settings": settings}, indent=2) + "\n")
-    write_training_files(folder, out, settings=settings, tokenizer=model.tokenizer, source=model.folder.name)
+    (folder / FACTS).write_text(json.dumps({**facts, "settings": model.description.settings}, indent=2) + "\n")
 
 
 def _to_write(model: HuggingFaceModel, tensor: MappedTensor) -> TensorToWrite:

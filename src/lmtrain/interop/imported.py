@@ -9,16 +9,9 @@ import torch
 from torch import nn
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.interop.imported_folder import FACTS, WEIGHTS
 from lmtrain.interop.safetensors_files import WeightFiles
 from lmtrain.storage.hashed_folder import require_whole
-
-FACTS = "import.json"
-WEIGHTS, TOKENIZER, ORIGINAL = "weights", "tokenizer", "original"
-
-
-def is_imported(folder: Path) -> bool:
-    """Tell whether an import made this folder."""
-    return (folder / FACTS).is_file() and (folder / WEIGHTS).is_dir()
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -1,9 +1,22 @@
-"""Track a run by its own folder alone: metrics.jsonl and status.json, no tracking server."""
+"""A way of tracking runs, and the one by the run's own folder alone: metrics.jsonl and status.json, no server."""
 
 from pathlib import Path
+from typing import Any, Protocol
 
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
+
+
+class Tracking(Protocol):
+    """An option of `logger`."""
+
+    def start(self, run_folder: RunFolder) -> Any:
+        """Say that the run goes on; `finish(status)` of the handle says how it ended."""
+        ...
+
+    def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
+        """Say how a sweep ended, under which runs were grouped."""
+        ...
 
 
 class NoTracking:

@@ -17,6 +17,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.cache import cached_folder
 from lmtrain.data.document_ends import document_ends
 from lmtrain.data.interleave import ScheduledInterleave
+from lmtrain.data.layout import DatasetFolder
 from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, single_source
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import Contiguous, Packing
@@ -36,7 +37,7 @@ class TokenDataModule(pl.LightningDataModule):
     def __init__(
         self,
         *,
-        folder: Path | Mixture,
+        folder: DatasetFolder | Path | Mixture,
         batch: BatchPlan,
         seed: int,
         num_workers: int = 0,

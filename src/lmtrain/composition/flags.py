@@ -1,0 +1,77 @@
+"""Hydra's flags, as far as a run has a use for them; the others are refused with what to type instead.
+
+Hydra's own entry point is not used for runs: it instantiates what stands under `hydra` in any file (callbacks, loggers,
+launchers), which no allow-list sees.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError
+
+# Flags whose next word is theirs, and no override.
+TAKE_A_WORD: Final = frozenset(
+    {"--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"}
+    | {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}
+)
+INSTEAD: Final = {
+    "--info": "--cfg job --resolve prints the composed config",
+    "--experimental-rerun": "the same command again goes on with its run",
+    "--config-path": "--config-dir FOLDER adds options of your own",
+    "--config-name": "--config-dir FOLDER adds options of your own, as experiment=NAME",
+    "--run": "leave it out",
+}
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags of one command line; `show` is the part of the config to print instead of running."""
+
+    is_sweep: bool = False
+    show: str | None = None
+    package: str | None = None
+    resolve: bool = False
+    config_dir: str | None = None
+    completes: bool = False
+
+
+class _Parser(argparse.ArgumentParser):
+    @override
+    def error(self, message: str) -> NoReturn:
+        raise ConfigurationError(f"{message[0].upper()}{message[1:]}; `--help` lists the flags.")
+
+
+def parse_flags(words: Sequence[str]) -> Flags:
+    """Take the flags of a command line apart.
+
+    Raises:
+        ConfigurationError: An unknown flag, one that is not offered, or two that exclude one another.
+    """
+    parser = _Parser(prog="lmtrain", add_help=False, allow_abbrev=False)
+    parser.add_argument("-m", "--multirun", action="store_true")
+    parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
+    parser.add_argument("-p", "--package")
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("-cd", "--config-dir")
+    parser.add_argument("-sc", "--shell-completion", action="store_true")
+    for short, long in (("-i", "--info"), ("-cp", "--config-path"), ("-cn", "--config-name"), ("-r", "--run")):
+        parser.add_argument(short, long, nargs="?", const="")
+    parser.add_argument("--experimental-rerun", nargs="?", const="")
+    found: dict[str, Any] = vars(parser.parse_args([*words]))
+    for flag, instead in INSTEAD.items():
+        if found[flag.lstrip("-").replace("-", "_")] is not None:
+            raise ConfigurationError(f"{flag} is not offered here: {instead}.")
+    if found["multirun"] and found["cfg"]:
+        raise ConfigurationError("Only one of --multirun and --cfg can be: a sweep has many configs; leave -m out.")
+    return Flags(
+        is_sweep=found["multirun"],
+        show=found["cfg"],
+        package=found["package"],
+        resolve=found["resolve"],
+        config_dir=found["config_dir"],
+        completes=found["shell_completion"],
+    )
