@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import hydra
@@ -26,6 +27,9 @@ from lmtrain.composition.lean_compose import lean_compose
 from lmtrain.composition.paths import conf_folder
 from lmtrain.composition.unknown_words import unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.atomic_files import write_text
+from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.secret_values import remember_secrets
 
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
@@ -53,7 +57,10 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, progr
         choices = Choices(state)
         if config_name == "train":
             _require_every_group(choices.overrides)
-        task(_scaled(_plain(composed), choices.overrides, allowed=arguments.allowed_targets), choices)
+        plain = _plain(composed)
+        if choices.is_trial:
+            _redact_sweep(Path(state.sweep.dir))
+        task(_scaled(plain, choices.overrides, allowed=arguments.allowed_targets), choices)
 
     try:
         one = None if arguments.flags else _one_config(arguments.hydra, config_name=config_name)
@@ -115,6 +122,13 @@ def _through_hydra(
         raise failures[0]
 
 
+def _redact_sweep(folder: Path) -> None:
+    """Take the secrets out of the file that Hydra keeps of a sweep, which holds every word as typed."""
+    path = folder / "multirun.yaml"
+    if path.exists() and (redacted := redact_text(path.read_text())) != path.read_text():
+        write_text(path, redacted)
+
+
 @contextmanager
 def _our_configs() -> Generator[None]:
     GlobalHydra.instance().clear()
@@ -131,6 +145,7 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
 def _plain(composed: DictConfig) -> dict[str, Any]:
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
+    remember_secrets(OmegaConf.to_container(composed, resolve=False, throw_on_missing=False), plain)
     return {str(name): value for name, value in plain.items() if name != "hydra"}
 
 
