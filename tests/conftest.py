@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lmtrain.tracking.secret_values import REMEMBERED
+
 CACHE = Path(__file__).parents[1] / ".cache"
 
 # Set before torch, numpy or a tokenizer is imported; a person's own values win.
@@ -64,8 +66,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _environment_is_left_as_found() -> Iterator[None]:
-    """Fail the test that leaves a rank's variables behind, rather than the next one."""
+    """Fail the test that leaves a rank's variables behind, rather than the next one; forget a config's secrets."""
     yield
+    os.environ.pop(REMEMBERED, None)
     leaked = [name for name in RANK_VARIABLES if os.environ.pop(name, None) is not None]
     assert not leaked, f"left behind in the environment: {', '.join(leaked)}"
 

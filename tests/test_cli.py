@@ -66,6 +66,22 @@ def test_a_refusal_is_one_line_on_stderr_and_its_exit_code(
     assert (printed.out, printed.err) == ("", f"lmtrain: {error}\n")
 
 
+def test_no_secret_is_in_a_refusal_nor_in_a_bugs_traceback(
+    verb: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # `serve` sets its own
+
+    def refuse(words: list[str], program: str) -> int:
+        raise ConfigurationError("a=http://me:canary@h is no b")
+
+    verb.function = refuse
+    assert serve("train", [], program="python train.py") == 2
+    bug = RuntimeError("http://me:canary@h is down")
+    sys.excepthook(RuntimeError, bug, None)
+    told = "lmtrain: a=http://[redacted]@h is no b\nRuntimeError: http://[redacted]@h is down\n"
+    assert capsys.readouterr().err == told
+
+
 def test_an_interruption_is_told_and_has_the_code_of_its_signal(
     verb: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,7 +4,9 @@ import gc
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from types import TracebackType
 
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
 
@@ -56,11 +58,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
-    """Call one verb; a refusal becomes one message on stderr and its exit code."""
+    """Call one verb; a refusal becomes one message on stderr and its exit code, and no message holds a secret."""
+    sys.excepthook = _show_failure
     try:
         return find_verb(verb)(list(words), program=program)
     except LMTRAIN_ERRORS as error:
-        print(f"lmtrain: {error}", file=sys.stderr)
+        _tell(f"lmtrain: {error}")
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -68,6 +71,16 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     except KeyboardInterrupt:
         print("lmtrain: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _show_failure(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
+    _tell("".join(traceback.format_exception(kind, error, frames)).rstrip())
+
+
+def _tell(message: str) -> None:
+    from lmtrain.tracking.redaction import redact_text  # only where something went wrong: --help is to answer at once
+
+    print(redact_text(message), file=sys.stderr)
 
 
 def find_verb(verb: str) -> Callable[..., int]:

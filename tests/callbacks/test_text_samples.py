@@ -29,6 +29,13 @@ def test_a_sample_continues_the_prompt_after_the_last_step(make_run):
     assert not sample["text"].startswith("the the")
 
 
+def test_a_prompt_that_holds_a_secret_is_kept_without_it(make_run, monkeypatch):
+    monkeypatch.setenv("CANARY_TOKEN", "canary-1-of-many")
+    run = make_run(steps=1)
+    train(run, prompt="the canary-1-of-many ")
+    assert samples(run)[0]["prompt"] == "the ${oc.env:CANARY_TOKEN} "
+
+
 def test_samples_come_during_the_run_where_asked(make_run):
     run = make_run(steps=5)
     train(run, every_steps=2)

@@ -85,6 +85,7 @@ def test_several_devices_are_ranks_of_their_own_and_the_data_is_ready_before_the
         "path": job.folder / "attempts" / "1" / "job.json",
         "num_processes": 2,
         "run_folder": job.folder,
+        "more_environment": {},
     }
 
 

@@ -35,6 +35,14 @@ def test_refusal_is_one_line_and_anything_else_shows_where(capsys):
     assert "worker.py" not in err.replace("test_worker.py", "")
 
 
+@pytest.mark.parametrize("kind", [ConfigurationError, ValueError, SystemExit])
+def test_no_secret_is_in_what_a_rank_says(kind, tmp_path, capsys):
+    run_guarded(lambda: fail(kind("postgresql://me:canary@h refused")), str(tmp_path / "error.json"))
+    told = capsys.readouterr().err + (tmp_path / "error.json").read_text()
+    assert "canary@" not in told
+    assert "postgresql://[redacted]@h refused" in told
+
+
 def test_reason_is_left_where_torchrun_and_the_agent_look(tmp_path):
     run_guarded(lambda: fail(ValueError("boom")), str(tmp_path / "error.json"))
     row = json.loads((tmp_path / "error.json").read_text())

@@ -35,6 +35,23 @@ def test_change_makes_it_dirty_and_its_diff_holds_no_secret(repository):
     assert "canary" not in state.diff
 
 
+def test_diff_holds_no_secret_of_a_known_form_and_keeps_hashes(repository, monkeypatch):
+    monkeypatch.setenv("SOME_TOKEN", "c4nary-of-the-environment")
+    kept = ["sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "tokens_per_step: 256"]
+    secrets = ["hf_c4naryCANARYc4nary01", "Bearer c4nary-c4nary", "c4nary-of-the-environment", "AKIAC4NARY0123456789"]
+    (repository / "a.yaml").write_text("\n".join([*kept, *secrets, ""]))
+    diff = describe_git(repository).diff
+    assert "c4nary" not in diff.lower()
+    assert all(f"+{line}\n" in diff for line in kept)
+
+
+def test_cut_leaves_no_half_of_a_secret(repository, monkeypatch):
+    (repository / "a.yaml").write_text(f"{'x' * 50}\nhf_c4naryCANARYc4nary01\n" * 100)
+    for length in range(500, 580):
+        monkeypatch.setattr(provenance, "MAXIMUM_DIFF_CHARACTERS", length)
+        assert "c4n" not in describe_git(repository).diff
+
+
 def test_huge_diff_is_cut(repository, monkeypatch):
     monkeypatch.setattr(provenance, "MAXIMUM_DIFF_CHARACTERS", 500)
     (repository / "a.yaml").write_text("x: 1\n" * 10_000)

@@ -33,6 +33,17 @@ def test_password_that_was_not_kept_is_asked_for_again(run):
 
 
 @pytest.mark.slow
+def test_password_of_the_environment_is_taken_from_there(run, monkeypatch):
+    run.note({"mlflow": {"tracking_uri": "http://me:${oc.env:CANARY_PW}@127.0.0.1:9", "experiment": "lmtrain"}})
+    with pytest.raises(ConfigurationError, match=r"CANARY_PW is not set here; set it, or give logger.tracking_uri"):
+        sync(run.path)
+    monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
+    with pytest.raises(EnvironmentProblem, match=r"MLflow at http://\S+@127.0.0.1:9 failed") as failure:
+        sync(run.path, seconds=0.0)
+    assert "canary-of-1-day" not in str(failure.value)
+
+
+@pytest.mark.slow
 def test_replay_is_complete_and_may_be_repeated(run):
     log = RunLog(run.path)
     for step in range(1, 101):

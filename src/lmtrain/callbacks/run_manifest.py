@@ -8,6 +8,7 @@ import torch
 from typing_extensions import override
 
 from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.context import RunContext
 
@@ -30,7 +31,7 @@ class RunManifest(pl.Callback):
         folder = self._context.folder
         attempts = RunFolder(folder).attempts()
         self._write_plan()
-        write_json(folder / "dataset.json", self._context.dataset.manifest.to_json())
+        write_json(folder / "dataset.json", redact(self._context.dataset.manifest.to_json()))
         self._context.tokenizer.save(folder / "tokenizer")
         write_json((attempts or [folder])[-1] / "devices.json", describe_devices(trainer))
 

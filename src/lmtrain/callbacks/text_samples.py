@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.inference.generate import generate
+from lmtrain.tracking.redaction import redact
 from lmtrain.training.context import RunContext
 from lmtrain.training.evaluation_weights import evaluation_weights
 from lmtrain.training.module import CausalLMModule
@@ -98,6 +99,6 @@ class TextSamples(pl.Callback):
         path = self._context.folder / "samples.jsonl"
         try:
             with path.open("a") as file:
-                file.write(json.dumps(sample, ensure_ascii=False) + "\n")
+                file.write(json.dumps(redact(sample), ensure_ascii=False) + "\n")
         except OSError as problem:
             raise EnvironmentProblem(f"{path} cannot be written: {problem}. Free some space.") from problem

@@ -26,6 +26,7 @@ from lmtrain.composition.paths import conf_folder
 from lmtrain.composition.trials import single, trials_of
 from lmtrain.composition.unknown_words import unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.secret_values import remember_secrets
 
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
@@ -159,6 +160,7 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
 def _plain(composed: DictConfig) -> dict[str, Any]:
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
+    remember_secrets(OmegaConf.to_container(composed, resolve=False, throw_on_missing=False), plain)
     return {str(name): value for name, value in plain.items() if name != "hydra"}
 
 

@@ -18,6 +18,7 @@ from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.redaction import redact
 from lmtrain.training.weights import Kind, load_weights
 
 TOLD = ("validation/bits_per_byte", "validation/loss")
@@ -90,7 +91,7 @@ def _facts(source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint
         context_tokens=model.max_context_tokens,
         step=checkpoint.step,
         tokens=checkpoint.tokens,
-        data_name=data.get("name"),
+        data_name=redact(data.get("name")),
         data_fingerprint=data.get("fingerprint"),
         tokenizer_fingerprint=tokenizer_fingerprint,
         code_version=_code_version(source.run),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.tracking.atomic_files import write_text
+from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.secret_values import resolve_references
 
 # Where and how a run is executed, not what it computes: these leave its name alone.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger", "launcher")
+HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +45,24 @@ class Job:
         return max(1, len(RunFolder(self.folder).attempts()))
 
     def save(self, path: Path) -> None:
-        """Write the job for the ranks to read, and for its owner alone: it may hold a server's password."""
-        write_text(path, json.dumps(asdict(self), indent=1), private=True)
+        """Keep the job without its secrets, for its owner alone; a rank gets those by `handed_over`."""
+        kept = {**asdict(self), "config": redact(self.config), "overrides": [*map(redact_override, self.overrides)]}
+        write_text(path, json.dumps(kept, indent=1), private=True)
+
+    def handed_over(self) -> dict[str, str]:
+        """Return what a rank's environment needs to have the job as it is; nothing where the file says all."""
+        return {HANDED_OVER: json.dumps(asdict(self))} if redact(self.config) != self.config else {}
 
 
 def load_job(path: Path) -> Job:
-    """Read a job that `save` wrote."""
-    return Job(**json.loads(path.read_text()))
+    """Read a job that `save` wrote; secrets are in it as far as this environment has them."""
+    return Job(**resolve_references(json.loads(path.read_text())))
+
+
+def job_of_rank(path: Path) -> Job:
+    """Return the job of this rank: as its parent handed it over, else as `save` wrote it."""
+    whole = os.environ.get(HANDED_OVER)
+    return Job(**json.loads(whole)) if whole else load_job(path)
 
 
 def default_name(model: str, overrides: Sequence[str]) -> str:

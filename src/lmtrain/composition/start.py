@@ -10,12 +10,13 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from lmtrain.composition.check import check_node, check_value
-from lmtrain.composition.job import Job, load_job
+from lmtrain.composition.job import Job, job_of_rank
 from lmtrain.composition.tokenizer import require_size_for_model
 from lmtrain.composition.typed_values import refuse_typed
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
+from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder, run_path
 from lmtrain.training.lean_import import import_lightning
 
@@ -96,13 +97,18 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
     try:
         folder.create(sweep=job.sweep)
         with folder.lock():
-            attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(job.config)), job.overrides)
+            attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(redact(job.config))), job.overrides)
             job.save(attempt / "job.json")
             if outer is not None or not (isolated or job.config["trainer"]["devices"] > 1):
                 return train(job)
             prepare_data(job)
             num_processes = job.config["trainer"]["devices"]
-            return launch(attempt / "job.json", num_processes=num_processes, run_folder=folder.path)
+            return launch(
+                attempt / "job.json",
+                num_processes=num_processes,
+                run_folder=folder.path,
+                more_environment=job.handed_over(),
+            )
     except ConfigurationError:  # refused by what the config builds
         if is_new:
             folder.discard_untrained()
@@ -111,7 +117,7 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
 
 def run_saved(path: Path) -> int:
     """Train, on one of several ranks, the job that the parent saved; return the exit code."""
-    return train(load_job(path))
+    return train(job_of_rank(path))
 
 
 def train(job: Job) -> int:

@@ -14,6 +14,7 @@ from lmtrain.composition.job import Job, default_name, short_hash
 from lmtrain.composition.paths import conf_folder
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
+from lmtrain.tracking.redaction import redact_text
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
@@ -105,7 +106,7 @@ def _outcome(job: Job, outer: OuterLauncher | None, *, is_trial: bool) -> int:
     try:  # a failing trial does not end the sweep
         return _begin(job, outer, isolated=outer is None)
     except LMTRAIN_ERRORS as error:
-        print(f"{job.name}: {error}", file=sys.stderr)
+        print(redact_text(f"{job.name}: {error}"), file=sys.stderr)
         return error.exit_code
 
 

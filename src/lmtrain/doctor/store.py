@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from lmtrain.doctor.disk import nearest_folder
 from lmtrain.doctor.finding import Finding, graded
-from lmtrain.tracking.redaction import redact_addresses
+from lmtrain.tracking.redaction import redact_text
 
 CONNECT_SECONDS: Final = 3.0
 PORTS: Final = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
@@ -21,11 +21,11 @@ def tracking_store(uri: str) -> Finding:
     parts = urlsplit(uri)
     port = parts.port or PORTS.get(parts.scheme.partition("+")[0])
     if parts.hostname is None or port is None:
-        return Finding(name="MLflow", state="ok", found=f"{redact_addresses(uri)}, not tried")
+        return Finding(name="MLflow", state="ok", found=f"{redact_text(uri)}, not tried")
     reachable = answers(parts.hostname, port)
     return graded(
         "MLflow",
-        f"{redact_addresses(uri)} {'answers' if reachable else 'does not answer'}",
+        f"{redact_text(uri)} {'answers' if reachable else 'does not answer'}",
         is_bad=not reachable,
         fix="start the server or correct logger.tracking_uri; with logger=none metrics stay in the run's folder, and "
         "`lmtrain sync` sends them later",

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -32,19 +32,21 @@ def launch(
     restarts: int = 0,
     entry_point: str = DEFAULT_ENTRY_POINT,
     grace_seconds: float = 120.0,
+    more_environment: Mapping[str, str] | None = None,
 ) -> int:
     """Run entry_point(config_path) on each of num_processes ranks and return the job's exit code.
 
     The code is that of the rank that failed first. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, which have
     grace_seconds to save and leave. A failed job is started again, restarts times, unless it was refused or told to
-    stop. Nothing outlives this call, nor this process.
+    stop. Nothing outlives this call, nor this process. The ranks get `more_environment`
+    beside this process's own.
     """
     command = [sys.executable, "-m", "lmtrain.launch.agent", "--parent", str(os.getpid())]
     command += ["--num-processes", str(num_processes), "--restarts", str(restarts)]
     command += ["--grace-seconds", str(grace_seconds), "--log-folder", str(_log_folder(run_folder))]
     command += ["--entry-point", entry_point, "--config", str(config_path.absolute())]
     with _forwarding() as forwarder:
-        code = plain_exit_code(_run(command, forwarder))
+        code = plain_exit_code(_run(command, forwarder, more_environment or {}))
     _record_end(run_folder, code)
     return code
 
@@ -61,8 +63,8 @@ class _Forwarder:
             self.process.send_signal(number)
 
 
-def _run(command: list[str], forwarder: _Forwarder) -> int:
-    environment = without_rank_variables(os.environ)
+def _run(command: list[str], forwarder: _Forwarder, more_environment: Mapping[str, str]) -> int:
+    environment = {**without_rank_variables(os.environ), **more_environment}
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True) as agent:
         forwarder.process = agent
         try:

@@ -18,6 +18,7 @@ from typing import cast
 
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS
 from lmtrain.launch.lifetime import die_with_parent
+from lmtrain.tracking.redaction import redact_text
 
 LEAVE_SECONDS = 5.0
 
@@ -53,17 +54,18 @@ def run_guarded(body: Callable[[], int], error_file: str | None) -> int:
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         if isinstance(error.code, str):
-            sys.stderr.write(f"{error.code}\n")
+            sys.stderr.write(f"{redact_text(error.code)}\n")
         _record(error_file, str(error.code), code)
         return code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except LMTRAIN_ERRORS as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{redact_text(str(error))}\n")
         _record(error_file, str(error), error.exit_code)
         return error.exit_code
     except BaseException as error:  # noqa: BLE001  the last place that can tell why this rank ends
-        traceback.print_exception(type(error), error, _beyond_this_file(error.__traceback__))
+        lines = traceback.format_exception(type(error), error, _beyond_this_file(error.__traceback__))
+        sys.stderr.write(redact_text("".join(lines)))
         _record(error_file, f"{type(error).__name__}: {error}", 1)
         return 1
 
@@ -77,7 +79,7 @@ def _beyond_this_file(frames: TracebackType | None) -> TracebackType | None:
 def _record(error_file: str | None, message: str, code: int) -> None:
     # The names message and timestamp are what torchrun reads in its own error files.
     if error_file and code != 0:
-        row = {"message": message, "timestamp": int(time.time()), "time": time.time(), "exit_code": code}
+        row = {"message": redact_text(message), "timestamp": int(time.time()), "time": time.time(), "exit_code": code}
         Path(error_file).write_text(json.dumps(row))
 
 

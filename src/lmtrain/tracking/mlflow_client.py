@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.file_lock import file_lock
-from lmtrain.tracking.redaction import redact_addresses
+from lmtrain.tracking.redaction import redact_text
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -66,7 +66,7 @@ def check_uri(tracking_uri: str | None) -> None:
     """
     if tracking_uri is not None and not tracking_uri.startswith(SCHEMES):
         raise ConfigurationError(
-            f"logger.tracking_uri={redact_addresses(tracking_uri)} must begin with one of {', '.join(SCHEMES)}; "
+            f"logger.tracking_uri={redact_text(tracking_uri)} must begin with one of {', '.join(SCHEMES)}; "
             "nearest valid: null, an SQLite file beside the runs."
         )
 

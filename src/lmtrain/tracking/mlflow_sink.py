@@ -21,7 +21,7 @@ from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.log_tail import Place, read_after
 from lmtrain.tracking.mlflow_client import Store, open_client
-from lmtrain.tracking.redaction import redact_addresses
+from lmtrain.tracking.redaction import RedactedStream, redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, read_status, write_status
 
@@ -69,7 +69,7 @@ class Sink:
     """One run folder on its way to one store; a method may raise anything, and then may be called again."""
 
     def __init__(self, folder: RunFolder, store: Store) -> None:
-        self.state = SinkState(store=redact_addresses(f"{store.tracking_uri} {store.experiment}"))
+        self.state = SinkState(store=redact_text(f"{store.tracking_uri} {store.experiment}"))
         before = read_state(folder.path)
         if before.store == self.state.store:
             self.state = replace(before, phase="starting", error=None)
@@ -94,7 +94,7 @@ class Sink:
 
     def fail(self, error: Exception) -> None:
         """Remember why nothing was sent."""
-        text = redact_addresses(f"{type(error).__name__}: {error}".strip())
+        text = redact_text(f"{type(error).__name__}: {error}".strip())
         short = text.splitlines()[0][:ERROR_CHARACTERS]
         if self.state.error != short:
             sys.stderr.write(f"{text}\n")
@@ -198,6 +198,7 @@ def main() -> int:
     run_folder = cast("Path", parser.parse_args().run_folder).absolute()
     settings = json.loads(sys.stdin.read())
     process = int(settings["trainer"])
+    sys.stdout = sys.stderr = RedactedStream(sys.stderr)  # what MLflow and its drivers say goes into a file
     os.nice(NICENESS)
     threading.Thread(target=_end_after, args=(process,), daemon=True).start()
     is_complete = follow(

@@ -12,7 +12,7 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.mlflow_client import check_uri, default_uri
 from lmtrain.tracking.mlflow_sink import read_state, write_state
-from lmtrain.tracking.redaction import redact_addresses
+from lmtrain.tracking.redaction import redact, redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
 
@@ -37,7 +37,7 @@ class MlflowTracking:
         """Say that the run goes on, and begin to send it; to be called by one rank, after start_attempt."""
         write_status(run_folder.path, Status("RUNNING"))
         uri = self.tracking_uri or default_uri(run_folder.root)
-        run_folder.note({"mlflow": {"tracking_uri": redact_addresses(uri), "experiment": self.experiment}})
+        run_folder.note({"mlflow": redact({"tracking_uri": uri, "experiment": self.experiment})})
         write_state(run_folder.path, replace(read_state(run_folder.path), phase="starting", error=None))
         settings = {"tracking_uri": uri, "experiment": self.experiment, "drain_seconds": self.drain_seconds}
         return MlflowHandle(run_folder, _start_sink(run_folder, settings), drain_seconds=self.drain_seconds)
@@ -49,7 +49,7 @@ class MlflowTracking:
         try:
             finish_sweep(root, sweep, tracking_uri=self.tracking_uri, experiment=self.experiment, status=status)
         except Exception as error:  # noqa: BLE001  whatever MLflow and its drivers raise; the trials are stored anyway
-            sys.stderr.write(f"MLflow still shows the sweep {sweep} as running: {redact_addresses(str(error))}\n")
+            sys.stderr.write(f"MLflow still shows the sweep {sweep} as running: {redact_text(str(error))}\n")
 
 
 class MlflowHandle:

@@ -35,9 +35,7 @@ def describe_git(folder: Path) -> GitState:
     if commit is None or status is None:
         return GitState(commit=None, branch=None, dirty=None, diff="")
     branch = _git(folder, "rev-parse", "--abbrev-ref", "HEAD")
-    diff = redact_text((_git(folder, "diff", "HEAD") or "")[:MAXIMUM_DIFF_CHARACTERS])
-    if len(diff) >= MAXIMUM_DIFF_CHARACTERS:
-        diff += f"\n[cut after {MAXIMUM_DIFF_CHARACTERS} characters]\n"
+    diff = _bounded(_git(folder, "diff", "HEAD") or "")
     return GitState(commit=commit.strip(), branch=(branch or "").strip(), dirty=bool(status.strip()), diff=diff)
 
 
@@ -59,6 +57,14 @@ def describe_environment() -> dict[str, object]:
         "folder": str(Path.cwd()),
         "process": os.getpid(),
     }
+
+
+def _bounded(diff: str) -> str:
+    """Redact a diff and cut it at a bounded length, after a whole line: half a secret is not known as one."""
+    if len(diff) < MAXIMUM_DIFF_CHARACTERS:
+        return redact_text(diff)
+    whole = diff[:MAXIMUM_DIFF_CHARACTERS].rpartition("\n")[0]
+    return f"{redact_text(whole)}\n[cut after {MAXIMUM_DIFF_CHARACTERS} characters]\n"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

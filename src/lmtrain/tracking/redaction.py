@@ -1,67 +1,100 @@
-"""Keep secrets out of everything that is logged: values of secret-sounding keys, and passwords in addresses.
+"""Keep secrets out of everything that is written, sent or printed.
 
-In language modelling a token is usually not a secret: tokens, tokenizer, flops_per_token and bos_token stay readable.
+A secret is known by its form (secret_patterns), by the name that it stands under (secret_keys), or by its value, which
+the environment has too (secret_values). In data, a value of the environment becomes ${oc.env:NAME} again.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, TextIO, cast
 
-REDACTED = "[redacted]"
+from lmtrain.tracking.secret_keys import is_certain_key, is_secret_key
+from lmtrain.tracking.secret_patterns import REDACTED, redact_patterns
+from lmtrain.tracking.secret_values import secret_values
 
-_SECRET = re.compile(
-    r"secret|passw|credential|bearer|(?:^|_)(?:api|access|private|auth)_?(?:key|token)|(?:^|_)(?:key|token)$"
+_KEY = r"(?<![\w.$])(?<!\w-)(?<!\$\{)(?P<key>[A-Za-z_][\w.\-/@]*)(?P<quote>['\"]?\]?)(?P<separator>[ \t]*[:=][ \t]*)"
+_VALUE = r"(?P<value>\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|(?<=[^ \t:]=)[^,}\]\s]+|[^,}\]\n]+)"
+_HARMLESS = re.compile(r"\$\{[^}]*\}?|null|true|false|None|True|False|\[redacted\]?|\|.*|>.*", re.DOTALL)
+_CODE = re.compile(  # a type, a look into the environment, a call: none of them is the secret itself
+    r"(?:str|bytes|bool|int|object)(?:$|[\s|)=].*)|os\.(?:environ|getenv)\W.*|[A-Za-z_][\w.]*\(.*", re.DOTALL
 )
-_NOT_SECRET = re.compile(
-    r"(?:^|_)(?:per|bos|eos|pad|padding|unk|unknown|mask|sep|cls|special|stop|begin|end|start|text)_token$"
-    r"|(?:^|_)(?:text|sort|metric|monitor|column|public|primary|foreign)_key$"
-)
-_USERINFO = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^/\s@'\"]+@")
-_KEY = r"(?<![\w.$-])(?<!\$\{)(?P<key>[A-Za-z_][\w.\-/@]*)(?P<quote>['\"]?)(?P<separator>[ \t]*[:=][ \t]*)"
-_VALUE = r"(?P<value>\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^,}\]\n]+)"
-_HARMLESS = re.compile(r"\$\{[^}]*\}?|null|true|false|None|True|False|\[redacted|\|.*|>.*", re.DOTALL)
+_RANDOM = re.compile(r"(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[\w+/=.~-]{16,}")
+_FLAG = r"(?P<before>(?<![\w-])--(?P<key>[\w-]+)[ \t]+)(?P<value>[^\s'\"-][^\s]*)"
 
 
-def is_secret_key(key: str) -> bool:
-    """Tell whether the value under this key may be a secret; key is one name or a dotted path."""
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key.rsplit(".", 1)[-1]).replace("-", "_").lower()
-    return bool(_SECRET.search(name)) and not _NOT_SECRET.search(name)
-
-
-def redact_addresses(text: str) -> str:
-    """Cut the user and password out of addresses: postgresql://me:pw@host -> postgresql://[redacted]@host."""
-    return _USERINFO.sub(rf"\g<scheme>{REDACTED}@", text)
-
-
-def redact(value: object, key: str = "") -> object:
+def redact(value: Any, key: str = "") -> Any:
     """Return a copy of plain nested data without its secrets; numbers, flags and None are never secret."""
-    if isinstance(value, Mapping):
-        items = cast("Mapping[object, object]", value)
-        return {name: redact(item, str(name)) for name, item in items.items()}
-    if isinstance(value, str):
-        return REDACTED if is_secret_key(key) and not _is_harmless(value) else redact_addresses(value)
-    if isinstance(value, Sequence):
-        return [redact(item, key) for item in cast("Sequence[object]", value)]
-    return value
+    return _redact(value, key, secret_values())
+
+
+def redact_override(word: str) -> str:
+    """Redact one word of a command line, KEY=VALUE."""
+    key, separator, value = word.partition("=")
+    return f"{key}{separator}{redact(value, key.lstrip('+~'))}" if separator else redact_text(word)
 
 
 def redact_text(text: str) -> str:
-    """Redact the lines of YAML, of overrides or of a diff: the values in "key: value" and "key=value"."""
+    """Redact text of any kind: a diff, a log, a message, with the values in "key: value" and "key=value"."""
+    for secret, _ in secret_values():
+        text = text.replace(secret, REDACTED)
+    text = redact_patterns(text)
     keys = {match["key"] for match in re.finditer(_KEY, text) if is_secret_key(match["key"])}
-    for key in keys:
-        assignment = re.compile(_KEY.replace(r"[A-Za-z_][\w.\-/@]*", re.escape(key)) + _VALUE)
-        text = assignment.sub(_without_value, text)
-    return redact_addresses(text)
+    for key in sorted(keys):
+        assignment = _KEY.replace(r"[A-Za-z_][\w.\-/@]*", re.escape(key)) + _VALUE
+        text = re.sub(assignment, _without_value, text)
+    return re.sub(_FLAG, _without_argument, text)
+
+
+class RedactedStream:
+    """A text stream that takes no secret; all else of it is the stream below, which gets whole writes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write text without its secrets; return how many characters were taken."""
+        self._stream.write(redact_text(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is not `write` from the stream below."""
+        return getattr(self._stream, name)
+
+
+def _redact(value: Any, key: str, secrets: list[tuple[str, str]]) -> Any:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value)
+        return {name: _redact(item, str(name), secrets) for name, item in items.items()}
+    if isinstance(value, str):
+        for secret, variable in secrets:
+            value = value.replace(secret, f"${{oc.env:{variable}}}" if variable else REDACTED)
+        return REDACTED if is_secret_key(key) and not _is_harmless(value) else redact_patterns(value)
+    if isinstance(value, Sequence):
+        return [_redact(item, key, secrets) for item in cast("Sequence[object]", value)]
+    return value
 
 
 def _without_value(match: re.Match[str]) -> str:
-    if _is_harmless(match["value"].strip()):
+    value = match["value"].strip()
+    if _is_harmless(value) or _is_code(match["key"], value, is_tight=match["separator"] == "="):
         return match[0]
     return f"{match['key']}{match['quote']}{match['separator']}{REDACTED}"
 
 
+def _without_argument(match: re.Match[str]) -> str:
+    is_kept = not is_certain_key(match["key"]) or _is_harmless(match["value"])
+    return match[0] if is_kept else f"{match['before']}{REDACTED}"
+
+
+def _is_code(key: str, value: str, *, is_tight: bool) -> bool:
+    if is_certain_key(key):
+        return not is_tight and bool(_CODE.fullmatch(value))
+    return not _RANDOM.fullmatch(value.strip("'\""))  # `key` and `token` are names of anything
+
+
 def _is_harmless(value: str) -> bool:
-    return not value or bool(_HARMLESS.fullmatch(value)) or _is_number(value)
+    bare = value.strip("'\"")
+    return not bare or bool(_HARMLESS.fullmatch(bare)) or _is_number(bare)
 
 
 def _is_number(text: str) -> bool:

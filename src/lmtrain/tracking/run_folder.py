@@ -1,7 +1,7 @@
 """The layout of a run on disk, runs/<name>/: one folder, one writer at a time, a history of attempts.
 
 The layout:
-    config.yaml        what the ranks read          metrics.jsonl    the curves (run_log)
+    config.yaml        what the newest start has    metrics.jsonl    the curves (run_log)
     plan.json          what was promised            events/          what each rank did when (events)
     status.json        RUNNING, FINISHED, ...       checkpoints/
     run.json           the run's identity           attempts/<n>/    config, overrides, git state, versions, rank logs
@@ -20,7 +20,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.redaction import redact_override, redact_text
 
 MINIMUM_FREE_BYTES = 64 * 2**20
 
@@ -64,7 +64,7 @@ class RunFolder:
         return atomic_files.read_json(self.identity_path)
 
     def note(self, facts: Mapping[str, object]) -> None:
-        """Add facts to run.json; they must hold no secret."""
+        """Add facts to run.json; the caller redacts them."""
         atomic_files.write_json(self.identity_path, {**self.read_identity(), **facts})
 
     @contextlib.contextmanager
@@ -90,16 +90,17 @@ class RunFolder:
     def start_attempt(self, config_text: str, overrides: Sequence[str]) -> Path:
         """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
 
-        The config.yaml beside it holds config_text itself, for the ranks and for its owner's eyes alone; the attempt's
-        copies, which go to the tracking server, hold no secret.
+        None of them holds a secret; the run's own config.yaml is the newest attempt's.
         """
-        atomic_files.write_text(self.config_path, config_text, private=True)
+        config_text = redact_text(config_text)
+        atomic_files.write_text(self.config_path, config_text)
         attempts = self.attempts()
         folder = self.path / "attempts" / str(int(attempts[-1].name) + 1 if attempts else 1)
         folder.mkdir(parents=True)
         git = describe_git(Path.cwd())
-        atomic_files.write_text(folder / "config.yaml", redact_text(config_text))
-        atomic_files.write_text(folder / "overrides.txt", redact_text("".join(f"{line}\n" for line in overrides)))
+        atomic_files.write_text(folder / "config.yaml", config_text)
+        words = "".join(f"{redact_override(word)}\n" for word in overrides)
+        atomic_files.write_text(folder / "overrides.txt", words)
         atomic_files.write_json(folder / "git.json", {"commit": git.commit, "branch": git.branch, "dirty": git.dirty})
         atomic_files.write_text(folder / "git.diff", git.diff)
         atomic_files.write_json(folder / "versions.json", describe_versions())

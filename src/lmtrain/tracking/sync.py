@@ -6,8 +6,10 @@ from typing import cast
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.mlflow_client import check_uri, default_uri
 from lmtrain.tracking.mlflow_sink import follow, read_state
-from lmtrain.tracking.redaction import REDACTED
+from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.secret_patterns import REDACTED
+from lmtrain.tracking.secret_values import REFERENCE, resolve_references
 from lmtrain.tracking.status import Status, Tracked, read_status, write_status
 
 SYNC_SECONDS = 30.0
@@ -31,22 +33,30 @@ def sync(
     if not identity:
         raise ConfigurationError(f"{run_folder} is not a run folder: it has no run.json; give the path of a run.")
     check_uri(tracking_uri)
-    before = cast("dict[str, str]", identity.get("mlflow") or {})
+    before = cast("dict[str, str]", resolve_references(identity.get("mlflow") or {}))
     uri = tracking_uri or before.get("tracking_uri") or default_uri(Path(str(identity["root"])))
-    if REDACTED in uri:
-        raise ConfigurationError(f"{uri}: its password is not kept in the run folder; give logger.tracking_uri again.")
+    name = experiment or before.get("experiment") or "lmtrain"
+    for key, value in {"tracking_uri": uri, "experiment": name}.items():
+        _require_known(value, key=f"logger.{key}")
     status = _settled_status(folder)
     is_complete = follow(
         folder.path,
         tracking_uri=uri,
-        experiment=experiment or before.get("experiment") or "lmtrain",
+        experiment=name,
         last_status=lambda: status,
         drain_seconds=seconds,
     )
     state = read_state(folder.path)
     if not is_complete:
-        raise EnvironmentProblem(f"MLflow at {before.get('tracking_uri', 'the given address')} failed: {state.error}.")
+        raise EnvironmentProblem(f"MLflow at {redact_text(uri)} failed: {state.error}.")
     return Tracked(run_id=state.run_id, is_complete=True)
+
+
+def _require_known(value: str, *, key: str) -> None:
+    if missing := REFERENCE.search(value):
+        raise ConfigurationError(f"{value}: {missing['name']} is not set here; set it, or give {key} again.")
+    if REDACTED in value:
+        raise ConfigurationError(f"{value}: its password is not kept in the run folder; give {key} again.")
 
 
 def _settled_status(folder: RunFolder) -> Status:
