@@ -70,6 +70,6 @@ def test_environment_without_rank_variables_is_an_ordinary_one():
 
 
 def test_our_own_launcher_says_in_which_file_its_ranks_meet():
-    mine = {**TORCHRUN, "LMTRAIN_STORE": "/tmp/a/0"}
-    assert outer_launcher(mine) == OuterLauncher("torchrun", 5, 1, 8, 4, Path("/tmp/a/0"))
+    mine = {**TORCHRUN, "LMTRAIN_STORE": "stores/0"}
+    assert outer_launcher(mine) == OuterLauncher("torchrun", 5, 1, 8, 4, Path("stores/0"))
     assert "LMTRAIN_STORE" not in without_rank_variables(mine)

@@ -105,7 +105,7 @@ def test_ranks_do_not_go_on_from_a_checkpoint_that_would_run_a_command(job):
     for notes in ranks:
         in_metadata, in_a_value = notes["hostile_refusals"]
         assert "cannot be read safely: it names torch.distributed.checkpoint.filesystem.torch.ctypes" in in_metadata
-        assert "holds more than tensors and plain values: it names subprocess.call" in in_a_value
+        assert "holds more than tensors and plain values: it names commands.call" in in_a_value
     assert not (folder / "witness").exists()
 
 
