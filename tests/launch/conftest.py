@@ -22,10 +22,20 @@ def succeed(config):
     note(config, " ".join(f"{k}={os.environ.get(k)}" for k in ("RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "NODE_RANK")))
     print(f"hello from rank {RANK}: {config.read_text()} terminal={sys.stdout.isatty()}", flush=True)
 
-def hash_all(config):
+def meet():
+    from lmtrain.launch.detect import outer_launcher
+    from lmtrain.launch.process_group import join
+    join(outer_launcher(os.environ), timeout_seconds=60)
+
+def meet_and_wait(config):
     import torch.distributed as dist
+    meet()
+    dist.barrier()
+    wait(config)
+
+def hash_all(config):
     from lmtrain.launch.agree import agree_on
-    dist.init_process_group("gloo")
+    meet()
     agree_on("abc")
     agree_on("abc" if config.read_text() == "same" else f"hash{RANK}")
 
@@ -47,6 +57,9 @@ def killed_on_1(config):
     wait(config) if RANK == 0 else os.kill(os.getpid(), signal.SIGKILL)
 
 def fail_once(config):
+    import torch.distributed as dist
+    meet()
+    dist.barrier()
     with (config.parent / f"starts{RANK}").open("a") as file:
         file.write("x")
     if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and RANK == 1:

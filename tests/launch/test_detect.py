@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from lmtrain.errors import ConfigurationError
@@ -65,3 +67,9 @@ def test_environment_without_rank_variables_is_an_ordinary_one():
     cleaned = without_rank_variables({**TORCHRUN, "PATH": "/bin", "TORCHELASTIC_RESTART_COUNT": "1"})
     assert cleaned == {"PATH": "/bin"}
     assert outer_launcher(cleaned) is None
+
+
+def test_our_own_launcher_says_in_which_file_its_ranks_meet():
+    mine = {**TORCHRUN, "LMTRAIN_STORE": "stores/0"}
+    assert outer_launcher(mine) == OuterLauncher("torchrun", 5, 1, 8, 4, Path("stores/0"))
+    assert "LMTRAIN_STORE" not in without_rank_variables(mine)

@@ -14,6 +14,7 @@ from lmtrain.tracking.status import Status, read_status, write_status
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]  # torch takes 1 to 3 seconds to import, in the agent
 
+LOOPBACK = {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}  # as /proc writes it
 PARENT = """
 import sys
 from pathlib import Path
@@ -52,6 +53,28 @@ def processes_of(folder):
             if b"\0-m\0lmtrain.launch." in words and str(folder).encode() in words:
                 found.append(int(entry.parent.name))
     return found
+
+
+def listening_addresses(processes):
+    """Return the addresses on which any of some processes accepts TCP connections, as the kernel writes them."""
+    names = [str(file.readlink()) for process in processes for file in Path(f"/proc/{process}/fd").iterdir()]
+    inodes = {name.removeprefix("socket:[").rstrip("]") for name in names if name.startswith("socket:[")}
+    tables = [Path(f"/proc/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
+    rows = [line.split() for table in tables for line in table]
+    return {row[1].partition(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes}
+
+
+def test_no_process_of_a_job_listens_beyond_the_loopback_interface(run_folder, monkeypatch):
+    up = [one.parent.name for one in Path("/sys/class/net").glob("*/operstate") if one.read_text() == "up\n"]
+    for backend in ("GLOO", "NCCL"):  # as on a cluster whose jobs span nodes
+        monkeypatch.setenv(f"{backend}_SOCKET_IFNAME", next((name for name in up if name != "lo"), "lo"))
+    parent = start_parent(run_folder, "meet_and_wait")
+    wait_for_notes(run_folder)
+    listening = listening_addresses(processes_of(run_folder))
+    parent.terminate()
+    parent.communicate(timeout=30)
+    assert listening, "gloo's ranks listen for one another"
+    assert listening <= LOOPBACK
 
 
 def test_ranks_succeed_with_clean_variables_and_shared_cores(run_folder, monkeypatch, capfd):

@@ -29,16 +29,17 @@ def test_a_process_alone_decides_for_itself():
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_the_first_rank_decides_and_refuses_for_all():
+@pytest.mark.parametrize("meet_in_file", [False, True])
+def test_the_first_rank_decides_and_refuses_for_all(tmp_path, meet_in_file):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    multiprocessing.spawn(_rank, args=(port,), nprocs=2)
+    multiprocessing.spawn(_rank, args=(port, tmp_path / "store" if meet_in_file else None), nprocs=2)
 
 
-def _rank(rank, port):
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    outer = OuterLauncher("torchrun", rank, rank, 2, 2)
+def _rank(rank, port, store_file):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(0 if store_file else port)}
+    outer = OuterLauncher("torchrun", rank, rank, 2, 2, store_file)
     join(outer, timeout_seconds=30)
     join(outer)  # a second call finds the group as it is
     assert (dist.get_rank(), dist.get_world_size()) == (rank, 2)

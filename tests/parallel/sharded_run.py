@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Generator
@@ -31,6 +32,7 @@ from lmtrain.training.steps import is_step_end
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.weight_average import WeightAverage
+from tests.hostile_pickles import in_a_value, in_metadata, make_hostile
 from tests.leave import leave
 
 NUM_LAYERS = 2
@@ -202,6 +204,20 @@ def swapped_in_and_out(module: CausalLMModule) -> bool:
     return torch.equal(own, again) and not torch.equal(own, averaged)
 
 
+def hostile_refusal(folder: Path, data: Path, attack: Callable[[Path, Path], None]) -> str:
+    """Go on from a checkpoint that would run a command, and return why not."""
+    checkpoint = folder / attack.__name__ / "step_00000002"
+    if dist.get_rank() == 0:
+        shutil.copytree(folder / "checkpoints" / "step_00000002", checkpoint)
+        make_hostile(checkpoint, attack, folder / "witness")
+    dist.barrier()
+    try:
+        fit(folder, data, AtSteps({}, last_step=4), checkpoint=checkpoint)
+    except EnvironmentProblem as problem:
+        return str(problem)
+    return "not refused"
+
+
 def round_trip(folder: Path, data: Path) -> dict[str, Any]:
     """Train four steps; save the second, fail to save the third; train the last two again from the checkpoint."""
     notes: dict[str, Any] = {}
@@ -215,6 +231,7 @@ def round_trip(folder: Path, data: Path) -> dict[str, Any]:
         straight = fit(folder, data, straight_callback)
     resumed = fit(folder, data, AtSteps({}, last_step=4), checkpoint=folder / "checkpoints" / "step_00000002")
     behind = fit(folder, data, AtSteps({}, last_step=4), checkpoint=folder / "behind" / "step_00000002")
+    notes["hostile_refusals"] = [hostile_refusal(folder, data, attack) for attack in (in_metadata, in_a_value)]
     notes["num_reductions"] = len(calls)
     notes["has_gradients"] = straight_callback.has_gradients
     for name, module in (("straight", straight), ("resumed", resumed), ("behind", behind)):

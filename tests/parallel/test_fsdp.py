@@ -100,6 +100,15 @@ def test_a_full_disk_on_one_rank_is_refused_by_both_and_training_goes_on(job):
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step_00000002"]
 
 
+def test_ranks_do_not_go_on_from_a_checkpoint_that_would_run_a_command(job):
+    folder, ranks = job
+    for notes in ranks:
+        in_metadata, in_a_value = notes["hostile_refusals"]
+        assert "cannot be read safely: it names torch.distributed.checkpoint.filesystem.torch.ctypes" in in_metadata
+        assert "holds more than tensors and plain values: it names commands.call" in in_a_value
+    assert not (folder / "witness").exists()
+
+
 @pytest.mark.faults
 def test_a_rank_killed_in_the_middle_of_its_shard_leaves_the_older_checkpoint(tmp_path):
     finished = run("killed", tmp_path)

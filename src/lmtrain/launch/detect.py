@@ -5,29 +5,36 @@ Order as Lightning's own detection: torchrun (Kubernetes training operators use 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 from lmtrain.errors import ConfigurationError
 
 Kind = Literal["torchrun", "slurm", "mpi"]
 
+STORE_VARIABLE: Final = "LMTRAIN_STORE"  # our own agent's: the file in which its ranks meet
 # What a launcher leaves in the environment of its ranks, and what must not reach the ranks of another job.
 RANK_VARIABLES = frozenset(
     {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
     | {"GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED", "PL_SEED_WORKERS"}
+    | {STORE_VARIABLE}
 )
 INTERACTIVE_SLURM_JOBS = frozenset({"bash", "zsh", "sh", "interactive"})
 
 
 @dataclass(frozen=True)
 class OuterLauncher:
-    """Who started this process, and which of how many ranks it is."""
+    """Who started this process, and which of how many ranks it is.
+
+    `store_file` is where ranks of one machine meet, None where they meet over the network.
+    """
 
     kind: Kind
     rank: int
     local_rank: int
     world_size: int
     local_world_size: int
+    store_file: Path | None = None
 
 
 def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
@@ -62,6 +69,7 @@ def _torchrun(environment: Mapping[str, str]) -> OuterLauncher:
         local_rank=_number(environment, "LOCAL_RANK", 0),
         world_size=world_size,
         local_world_size=_number(environment, "LOCAL_WORLD_SIZE", world_size),
+        store_file=Path(environment[STORE_VARIABLE]) if STORE_VARIABLE in environment else None,
     )
 
 

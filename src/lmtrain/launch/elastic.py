@@ -1,8 +1,9 @@
-"""The ranks of one job under torch.distributed's elastic agent: it hosts the rendezvous and restarts a failed job.
+"""The ranks of one job under torch.distributed's elastic agent, which watches them and restarts a failed job.
 
-Four of its habits are changed here (torch 2.11 to 2.13). A signal reaches the ranks only, not the data loader workers
-in their process groups. A job that was refused or told to stop is not started again. When a rank fails, the others
-have one second, not thirty. And the exit code is that of the rank that failed first, not 1.
+Five of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
+only, not the data loader workers in their process groups. A job that was refused or told to stop is not started again.
+When a rank fails, the others have one second, not thirty. And the exit code is that of the rank that failed first, not
+1.
 """
 
 import json
@@ -10,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import cast
@@ -17,11 +19,12 @@ from typing import cast
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
-from torch.distributed.elastic.rendezvous import RendezvousParameters, registry
 
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
+from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
 from lmtrain.launch.job import Job, StopRequest
+from lmtrain.launch.local_rendezvous import LocalRendezvous
 
 MONITOR_SECONDS = 0.1
 FAILURE_GRACE_SECONDS = 1
@@ -35,8 +38,9 @@ def run_job(job: Job, stop: StopRequest) -> int:
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGHUP,SIGQUIT"
     for rank in range(job.num_ranks):
         job.log_path(rank).unlink(missing_ok=True)
-    agent = _Agent(job, stop)
-    result = cast("RunResult", agent.run())
+    with tempfile.TemporaryDirectory(prefix="lmtrain-") as stores:  # no other user can look into it
+        agent = _Agent(job, stop, Path(stores))
+        result = cast("RunResult", agent.run())
     if not result.is_failed():
         return 0
     first = root_cause(agent.first_failures)
@@ -49,8 +53,8 @@ def run_job(job: Job, stop: StopRequest) -> int:
 # torch's timing decorator hides the signatures of the methods that are overridden here.
 # pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
 class _Agent(LocalElasticAgent):
-    def __init__(self, job: Job, stop: StopRequest) -> None:
-        super().__init__(_worker_spec(job), _Logs(job), shutdown_timeout=FAILURE_GRACE_SECONDS)
+    def __init__(self, job: Job, stop: StopRequest, stores: Path) -> None:
+        super().__init__(_worker_spec(job), _Logs(job, stores), shutdown_timeout=FAILURE_GRACE_SECONDS)
         self._job = job
         self._stop = stop
         self._ends: dict[int, RankEnd] = {}
@@ -94,11 +98,12 @@ class _Agent(LocalElasticAgent):
 
 
 class _Logs(LogsSpecs):
-    """Leave the ranks' output to the ranks, so that rank 0 keeps the terminal; only name their error files."""
+    """Leave the ranks' output to the ranks, so that rank 0 keeps the terminal; name their error files and store."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, stores: Path) -> None:
         super().__init__()
         self._job = job
+        self._stores = stores
 
     @property
     def root_log_dir(self) -> str:
@@ -109,25 +114,18 @@ class _Logs(LogsSpecs):
         errors = {rank: str(self._job.error_path(rank)) for rank in envs}
         for rank, path in errors.items():
             envs[rank]["TORCHELASTIC_ERROR_FILE"] = path
+            envs[rank][STORE_VARIABLE] = str(self._stores / envs[rank]["TORCHELASTIC_RESTART_COUNT"])  # new each time
             Path(path).unlink(missing_ok=True)
         return LogsDest(stdouts=console, stderrs=dict(console), error_files=errors)
 
 
 def _worker_spec(job: Job) -> WorkerSpec:
-    rendezvous = RendezvousParameters(
-        backend="c10d",
-        endpoint="localhost:0",
-        run_id=f"lmtrain-{os.getpid()}",
-        min_nodes=1,
-        max_nodes=1,
-        local_addr="localhost",
-    )
     arguments = ["-m", "lmtrain.launch.worker", "--agent", str(os.getpid()), "--log-folder", str(job.log_folder)]
     arguments += ["--entry-point", job.entry_point, "--config", str(job.config_path)]
     return WorkerSpec(
         role="rank",
         local_world_size=job.num_ranks,
-        rdzv_handler=registry.get_rendezvous_handler(rendezvous),
+        rdzv_handler=LocalRendezvous(run_id=f"lmtrain-{os.getpid()}"),
         entrypoint=sys.executable,
         args=tuple(argument.replace("$", "$$") for argument in arguments),  # they are a template of ${local_rank}
         max_restarts=job.restarts,

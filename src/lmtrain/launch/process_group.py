@@ -2,9 +2,11 @@
 
 import atexit
 import os
+import sys
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,12 +15,15 @@ from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.launch.detect import OuterLauncher
 
 Outcome = TypeVar("Outcome")
+LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 
 
 def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None:
     """Open the process group of a job of several ranks; Lightning then uses it as it finds it.
 
-    A rank that is silent for `timeout_seconds` ends the job (torch's own default is half an hour).
+    A rank that is silent for `timeout_seconds` ends the job (torch's own default is half an hour). Ranks of one machine
+    listen on its loopback interface alone; under an outer launcher they meet over the network, where torch asks for no
+    key and unpickles what comes.
     """
     if outer is None or outer.world_size == 1 or dist.is_initialized():
         return
@@ -30,12 +35,19 @@ def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None
     backend = "cpu:gloo,cuda:nccl" if device_id else "gloo"
     dist.init_process_group(
         backend,
+        store=_store_of_this_machine(outer.store_file, outer.world_size) if outer.store_file else None,
         rank=outer.rank,
         world_size=outer.world_size,
         timeout=timedelta(seconds=timeout_seconds),
         device_id=device_id,
     )
     atexit.register(leave)
+
+
+def _store_of_this_machine(path: Path, num_ranks: int) -> dist.Store:
+    for backend in ("GLOO", "NCCL"):  # whatever the environment says for jobs of several nodes
+        os.environ[f"{backend}_SOCKET_IFNAME"] = LOOPBACK
+    return dist.FileStore(str(path), num_ranks)
 
 
 def leave() -> None:

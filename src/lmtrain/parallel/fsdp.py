@@ -1,8 +1,8 @@
 """Fully sharded data parallelism (FSDP2): each rank keeps a slice of every tensor and gathers one block at a time.
 
-Built on Lightning's ModelParallelStrategy with four of its behaviours replaced: it reduces gradients on every
+Built on Lightning's ModelParallelStrategy with five of its behaviours replaced: it reduces gradients on every
 micro-batch, counts nodes for `data_parallel_size="auto"`, writes sharded checkpoints straight into their final
-folder, and lets a full disk end the run or leave a rank waiting (2.6.6).
+folder, lets a full disk end the run or leave a rank waiting, and unpickles what a checkpoint holds (2.6.6).
 """
 
 import shutil
@@ -17,7 +17,12 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
@@ -25,10 +30,11 @@ from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.shard_writing import SHARDED, plan_shards
-from lmtrain.parallel.sharded_metadata import require_safe_metadata
+from lmtrain.parallel.shard_reading import read_metadata, read_shards
+from lmtrain.parallel.shard_writing import REST, SHARDED, plan_shards
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
+from lmtrain.storage.plain_values import load_plain
 
 Background = Callable[[Callable[[], int]], object]
 
@@ -135,18 +141,33 @@ class FullyShardedStrategy(ModelParallelStrategy):
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Read the shards of a checkpoint that matches its manifest.
+        """Fill model and optimizers from the shards of a checkpoint that matches its manifest; return the rest of it.
 
         Raises:
-            EnvironmentProblem: On every rank, when it does not.
+            EnvironmentProblem: On every rank, when it does not match, or names code to run.
         """
         del weights_only
         path = Path(self.broadcast(str(checkpoint_path)))
-        checks = (partial(require_whole, path), partial(require_safe_metadata, path / SHARDED))
+        checks = (partial(require_whole, path), partial(read_metadata, path / SHARDED))
         for check in checks:
             if problem := self._problem_of(check, on_rank_0=True):
                 raise EnvironmentProblem(problem)
-        return super().load_checkpoint(path / SHARDED, weights_only=True)
+        self._restore(path / SHARDED)
+        return load_plain(path / SHARDED / REST)
+
+    def _restore(self, sharded: Path) -> None:
+        """Do with torch's interfaces what Lightning does, whose own loading unpickles (2.6.6)."""
+        assert self.model is not None
+        assert self.lightning_module is not None
+        weights = {"state_dict": get_model_state_dict(self.model)}
+        read_shards(weights, sharded)
+        self.model.load_state_dict(weights["state_dict"], strict=self.lightning_module.strict_loading)
+        for index, optimizer in enumerate(self.optimizers):
+            name = f"optimizer_{index}"
+            state = {name: get_optimizer_state_dict(self.model, optimizer)}
+            read_shards(state, sharded)
+            options = StateDictOptions(cpu_offload=True)
+            set_optimizer_state_dict(self.model, optimizer, optim_state_dict=state[name], options=options)
 
     def _plan(self, checkpoint: dict[str, Any], final: Path) -> Callable[[], int]:
         """Say what this rank writes, in the layout that Lightning reads."""

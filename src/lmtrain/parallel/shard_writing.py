@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import override
 
+from lmtrain.parallel.shard_reading import unpickle
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written
 
 SHARDED: Final = "sharded"
@@ -87,7 +88,7 @@ class WriteShards:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"rank {rank} has not written its shards within {self.timeout_seconds:g} s")
             time.sleep(POLL_SECONDS)
-        results = pickle.loads(done.read_bytes())  # noqa: S301  # as torch does with what ranks send one another
+        results = unpickle(done.read_bytes())
         done.unlink()
         return results
 

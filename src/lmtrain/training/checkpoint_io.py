@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from typing_extensions import override
 
 from lmtrain.storage.hashed_folder import require_whole
+from lmtrain.storage.plain_values import load_plain
 from lmtrain.training.saving.state_file import FACTS, STATE, WriteState
 
 __all__ = ["FACTS", "STATE", "AtomicCheckpointIO"]
@@ -41,7 +41,7 @@ class AtomicCheckpointIO(CheckpointIO):
         """Read a checkpoint whose bytes match its manifest; nothing in it can run code."""
         del weights_only
         require_whole(Path(path))
-        return torch.load(Path(path) / STATE, map_location=map_location or "cpu", weights_only=True)
+        return load_plain(Path(path) / STATE, map_location=map_location or "cpu")
 
     @override
     def remove_checkpoint(self, path: Any) -> None:

@@ -1,22 +1,20 @@
 """Read only the model's weights, or their average, out of a checkpoint, of one file or sharded, on one process."""
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
-import torch.distributed.checkpoint as sharded_checkpoint
 from torch import Tensor
-from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.fsdp import SHARDED
-from lmtrain.parallel.sharded_metadata import require_safe_metadata
+from lmtrain.parallel.shard_reading import read_metadata, read_shards
 from lmtrain.storage.hashed_folder import require_whole
+from lmtrain.storage.plain_values import load_plain
 from lmtrain.training.checkpoint_io import STATE
 
 Kind = Literal["raw", "ema"]
@@ -29,7 +27,7 @@ def load_weights(model: LanguageModel, checkpoint: Path, kind: Kind = "raw") -> 
 
     Raises:
         ConfigurationError: The run kept no average.
-        EnvironmentProblem: The checkpoint is damaged.
+        EnvironmentProblem: The checkpoint is damaged, or names code to run.
     """
     require_whole(checkpoint)
     model.load_state_dict(_read(checkpoint, PREFIX, model.state_dict()))
@@ -47,32 +45,27 @@ def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight of the model in a checkpoint's folder, without reading any."""
     if (checkpoint / STATE).is_file():
         return {name: tuple(value.shape) for name, value in _read(checkpoint, PREFIX, {}).items()}  # only mapped
-    require_safe_metadata(checkpoint / SHARDED)
-    known = FileSystemReader(checkpoint / SHARDED).read_metadata().state_dict_metadata
     start = f"state_dict.{PREFIX}"
-    return {
-        name.removeprefix(start): tuple(one.size)
-        for name, one in known.items()
-        if name.startswith(start) and isinstance(one, TensorStorageMetadata)
-    }
+    known = read_metadata(checkpoint / SHARDED).state_dict_metadata
+    ours = {name.removeprefix(start): one for name, one in known.items() if name.startswith(start)}
+    if strange := [name for name, one in ours.items() if not isinstance(one, TensorStorageMetadata)]:
+        raise EnvironmentProblem(f"{checkpoint}: {strange[0]} is no tensor there; use another checkpoint.")
+    return {name: tuple(one.size) for name, one in ours.items() if isinstance(one, TensorStorageMetadata)}
 
 
 def _read(checkpoint: Path, prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return what a checkpoint has under a prefix, without it; a sharded one is asked for the names in `like`."""
     if (checkpoint / STATE).is_file():
-        state: dict[str, Any] = torch.load(checkpoint / STATE, map_location="cpu", weights_only=True, mmap=True)
+        state: dict[str, Any] = load_plain(checkpoint / STATE, map_location="cpu", mmap=True)
         saved: dict[str, Tensor] = state["state_dict"]
         return {name.removeprefix(prefix): value for name, value in saved.items() if name.startswith(prefix)}
-    require_safe_metadata(checkpoint / SHARDED)
     read = {prefix + name: torch.empty_like(value) for name, value in like.items()}
-    with warnings.catch_warnings():  # torch warns of what no_dist asks for (2.13)
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")
-        try:
-            sharded_checkpoint.load({"state_dict": read}, checkpoint_id=checkpoint / SHARDED, no_dist=True)
-        except CheckpointException as failure:
-            if prefix == AVERAGE_PREFIX and "Missing key" in str(failure):
-                raise _no_average(checkpoint) from failure
-            raise
+    try:
+        read_shards({"state_dict": read}, checkpoint / SHARDED, alone=True)
+    except CheckpointException as failure:
+        if prefix == AVERAGE_PREFIX and "Missing key" in str(failure):
+            raise _no_average(checkpoint) from failure
+        raise
     return {name.removeprefix(prefix): value for name, value in read.items()}
 
 

@@ -1,0 +1,33 @@
+"""Read files of torch that hold tensors and plain values, and refuse those that hold more.
+
+`torch.save` writes pickles, and a pickle can name any function to call.
+"""
+
+import re
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from lmtrain.errors import EnvironmentProblem
+
+
+def load_plain(path: Path, **options: Any) -> Any:
+    """Return what `torch.save` wrote; the options are those of `torch.load`.
+
+    Raises:
+        EnvironmentProblem: The file names something else than tensors and plain values, such as code to run.
+    """
+    try:
+        return torch.load(path, weights_only=True, **options)
+    except UnpicklingError as problem:
+        raise not_plain(path, problem) from problem
+
+
+def not_plain(path: Path, problem: UnpicklingError) -> EnvironmentProblem:
+    """Say which file or folder holds more than tensors and plain values, and the name that torch refused."""
+    named = re.search(r"(?:it names|GLOBAL) (\S+)", str(problem))
+    found = f"names {named[1]}" if named else "cannot be unpickled"
+    rule = "holds more than tensors and plain values"
+    return EnvironmentProblem(f"{path} {rule}: it {found}; use a checkpoint from a source that you trust.")
