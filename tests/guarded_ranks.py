@@ -16,12 +16,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lmtrain.composition.build import build_run
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.job import Job
-from lmtrain.composition.run import quiet_libraries
-from lmtrain.composition.start import check_config
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.build import build_run
+from lmtrain.composition.execution.run import quiet_libraries
+from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.stored_runs.job import Job
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
 from lmtrain.tracking.run_folder import RunFolder

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 from lmtrain.parallel.shard_reading import METADATA
 from lmtrain.parallel.shard_writing import SHARDED
 from lmtrain.storage.hashed_folder import MANIFEST, read_manifest, write_atomically
-from lmtrain.training.checkpoint_io import STATE
+from lmtrain.training.checkpointing.checkpoint_io import STATE
 
 
 class Command:

@@ -23,7 +23,13 @@ HEAVY = {
     *("fastokens", "tiktoken", "huggingface_hub"),  # may be missing; only names on the hub need the last
 }
 # Where our own modules, hydra and omegaconf may come late too: what must answer before anything heavy is there.
-LIGHT = ("src/lmtrain/cli.py", "src/lmtrain/composition/", "src/lmtrain/launch/", "src/lmtrain/tracking/")
+LIGHT = (
+    "src/lmtrain/cli.py",
+    "src/lmtrain/verbs/",
+    "src/lmtrain/composition/",
+    "src/lmtrain/launch/",
+    "src/lmtrain/tracking/",
+)
 LATE_IN_LIGHT = HEAVY | {"lmtrain", "data_pipelines", "hydra", "omegaconf"}
 
 # Modules tested only through others, each with the reason. Keep it short.

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.help import describe
-from lmtrain.composition.paths import conf_folder
-from lmtrain.composition.start import check_config
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.command_line.help import describe
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.execution.start import check_config
 
 FILES = sorted(conf_folder().glob("*/*.yaml"))
 GIVEN = {

@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from lmtrain.cli import VERBS
-from lmtrain.composition.arguments import parse_arguments
-from lmtrain.composition.compose import for_each_config
-from lmtrain.composition.paths import conf_folder
-from lmtrain.composition.start import check_config
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.compose import for_each_config
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.execution.start import check_config
 from lmtrain.data.synthetic import synthetic
 from tests import tiny
 

@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from lmtrain.cli import serve
 from lmtrain.errors import EXIT_ENVIRONMENT
 from lmtrain.parallel.shard_writing import SHARDED
-from lmtrain.training.checkpoint_io import STATE
+from lmtrain.training.checkpointing.checkpoint_io import STATE
 from tests import tiny
 from tests.hostile_pickles import ATTACKS, in_a_value, in_metadata, in_metadata_of_a_rank, in_one_file, make_hostile
 

@@ -12,11 +12,11 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from lmtrain.composition.build import Run, build_run
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.job import Job
-from lmtrain.composition.run import quiet_libraries
-from lmtrain.composition.start import check_config
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.build import Run, build_run
+from lmtrain.composition.execution.run import quiet_libraries
+from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog

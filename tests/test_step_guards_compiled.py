@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 from torch._inductor import config as inductor
 from torch.profiler import ProfilerActivity, profile
 
-from lmtrain.training.steps import is_step_end
+from lmtrain.training.loop.steps import is_step_end
 from tests.test_step_guards import STEPS, build, fit
 
 # One block and two micro-steps, with torch 2.13: 48 kernels of the compiler's, 138 products (most of them Muon's), 516

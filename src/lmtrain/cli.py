@@ -12,36 +12,36 @@ from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTR
 
 # verb -> the function that serves it, and the line that `lmtrain --help` prints; imported only when asked for
 VERBS = {
-    "train": ("lmtrain.composition.verbs:train", "train a model, or sweep with -m; `train --help` lists every choice"),
-    "plan": ("lmtrain.composition.plan:plan", "what a training config will need, take and cost; no GPU needed"),
+    "train": ("lmtrain.verbs.train:train", "train a model, or sweep with -m; `train --help` lists every choice"),
+    "plan": ("lmtrain.verbs.plan:plan", "what a training config will need, take and cost; no GPU needed"),
     "doctor": (
-        "lmtrain.composition.doctor:doctor",
+        "lmtrain.verbs.doctor:doctor",
         "check this machine before a long run of a config, measure it, and time some real steps with --calibrate",
     ),
     "bench": (
-        "lmtrain.composition.bench:bench",
+        "lmtrain.verbs.bench:bench",
         "time a training config's step by part on this machine, name the bottleneck and what would help",
     ),
-    "prepare": ("lmtrain.composition.verbs:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
+    "prepare": ("lmtrain.verbs.prepare:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
     "verify": ("data_pipelines.verify:verify", "read prepared data again and hold every byte against its manifest"),
     "tokenizer": (
-        "lmtrain.composition.tokenizer:make",
+        "lmtrain.verbs.tokenizer:make",
         "learn a tokenizer or take one, and report its bytes per token beside others'",
     ),
-    "generate": ("lmtrain.composition.generate:generate", "continue a text with a run's newest checkpoint"),
+    "generate": ("lmtrain.verbs.generate:generate", "continue a text with a run's newest checkpoint"),
     "export": (
-        "lmtrain.composition.export:export",
+        "lmtrain.verbs.export:export",
         "give a trained model to transformers, vLLM or llama.cpp: hf, gguf",
     ),
-    "import": ("lmtrain.composition.import_hf:import_model", "take a model of transformers, to train on from: hf"),
-    "ledger": ("lmtrain.report.verbs:ledger", "show where every second of a run went, also while it runs"),
-    "report": ("lmtrain.report.verbs:report", "write all that a run's folder says as one HTML file, with curves"),
+    "import": ("lmtrain.verbs.import_hf:import_model", "take a model of transformers, to train on from: hf"),
+    "ledger": ("lmtrain.verbs.ledger:ledger", "show where every second of a run went, also while it runs"),
+    "report": ("lmtrain.verbs.report:report", "write all that a run's folder says as one HTML file, with curves"),
     "compare": (
-        "lmtrain.report.verbs:compare",
+        "lmtrain.verbs.compare:compare",
         "set runs side by side: seeds give mean and spread, choices their noise",
     ),
-    "ui": ("lmtrain.tracking.verbs:ui", "open MLflow on the runs of this project"),
-    "sync": ("lmtrain.tracking.verbs:sync", "send a run's metrics to MLflow, each point once"),
+    "ui": ("lmtrain.verbs.ui:ui", "open MLflow on the runs of this project"),
+    "sync": ("lmtrain.verbs.sync:sync", "send a run's metrics to MLflow, each point once"),
 }
 
 

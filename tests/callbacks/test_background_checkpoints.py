@@ -15,7 +15,7 @@ from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage.hashed_folder import damage
-from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import AtStep
 
@@ -152,7 +152,7 @@ def test_an_exception_waits_for_the_checkpoint_in_flight(make_run):
 
 
 def test_a_host_without_room_for_a_copy_writes_in_place_and_says_so(make_run, monkeypatch, caplog):
-    monkeypatch.setattr("lmtrain.training.saving.shared_memory.free_host_bytes", lambda: 1000)
+    monkeypatch.setattr("lmtrain.training.checkpointing.shared_memory.free_host_bytes", lambda: 1000)
     observed = Observed(make_run(steps=5), keep_last=9)
     with caplog.at_level(logging.WARNING, logger="lmtrain"):
         observed.fit()

@@ -10,7 +10,7 @@ from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import damage
-from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import AtStep, NotANumber
@@ -168,7 +168,8 @@ def test_a_run_never_ends_well_without_its_last_checkpoint(make_run, monkeypatch
 def test_older_checkpoints_stay_while_the_new_one_is_not_whole(make_run, monkeypatch, caplog):
     run = make_run(steps=4)
     monkeypatch.setattr(
-        "lmtrain.training.saving.retention.damage", lambda path: "state.pt is missing" if "03" in path.name else None
+        "lmtrain.training.checkpointing.retention.damage",
+        lambda path: "state.pt is missing" if "03" in path.name else None,
     )
     stop = AtStep(3, lambda trainer: setattr(trainer, "should_stop", True))
     with (

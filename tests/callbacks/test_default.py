@@ -11,7 +11,7 @@ import torch
 from omegaconf import OmegaConf
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lmtrain.training.steps import is_step_end
+from lmtrain.training.loop.steps import is_step_end
 
 CONF = Path(__file__).parents[2] / "conf" / "callbacks"
 
@@ -96,7 +96,7 @@ def test_those_who_sleep_write_what_they_write_when_called_at_every_step(make_ru
     written = []
     for name in ("asleep", "awake"):
         if name == "awake":
-            monkeypatch.setattr("lmtrain.training.step_hooks._is_about", lambda *_: False)
+            monkeypatch.setattr("lmtrain.training.loop.step_hooks._is_about", lambda *_: False)
         run = make_run(name=name, steps=11, accumulation_micro_steps=micro_steps)
         settings = {"validation": {"num_passes": 3}, "text_samples": {"every_steps": 4}}
         run.fit(*default_callbacks(run.context, log_every_steps=3, **settings).values())

@@ -6,7 +6,7 @@ import pytest
 from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.training.time_profiler import TimeProfiler
+from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel
 
 

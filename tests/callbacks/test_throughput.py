@@ -7,8 +7,8 @@ import torch
 
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.token_batch import TokenBatch
 from tests.callbacks.tiny_run import CONTEXT_TOKENS, AtStep, TinyModel
 
 TOKENS_PER_STEP = 32

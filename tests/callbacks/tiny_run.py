@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.plan import Plan
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.losses.cross_entropy import CrossEntropy

@@ -20,8 +20,8 @@ from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.training.checkpoint_io import AtomicCheckpointIO
-from lmtrain.training.time_profiler import TimeProfiler
+from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel, TinyRun, make_context
 
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.job import Job
-from lmtrain.composition.start import check_config
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.stored_runs.job import Job
 
 TINY = [
     "data=synthetic", "data.folder.num_tokens=4K", "tokenizer=byte_level", "model.width=16", "model.num_layers=2",

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from lmtrain.composition.compose import compose_config
+from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.errors import ConfigurationError

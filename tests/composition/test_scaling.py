@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from lmtrain.composition.build import build_run
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.plan import plan
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.build import build_run
+from lmtrain.composition.execution.start import check_config
 from lmtrain.composition.scaling import scaled, scaling_of, setting, with_settings
-from lmtrain.composition.start import check_config
 from lmtrain.errors import ConfigurationError
+from lmtrain.verbs.plan import plan
 
 CACHE = Path(__file__).parents[2] / ".cache" / "tests"
 WIDE = ["scaling=width_transfer", "scaling.base_width=64"]

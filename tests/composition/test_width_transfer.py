@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.instantiate import instantiate
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.scaling import scaling_of
-from lmtrain.composition.start import check_config
 from lmtrain.errors import ConfigurationError
 
 PLAIN = [

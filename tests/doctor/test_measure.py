@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lmtrain.doctor.measure import measure_cpu
-from lmtrain.training import peak
+from lmtrain.training.measuring import peak
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from lmtrain.accounting.measured import MeasuredDevice
+from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.doctor.finding import Finding
 from lmtrain.doctor.page import measured_line, page, verdict
 

@@ -158,7 +158,7 @@ def test_sequence_longer_than_the_model_is_refused(build):
 def test_flops_agree_with_the_counter_of_torch(build):
     from torch.utils.flop_counter import FlopCounterMode
 
-    from lmtrain.accounting.flops import flops_per_token
+    from lmtrain.accounting.model.flops import flops_per_token
 
     if any(layer.window_tokens is not None for layer in build().shape().attention):
         pytest.skip("the counter sees a masked product of all pairs where a window is counted as its own length")

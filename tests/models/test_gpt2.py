@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.accounting.flops import flops_per_token
+from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.gpt2 import GPT2
 

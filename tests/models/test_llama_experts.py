@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmtrain.accounting.flops import flops_per_token
+from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.eager import eager

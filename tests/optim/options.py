@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.paths import conf_folder
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.nodes.instantiate import instantiate
 
 FILES = sorted((conf_folder() / "optimizer").glob("*.yaml"))
 OPTIONS = [path.stem for path in FILES]

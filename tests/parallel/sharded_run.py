@@ -23,12 +23,12 @@ from lmtrain.launch.process_group import join
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.fsdp import fsdp
-from lmtrain.training.checkpoint_io import FACTS
+from lmtrain.training.checkpointing.background_writer import BackgroundWriter
+from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.saving.background_writer import BackgroundWriter
 from lmtrain.training.spikes import SpikeFilter
-from lmtrain.training.steps import is_step_end
 from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.weight_average import WeightAverage

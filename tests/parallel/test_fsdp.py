@@ -11,8 +11,8 @@ import torch
 
 from lmtrain.data.synthetic import synthetic
 from lmtrain.storage.hashed_folder import damage
-from lmtrain.training.checkpoints import newest_whole
-from lmtrain.training.weights import load_weights
+from lmtrain.training.checkpointing.checkpoints import newest_whole
+from lmtrain.training.checkpointing.weights import load_weights
 from tests.parallel.sharded_run import MICRO_STEPS, NUM_LAYERS, WHOLE_WEIGHTS, build_model
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]

@@ -5,11 +5,11 @@ import re
 import pytest
 import torch
 
-from lmtrain.accounting.flops import flops_per_token
-from lmtrain.composition.check import check_node
-from lmtrain.composition.compose import compose_config
-from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.paths import conf_folder
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.nodes.instantiate import instantiate
 
 # From the published weights: the sums over their safetensors, tied heads counted once.
 PUBLISHED = {

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.accounting.number_formats import PRECISIONS
+from lmtrain.accounting.machine.number_formats import PRECISIONS
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.llama import Llama
 from lmtrain.precision import cpu_features, devices

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
-from lmtrain.accounting.step_changes import Change, Outcome
-from lmtrain.accounting.step_parts import Peaks
+from lmtrain.accounting.observed.step_changes import Change, Outcome
+from lmtrain.accounting.observed.step_parts import Peaks
 from lmtrain.report.bench_page import BOTTLENECKS, page
 from lmtrain.report.show import plain_text
-from tests.accounting.test_step_parts import BENCH
+from tests.accounting.observed.test_step_parts import BENCH
 
 HELPS = Outcome(change=Change(words=("precision=auto",), why="products in bf16"), saved=0.5)
 USELESS = Outcome(change=Change(words=("attention=auto",), why="the fastest"), saved=0.0)

@@ -1,8 +1,8 @@
 from dataclasses import replace
 
-from lmtrain.accounting.fleet import solve
+from lmtrain.accounting.fleets.fleet import solve
 from lmtrain.report.fleet_page import text_of
-from tests.accounting.test_fleet_plan import PLAN, RUN
+from tests.accounting.fleets.test_fleet_plan import PLAN, RUN
 
 
 def test_the_computed_term_is_marked():

@@ -4,12 +4,12 @@ import pytest
 
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, Rate, horizon
-from lmtrain.accounting.fit import memory_of
-from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.model_facts import LinearBytes
-from lmtrain.accounting.plan import Plan, Speed
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.model.model_facts import LinearBytes
+from lmtrain.accounting.training_plan.fit import memory_of
+from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plan_advice import advice
-from tests.accounting.test_fit import MILLION, SETTING
+from tests.accounting.training_plan.test_fit import MILLION, SETTING
 
 
 def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, usd_per_gpu_hour=None, **settings):

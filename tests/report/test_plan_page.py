@@ -1,10 +1,10 @@
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.flops import flops_per_token
-from lmtrain.accounting.plan import Plan
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.report.plan_advice import Advice
 from lmtrain.report.plan_page import text_of
-from tests.accounting.test_fit import MILLION, SETTING
+from tests.accounting.training_plan.test_fit import MILLION, SETTING
 
 BATCH = plan_batches(Batch(context_tokens=10, tokens_per_step=240))
 FLOPS = flops_per_token(SETTING.facts.shape, 10)

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.ledger import TimeBalance
+from lmtrain.accounting.observed.ledger import TimeBalance
 from lmtrain.report.run_facts import HeldOut, RunFacts, read_run
 from lmtrain.report.summary import print_summary, printable, summarize
-from lmtrain.training.checkpoints import CheckpointFacts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 HELD_OUT = HeldOut(
     before=8.03,

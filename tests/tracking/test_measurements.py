@@ -1,6 +1,6 @@
-from lmtrain.accounting.measured import Measurements
+from lmtrain.accounting.observed.measured import Measurements
 from lmtrain.tracking.measurements import read_measurements, write_measurements
-from tests.accounting.test_measured import ALL
+from tests.accounting.observed.test_measured import ALL
 
 
 def test_measurements_come_back(tmp_path):

@@ -7,7 +7,7 @@ from lightning.pytorch.callbacks import Checkpoint, ModelSummary, ProgressBar
 from lightning.pytorch.strategies import DDPStrategy
 
 from lmtrain.parallel.fsdp import FullyShardedStrategy
-from lmtrain.training.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.trainer import make_trainer
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lmtrain.accounting.hardware import Device, MatmulDtype, find_device, require_known
+from lmtrain.accounting.machine.hardware import Device, MatmulDtype, find_device, require_known
 from lmtrain.errors import ConfigurationError
 
 

@@ -12,14 +12,14 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
-from lmtrain.training.checkpoint_io import FACTS
+from lmtrain.training.checkpointing.background_saves import BackgroundSaves, Outcome
+from lmtrain.training.checkpointing.checkpoint_io import FACTS
+from lmtrain.training.checkpointing.retention import BEST_BY, Retention, WriteAndRetain
 from lmtrain.training.context import RunContext
 from lmtrain.training.evaluation_weights import TwoPoints, evaluation_weights
+from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.saving.background_saves import BackgroundSaves, Outcome
-from lmtrain.training.saving.retention import BEST_BY, Retention, WriteAndRetain
-from lmtrain.training.step_interval import StepInterval
-from lmtrain.training.steps import is_step_end
 
 _LOG = logging.getLogger(__name__)
 FAILURES_BEFORE_GIVING_UP: Final = 3

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
-from lmtrain.training.steps import NEVER, is_step_end
+from lmtrain.training.loop.steps import NEVER, is_step_end
 
 Interval = tuple[float, float]
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches

@@ -15,8 +15,8 @@ import torch
 from typing_extensions import override
 
 from lmtrain.training.context import RunContext
-from lmtrain.training.step_interval import StepInterval
-from lmtrain.training.steps import is_step_end
+from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.loop.steps import is_step_end
 
 _LOG = logging.getLogger(__name__)
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)

@@ -7,9 +7,9 @@ from typing_extensions import override
 
 from lmtrain.tracking.preemption import Preemption
 from lmtrain.training.context import RunContext
+from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.step_interval import StepInterval
-from lmtrain.training.steps import is_step_end
 
 
 class Ledger(pl.Callback):

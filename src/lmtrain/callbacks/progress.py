@@ -15,9 +15,9 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.live_view import Snapshot, line, panel
 from lmtrain.tracking.stopwatch import KINDS
-from lmtrain.training.checkpoints import list_checkpoints
+from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
-from lmtrain.training.steps import is_step_end
+from lmtrain.training.loop.steps import is_step_end
 
 REFRESHES_PER_SECOND: Final = 2
 SILENCE_SECONDS: Final = 15.0  # after which a pause is told again where there is no terminal

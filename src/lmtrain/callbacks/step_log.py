@@ -7,8 +7,8 @@ from typing_extensions import override
 
 from lmtrain.tracking.run_log import Point
 from lmtrain.training.context import RunContext
+from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.step_interval import StepInterval
 from lmtrain.training.step_metrics import StepRecord
 
 

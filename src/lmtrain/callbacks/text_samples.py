@@ -13,8 +13,8 @@ from lmtrain.inference.generate import generate
 from lmtrain.tracking.redaction import redact
 from lmtrain.training.context import RunContext
 from lmtrain.training.evaluation_weights import evaluation_weights
+from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.step_interval import StepInterval
 
 
 class TextSamples(pl.Callback):

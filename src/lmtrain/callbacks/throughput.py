@@ -13,13 +13,13 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.accounting.ledger import seconds_left
-from lmtrain.accounting.utilization import kwh, model_flops_utilization, usd
+from lmtrain.accounting.observed.ledger import seconds_left
+from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
+from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.step_interval import StepInterval
-from lmtrain.training.steps import is_step_end
 
 _LOG = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.training.context import RunContext
+from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.loop.steps import NEVER, is_step_end
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.step_interval import StepInterval
-from lmtrain.training.steps import NEVER, is_step_end
 
 STEPS_BEFORE_THE_END: Final = 2  # from so many intervals before the end on, ranks agree on every step
 

@@ -7,10 +7,10 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.training.checkpoints import list_checkpoints
+from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
+from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.step_interval import StepInterval
 from lmtrain.training.step_metrics import StepRecord
 
 MOST_SKIPPED: Final = 10

@@ -11,8 +11,8 @@ from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.evaluation_weights import evaluation_weights
+from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.module import CausalLMModule
-from lmtrain.training.step_interval import StepInterval
 
 
 class Validation(pl.Callback):

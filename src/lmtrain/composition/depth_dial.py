@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from lmtrain.accounting.depth_scaling import depth_scaling
 from lmtrain.accounting.scaling import Scaling
-from lmtrain.composition.check import PARTIAL, TARGET, check_value
+from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
+from lmtrain.composition.nodes.check import PARTIAL, TARGET, check_value
 from lmtrain.composition.scaling import apply_rule, setting
 from lmtrain.errors import ConfigurationError
 

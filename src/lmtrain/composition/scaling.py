@@ -10,10 +10,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from lmtrain.accounting.scaling import UNSCALED, Scaling
-from lmtrain.composition.check import PARTIAL, TARGET, check_node
-from lmtrain.composition.instantiate import instantiate
-from lmtrain.composition.source_signatures import default_settings
-from lmtrain.composition.targets import word_of
+from lmtrain.composition.nodes.check import PARTIAL, TARGET, check_node
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.source_signatures import default_settings
+from lmtrain.composition.nodes.targets import word_of
 
 Config = dict[str, Any]
 Rule = Callable[[Config, frozenset[str]], dict[str, float]]

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lmtrain.accounting.width_transfer import DECAY_IN_GRADIENT, UNDEFINED, UPDATES, Update, WidthTransfer
-from lmtrain.accounting.width_transfer import width_transfer as factors_of
-from lmtrain.composition.check import check_value
+from lmtrain.accounting.scaling_laws.width_transfer import DECAY_IN_GRADIENT, UNDEFINED, UPDATES, Update, WidthTransfer
+from lmtrain.accounting.scaling_laws.width_transfer import width_transfer as factors_of
+from lmtrain.composition.nodes.check import check_value
+from lmtrain.composition.nodes.source_signatures import default_settings
+from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.scaling import setting
-from lmtrain.composition.source_signatures import default_settings
-from lmtrain.composition.targets import word_of
 from lmtrain.errors import ConfigurationError
 
 LLAMA: Final = "lmtrain.models.llama.Llama"

@@ -8,7 +8,7 @@ from typing import Final
 
 import torch
 
-from lmtrain.accounting.hardware import find_device
+from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import bf16_flags
 

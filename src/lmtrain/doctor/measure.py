@@ -7,10 +7,10 @@ from typing import Final
 
 import torch
 
-from lmtrain.accounting.hardware import MatmulDtype
-from lmtrain.accounting.measured import MeasuredDevice
+from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.precision.cpu_features import cpu_name
-from lmtrain.training.peak import measure_matmul
+from lmtrain.training.measuring.peak import measure_matmul
 
 GPU_SIDE: Final = 8192
 CPU_COPY_BYTES: Final = 128 * 2**20

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.measured import MeasuredDevice
+from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.doctor.finding import Finding
 
 STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmtrain.accounting.model_shape import AttentionShape, ModelShape
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.models.head import OutputHead
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmtrain.accounting.model_shape import AttentionShape, ModelShape
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.attention.sdpa import sdpa

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmtrain.accounting.model_shape import ModelShape
+from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of

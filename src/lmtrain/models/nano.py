@@ -5,7 +5,7 @@ embeddings, residual scalars, a gated smear, a soft cap, sliding windows but in 
 https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where those come from.
 """
 
-from lmtrain.accounting.nano_dial import HEAD_WIDTH, VALUE_GATE_WIDTH, nano_width, value_embedding_layers
+from lmtrain.accounting.scaling_laws.nano_dial import HEAD_WIDTH, VALUE_GATE_WIDTH, nano_width, value_embedding_layers
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.dimensions import check_positive

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lmtrain.accounting.model_shape import AttentionShape
+from lmtrain.accounting.model.model_shape import AttentionShape
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.masks import Prepared

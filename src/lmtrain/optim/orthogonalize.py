@@ -1,8 +1,8 @@
 """Replace matrices by nearly orthogonal ones, with matrix products only, and even out the sizes of their rows.
 
-Newton-Schulz with one tuned quintic: https://kellerjordan.github.io/posts/muon. Polar Express, the best quintic for
-each iteration in turn: https://arxiv.org/abs/2505.16932, section 4. Row normalisation: https://arxiv.org/abs/2510.05491.
-Shapes: N matrices of R rows and C columns.
+ Newton-Schulz with one tuned quintic: https://kellerjordan.github.io/posts/muon. Polar Express, the best quintic for
+each iteration in turn: https://arxiv.org/abs/2505.16932, section 4. Row normalisation:
+https://arxiv.org/abs/2510.05491. Shapes: N matrices of R rows and C columns.
 """
 
 from typing import NamedTuple

@@ -11,8 +11,8 @@ from typing import Literal
 
 import torch
 
-from lmtrain.accounting.hardware import MatmulDtype
-from lmtrain.accounting.number_formats import PrecisionBytes, precision_bytes
+from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
 from lmtrain.precision.devices import capability_here, require_tf32

@@ -8,9 +8,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from lmtrain.accounting.observed.step_changes import Outcome, best_first, without_gain
+from lmtrain.accounting.observed.step_parts import Bench
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.accounting.step_changes import Outcome, best_first, without_gain
-from lmtrain.accounting.step_parts import Bench
 from lmtrain.report.show import show
 
 UNEVEN_WORDS = "Rounds differ widely: other work had this machine for a while. Repeat when it is idle."

@@ -5,7 +5,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.fleet_plan import STATIC_BYTES_PER_PARAMETER, FleetPlan
+from lmtrain.accounting.fleets.fleet_plan import STATIC_BYTES_PER_PARAMETER, FleetPlan
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.show import plain_text, show
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.ledger import COMPUTE, accounts
+from lmtrain.accounting.observed.ledger import COMPUTE, accounts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.charts import line_chart, swatch, time_bars
@@ -15,7 +15,7 @@ from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOut, RunFac
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
-from lmtrain.training.checkpoints import list_checkpoints
+from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
 CURVES: Final = {
     "train/loss": "Training loss, nats per token",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.accounting.ledger import COMPUTE, Attempt, Reading, TimeBalance, balance, trained_share
-from lmtrain.accounting.plan_and_fact import PlanAndFact, explain
-from lmtrain.accounting.utilization import kwh, usd
+from lmtrain.accounting.observed.ledger import COMPUTE, Attempt, Reading, TimeBalance, balance, trained_share
+from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
+from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.status import read_status

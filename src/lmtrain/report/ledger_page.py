@@ -5,8 +5,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.ledger import COMPUTE
-from lmtrain.accounting.plan_and_fact import UTILIZATION, PlanAndFact
+from lmtrain.accounting.observed.ledger import COMPUTE
+from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.ledger import RunLedger
 from lmtrain.report.show import plain_text, show

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass, replace
 
-from lmtrain.accounting.fit import Setting, fewest_devices, largest_micro_batch, memory_of
-from lmtrain.accounting.plan import Plan
 from lmtrain.accounting.quantities import format_at_most, format_quantity
+from lmtrain.accounting.training_plan.fit import Setting, fewest_devices, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.compute_optimal import compute_optimum, trade_off
-from lmtrain.accounting.plan import Plan
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
+from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.report.plan_advice import Advice
 from lmtrain.report.show import plain_text, show
 

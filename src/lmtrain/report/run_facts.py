@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.accounting.ledger import TimeBalance, balance
+from lmtrain.accounting.observed.ledger import TimeBalance, balance
 from lmtrain.report.ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
-from lmtrain.training.checkpoints import CheckpointFacts, list_checkpoints
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints
 
 BITS_PER_BYTE = "validation/bits_per_byte"
 REPORT_FILE = "report.html"  # the whole page, in the run's folder

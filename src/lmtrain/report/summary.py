@@ -14,7 +14,7 @@ from rich.text import Text
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOut, RunFacts, command, read_run
 from lmtrain.report.show import plain_text, show
-from lmtrain.training.checkpoints import CheckpointFacts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4

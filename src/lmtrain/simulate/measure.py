@@ -5,8 +5,8 @@ from typing import Final
 
 import torch
 
-from lmtrain.accounting.memory import TrainedParameters
-from lmtrain.accounting.model_facts import LinearBytes, ModelFacts
+from lmtrain.accounting.model.memory import TrainedParameters
+from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import sort_parameters
 from lmtrain.simulate.step_memory import SimulatedStep, simulate_step, simulate_workspace

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.measured import Measurements, measurements_from_json
+from lmtrain.accounting.observed.measured import Measurements, measurements_from_json
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 FILE: Final = "doctor.json"

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from lmtrain.accounting.plan import Plan
+from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.training.last_step import LastStep
+from lmtrain.training.loop.last_step import LastStep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,10 +25,10 @@ from lmtrain.data.rows import Rows
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.data.windows import evaluation_windows
 from lmtrain.errors import ConfigurationError
-from lmtrain.training.batches_ahead import BatchesAhead
+from lmtrain.training.batches.batches_ahead import BatchesAhead
+from lmtrain.training.batches.token_batch import TokenBatch
+from lmtrain.training.batches.training_batches import Order, RankRows, TrainingBatches, worker_loader
 from lmtrain.training.side_stream import side_stream
-from lmtrain.training.token_batch import TokenBatch
-from lmtrain.training.training_batches import Order, RankRows, TrainingBatches, worker_loader
 
 
 class TokenDataModule(pl.LightningDataModule):

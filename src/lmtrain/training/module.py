@@ -19,12 +19,12 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.gradients import global_norm, scale_gradients
+from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph, RecordedMicroStep
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics, StepSums
-from lmtrain.training.token_batch import TokenBatch, training_tokens
 from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.undo import Undo
 from lmtrain.training.weight_average import WeightAverage

@@ -14,11 +14,11 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 
-from lmtrain.training.checkpoint_io import AtomicCheckpointIO
-from lmtrain.training.determinism import be_deterministic
-from lmtrain.training.heap import keep_freed_memory
-from lmtrain.training.precision_plugin import PrecisionPlugin
-from lmtrain.training.step_loop import use_step_loop
+from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.loop.determinism import be_deterministic
+from lmtrain.training.loop.heap import keep_freed_memory
+from lmtrain.training.loop.precision_plugin import PrecisionPlugin
+from lmtrain.training.loop.step_loop import use_step_loop
 
 
 def make_trainer(

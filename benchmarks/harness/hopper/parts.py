@@ -1,0 +1,205 @@
+"""The parts of the harness: each takes a machine and a scratch folder and yields rows as they are measured."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.harness.hopper import peers, user_runs
+from benchmarks.harness.hopper.cases import CASES, Case, composed, last_of_each
+from benchmarks.harness.hopper.loops import BARE, TRAINER, WORDS_FILE, compare, run_words, task_of
+from benchmarks.harness.hopper.rows import Bench, Row, measured
+
+ONE_B: Final = CASES[0]
+FORMATS: Final = {name: [f"precision={name}"] for name in ("bf16_mixed", "fp8")}
+HEAD: Final = {"fp8 with head": ["precision=fp8", "precision.head=true"]}
+RESIDUAL: Final = {"bf16_mixed, bf16 residual": ["precision=bf16_mixed", "precision.residual=bf16"]}
+GRAPHS: Final = {"bf16_mixed with CUDA graphs": ["precision=bf16_mixed", "compile.cuda_graphs=true"]}
+PLAIN: Final = ("attention=sdpa", "loss=cross_entropy", "precision=fp32", "compile=none", "recompute=none")
+
+
+def speed(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Measure the full Trainer at every case's full micro-batch, in bf16 and in fp8; its peak memory with it.
+
+    The 124M model is also measured with CUDA graphs, which small models want, and the 1B model with its head in fp8 and
+    with its residual stream in bf16.
+    """
+    more_of = {"gpt2_124m": GRAPHS, ONE_B.name: HEAD | RESIDUAL}
+    for case in CASES:
+        for precision, words in (FORMATS | more_of.get(case.name, {})).items():
+            if bench.is_toy and precision != "bf16_mixed":
+                yield {"model": case.name, "precision": precision, "not_measured": f"{precision} runs on a GPU"}
+                continue
+            more = [] if bench.is_toy else words
+            folder = scratch / f"speed-{case.name}-{precision.replace(' ', '-')}"
+            for row in compare(
+                case, more, [TRAINER], bench=bench, scratch=folder, rounds=3, turn_steps=3 if bench.is_toy else 20
+            ):
+                yield row | {"precision": "fp32" if bench.is_toy else precision}
+
+
+def overhead(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Let the full Trainer and the bare loop take turns, at half a micro-batch so that both fit the device."""
+    for case in CASES[:2]:
+        half = composed(case, is_toy=bench.is_toy)["batch"]["micro_batch_sequences"] // 2
+        more = [] if bench.is_toy else [f"batch.micro_batch_sequences={half}"]
+        rounds, steps = (3, 3) if bench.is_toy else (8, 30)
+        folder = scratch / f"overhead-{case.name}"
+        yield from compare(case, more, [BARE, TRAINER], bench=bench, scratch=folder, rounds=rounds, turn_steps=steps)
+
+
+def memory(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Ask `lmtrain plan` what each case takes at its peak; the part `speed` measured what it took."""
+    for case in CASES:
+        yield measured({"model": case.name}, lambda: _planned(case, bench, scratch))  # noqa: B023
+
+
+def _planned(case: Case, bench: Bench, scratch: Path) -> Row:
+    config = composed(case, is_toy=bench.is_toy)
+    words = run_words(case, config, bench=bench, data=scratch / "data", steps=10**6)
+    cluster = [] if bench.is_toy else ["cluster=h200_1x", f"cluster.device={bench.name}"]
+    command = [sys.executable, "-m", "lmtrain.cli", "plan", *words, *cluster, "--json"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), cwd=scratch)
+    if found.returncode > 1:
+        raise RuntimeError(found.stderr.strip().splitlines()[-1])
+    kinds = json.loads(found.stdout)["memory"]["per_device_bytes"]
+    return {"planned_bytes": kinds["total"] - kinds["margin"], "by_kind": kinds}
+
+
+def data(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Read from a run's own account how long its host waited for data: no less than what the device waited."""
+    for case in CASES[:2]:
+        steps = 60 if bench.is_toy else 200
+        yield measured({"model": case.name}, lambda: _waited(case, bench, scratch, steps))  # noqa: B023
+
+
+def _waited(case: Case, bench: Bench, scratch: Path, steps: int) -> Row:
+    folder, _ = _train(case, bench, scratch, f"data-{case.name}", steps=steps, more=IDLE)
+    return {"data_wait_share": user_runs.data_wait_share(folder)}
+
+
+def start(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Start the 1B run twice: with an empty compile cache, and with the one that the first start left."""
+    cache = scratch / "start-cache"
+    for name in ("cold", "warm"):
+        yield measured({"model": ONE_B.name, "start": name}, lambda: _first_step(bench, scratch, name, cache))  # noqa: B023
+
+
+def _first_step(bench: Bench, scratch: Path, name: str, cache: Path) -> Row:
+    more = [*IDLE, "run.log_every_steps=1"]
+    folder, began = _train(ONE_B, bench, scratch, f"start-{name}", steps=3, more=more, cache=cache)
+    return {"first_step_seconds": user_runs.first_step_seconds(folder, began)}
+
+
+def checkpoint(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Save the 1B run while it trains, staged and written behind it, and see for how long it stands still."""
+    yield measured({"model": ONE_B.name}, lambda: _stalled(bench, scratch))
+
+
+def _stalled(bench: Bench, scratch: Path) -> Row:
+    every, steps = (4, 14) if bench.is_toy else (15, 50)
+    more = [
+        *(word for word in IDLE if not word.startswith("callbacks.checkpoint")),
+        "callbacks.checkpoint.every_seconds=null",
+        f"callbacks.checkpoint.every_steps={every}",
+        "callbacks.checkpoint.keep_last=1",
+        "callbacks.checkpoint.background_from_bytes=1",
+    ]
+    folder, _ = _train(ONE_B, bench, scratch, "checkpoint", steps=steps, more=more)
+    return {"stall_seconds": user_runs.stall_seconds(folder, last_step=steps)}
+
+
+def curve(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Train the 124M model on real text by the fast path, in fp8, and plainly in fp32, on the same tokens."""
+    case, steps = CASES[1], 20 if bench.is_toy else 300
+    text = ["data=synthetic"] if bench.is_toy else ["data=prepared", f"data.folder.root={scratch / 'text'}"]
+    text += [] if bench.is_toy else ["source=python_stdlib", "tokenizer=bpe", "tokenizer.vocab_size=4096"]
+    more = [*IDLE, *text, "run.log_every_steps=1", "optimizer.lr=6e-4"]
+    paths = {"plain fp32": [*PLAIN], "fast bf16": [], "fast fp8": ["precision=fp8"]}
+    reference: dict[int, float] = {}
+    for name, words in paths.items():
+        what = {"model": case.name, "path": name, "steps": steps}
+        row = measured(what, lambda: _curve(case, bench, scratch, name, steps, [*more, *words]))  # noqa: B023
+        if "losses" in row:
+            reference = reference or row["losses"]
+            row["largest_difference"] = largest_difference(row["losses"], reference)
+        yield row
+
+
+def _curve(case: Case, bench: Bench, scratch: Path, name: str, steps: int, words: list[str]) -> Row:
+    if bench.is_toy and name.endswith("fp8"):
+        raise RuntimeError("fp8 runs on a GPU")
+    folder, _ = _train(case, bench, scratch, f"curve-{name.replace(' ', '-')}", steps=steps, more=words)
+    return {"losses": user_runs.losses(folder)}
+
+
+def largest_difference(found: dict[int, float], reference: dict[int, float], *, window: int = 20) -> float:
+    """Return by how much the mean loss of a window of steps is off at most, relative to the reference's."""
+    steps = sorted(set(found) & set(reference))
+    means = [
+        (sum(found[step] for step in part) / len(part), sum(reference[step] for step in part) / len(part))
+        for part in (steps[first : first + window] for first in range(0, len(steps), window))
+    ]
+    return max(abs(one - other) / other for one, other in means)
+
+
+def profile(bench: Bench, scratch: Path) -> Iterator[Row]:
+    """Profile the fast path and, before it, plain eager steps; the traces lie in the scratch folder."""
+    for case in CASES[:2]:
+        for name, words in (("before", ["compile=none", "loss=cross_entropy", "recompute=none"]), ("after", [])):
+            what = {"model": case.name, "path": name}
+            yield measured(what, lambda: _profiled(case, bench, scratch, name, words))  # noqa: B023
+
+
+def _profiled(case: Case, bench: Bench, scratch: Path, name: str, more: list[str]) -> Row:
+    folder = scratch / f"profile-{case.name}-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    told = Case(case.name, (*case.words, *more), case.toy)
+    config = composed(told, is_toy=bench.is_toy)
+    words = run_words(told, config, bench=bench, data=scratch / "data", steps=10**6)
+    (folder / WORDS_FILE).write_text(json.dumps(words))
+    (folder / "task.json").write_text(json.dumps(asdict(task_of(config, bench, folder, turn_steps=1))))
+    label = f"{case.name}-{name}"
+    command = [sys.executable, "-m", "benchmarks.peers.hopper.profiles", str(folder / "task.json"), str(scratch), label]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), cwd=folder)
+    if found.returncode:
+        raise RuntimeError(found.stderr.strip().splitlines()[-1])
+    return json.loads((scratch / f"{label}.json").read_text())
+
+
+def _train(
+    case: Case, bench: Bench, scratch: Path, name: str, *, steps: int, more: list[str], cache: Path | None = None
+) -> tuple[Path, float]:
+    config = composed(case, is_toy=bench.is_toy)
+    words = last_of_each([*run_words(case, config, bench=bench, data=scratch / "data", steps=steps), *more])
+    (scratch / "runs").mkdir(parents=True, exist_ok=True)
+    return user_runs.train(words, root=scratch / "runs", name=name, cache=cache or scratch / "cache")
+
+
+def _environment() -> dict[str, str]:
+    root = user_runs.ROOT
+    paths = [str(root), str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+IDLE: Final = [  # what a run does beside training, which these parts do not ask for
+    "callbacks.validation=null",
+    "callbacks.text_samples=null",
+    "callbacks.checkpoint=null",
+]
+Part = Callable[[Bench, Path], Iterator[dict[str, Any]]]
+PARTS: Final[dict[str, Part]] = {
+    "speed": speed,
+    "peers": peers.rows,
+    "overhead": overhead,
+    "memory": memory,
+    "data": data,
+    "start": start,
+    "checkpoint": checkpoint,
+    "curve": curve,
+    "profile": profile,
+}

@@ -1,0 +1,52 @@
+"""The full Trainer at a case: every default callback and MLflow on.
+
+On a GPU no step between log points may wait for the device: torch ends the run at the first that does.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from typing_extensions import override
+
+from benchmarks.harness.hopper.loops import LOG_EVERY_STEPS
+from benchmarks.harness.train_step.task import Task
+from benchmarks.harness.train_step.turns import Turns
+from benchmarks.peers.hopper.own_run import make_run
+from benchmarks.peers.train_step.trainer import MORE, EndOfStep
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.tracking.run_folder import RunFolder
+
+GIVEN = "every default callback, MLflow on sqlite, metrics every 10 steps"
+
+
+class StrictEndOfStep(EndOfStep):
+    """Ends a step as the others do, and makes it an error to wait for the device in the next, from fetching its batch.
+
+    The first steps compile and allocate; those with a log point read what they log.
+    """
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        torch.cuda.set_sync_debug_mode("default")
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+        torch.cuda.set_sync_debug_mode("default" if may_wait(trainer.global_step + 1) else "error")
+
+
+def may_wait(step: int) -> bool:
+    """Tell whether the loop may wait for the device in a step, from 1."""
+    return step <= LOG_EVERY_STEPS or step % LOG_EVERY_STEPS == 0
+
+
+def run(task: Task, turns: Turns) -> None:
+    """Train."""
+    job, built = make_run(task, name="trainer", more=tuple(MORE))
+    turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
+    sink = instantiate(job.config["logger"], key="logger").start(RunFolder(job.folder, root=Path(job.root)))
+    turns.watch(sink._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
+    callbacks: list[pl.Callback] = built.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # a list
+    callbacks.append((StrictEndOfStep if task.device == "cuda" else EndOfStep)(turns))
+    built.trainer.fit(built.module, datamodule=built.datamodule)

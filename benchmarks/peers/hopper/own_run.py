@@ -1,0 +1,25 @@
+"""The run of a case inside a loop's process, from the words that lie beside the task."""
+
+import json
+from pathlib import Path
+
+from benchmarks.harness.hopper.loops import WORDS_FILE
+from benchmarks.harness.train_step.task import Task
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.build import Run, build_run
+from lmtrain.composition.execution.run import quiet_libraries
+from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import RunLog
+
+
+def make_run(task: Task, *, name: str, more: tuple[str, ...] = ()) -> tuple[Job, Run]:
+    """Build the run that the words describe, in a folder of the task's scratch folder."""
+    quiet_libraries()
+    words = [*json.loads(Path(task.scratch, WORDS_FILE).read_text()), *more]
+    root = Path(task.scratch) / "runs"
+    root.mkdir(parents=True, exist_ok=True)
+    job = Job(config=check_config(compose_config(words), allowed=[]), overrides=words, name=name, root=str(root))
+    RunFolder(job.folder, root=root).create()
+    return job, build_run(job, rank=0, log=RunLog(job.folder))

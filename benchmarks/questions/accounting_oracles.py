@@ -1,0 +1,72 @@
+"""Known numbers beside ours: `python benchmarks/questions/accounting_oracles.py` writes docs/accounting.md.
+
+A reference is a published figure, or one worked out by hand from published ones; where a text in circulation has
+another, its mistake is named. Exits 1 where a figure of ours is further from its reference than the reference is exact.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import accounting_rows as rows
+from benchmarks.harness.accounting_row import Row
+
+PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
+HEADER = """# Known numbers, and ours
+
+Written by `python benchmarks/questions/accounting_oracles.py`: nothing here is typed by hand but the references.
+A reference is a published figure, or worked out by hand from published ones; "exact" means equal to the last digit that
+it has. Where a text in circulation says otherwise, the last column names its mistake. A test holds this page to the
+command.
+"""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, a line on where the references are from, and the rows below it."""
+
+    title: str
+    source: str
+    rows: list[Row]
+
+
+def sections() -> list[Section]:
+    """Compute every figure."""
+    return [
+        Section("Hardware: dense peaks, memory, bandwidth", "NVIDIA's data sheets.", rows.hardware()),
+        Section("Tokens, steps, horizon", "Arithmetic; a public training log; nanochat's depth dial.", rows.horizons()),
+        Section("Parameters", "The published weights; nanochat; 12 d² L of arXiv 2001.08361.", rows.parameters()),
+        Section("FLOPs", "arXiv 2001.08361 (6 N D), arXiv 2204.02311 (PaLM's count), nanochat.", rows.flops()),
+        Section("Time and fleets", "FLOPs / (devices x dense peak x utilization).", rows.fleets()),
+        Section("Memory", "Bytes a parameter before activations; activations come from the real graph.", rows.memory()),
+        Section("Money", "Hours x devices x price.", rows.money()),
+        Section("Number formats", "IEEE 754, bfloat16, OCP 8-bit formats; torch.", rows.number_formats()),
+        Section("Schedules", "Linear warm-up with a cosine; trapezoid of arXiv 2405.18392.", rows.schedules()),
+        Section("Evaluation and inference", "Definitions.", rows.evaluation()),
+    ]
+
+
+def page(content: list[Section]) -> str:
+    """Lay the sections out as Markdown."""
+    parts = [HEADER]
+    for section in content:
+        parts.append(f"\n## {section.title}\n\n{section.source}\n")
+        parts.append("\n| quantity | lmtrain | reference | difference | |\n|---|---|---|---|---|\n")
+        parts += [f"{row.line()}\n" for row in section.rows]
+    return "".join(parts)
+
+
+def main() -> int:
+    """Write the page and say how many figures agree."""
+    content = sections()
+    PAGE.write_text(page(content))
+    wrong = [row.what for section in content for row in section.rows if not row.agrees]
+    total = sum(len(section.rows) for section in content)
+    print(f"{PAGE.name}: {total - len(wrong)} of {total} figures agree with their references")
+    for what in wrong:
+        print(f"  differs: {what}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""Facts of a model at every context length of a range, where its memory grows with the tokens alone.
+
+That holds for fused attention that sees the whole context: so many tokens keep as much in one sequence as in several.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts, facts_from_json
+
+MEMORY: Final = ("activations", "workspace", "workspace_of_many")
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownFacts:
+    """Facts counted at `context_tokens`, and the fewest and most tokens of a sequence that they tell of."""
+
+    facts: ModelFacts
+    context_tokens: int
+    fewest_tokens: int
+    most_tokens: int
+
+    def at(self, context_tokens: int) -> ModelFacts | None:
+        """Return the facts in sequences of so many tokens, None outside the range."""
+        if not self.fewest_tokens <= context_tokens <= self.most_tokens:
+            return None
+        factor = context_tokens / self.context_tokens
+        content = self.facts.to_json()
+        for kind in MEMORY:
+            content[kind]["per_sequence"] *= factor
+        return facts_from_json(content)
+
+
+def known_facts(table: Mapping[str, Any], key: str, context_tokens: int) -> ModelFacts | None:
+    """Return what a table tells of a setting at a context, None where it has nothing."""
+    for row in table.get("settings", {}).get(key, []):
+        memory = {kind: {"fixed": row[kind][0], "per_sequence": row[kind][1]} for kind in MEMORY}
+        known = KnownFacts(
+            facts=facts_from_json(table["models"][row["model"]] | memory),
+            context_tokens=row["context_tokens"],
+            fewest_tokens=row["fewest_tokens"],
+            most_tokens=row["most_tokens"],
+        )
+        if found := known.at(context_tokens):
+            return found
+    return None
+
+
+def table_row(known: KnownFacts, *, model: str) -> dict[str, Any]:
+    """Return a row of the table; what is the model's alone stands under its name, see `model_row`."""
+    lines = {kind: getattr(known.facts, kind) for kind in MEMORY}
+    row: dict[str, Any] = {name: value for name, value in asdict(known).items() if name != "facts"}
+    return {"model": model} | row | {kind: _pair(line) for kind, line in lines.items()}
+
+
+def model_row(facts: ModelFacts) -> dict[str, Any]:
+    """Return what is a model's alone."""
+    return {name: value for name, value in facts.to_json().items() if name not in MEMORY}
+
+
+def _pair(line: LinearBytes) -> list[float]:
+    return [line.fixed, line.per_sequence]

@@ -1,0 +1,116 @@
+"""Memory of training on one device, by kind: what is held throughout, and what comes and goes within a step.
+
+Activations are never guessed from a formula here: they are an argument, measured on the real graph elsewhere.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.optimizer_state import OptimizerState
+
+# What an allocator holds beyond what is in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
+# max_memory_allocated is 1.02 to 1.08 with expandable segments.
+ALLOCATOR_MARGIN: Final = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedParameters:
+    """Parameters as optimizer and sharding see them; `num_largest_block` is what FSDP gathers at a time.
+
+    `num_hidden_matrix` are those in matrices of the layers, which Muon updates; `num_outside_blocks` are embeddings,
+    head and last norm, gathered together for the whole of a step. `num_vector` are norms, biases and scalars, the only
+    ones that optimizers with factored or coarse state keep in full; `num_edge` counts the rows and columns of all
+    other tensors, `num_long_edge` the longer of both for hidden matrices, by which optimizers keep single values.
+    """
+
+    num_total: int
+    num_hidden_matrix: int
+    num_largest_block: int
+    num_outside_blocks: int
+    num_vector: int = 0
+    num_edge: int = 0
+    num_long_edge: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """Bytes at the peak of a step on one device, by kind.
+
+    `weights` are what the optimizer updates (the master weights), `weights_copy` a kept copy in the compute format,
+    `gathered` the whole tensors that sharding assembles, `workspace` logits and loss, `margin` the allocator's.
+    """
+
+    weights: int
+    weights_copy: int
+    gradients: int
+    optimizer: int
+    gathered: int = 0
+    activations: int = 0
+    workspace: int = 0
+    margin: int = 0
+
+    @property
+    def static(self) -> int:
+        """Add up what is held for the whole run."""
+        return self.weights + self.weights_copy + self.gradients + self.optimizer
+
+    @property
+    def total(self) -> int:
+        """Add all kinds up."""
+        return self.static + self.gathered + self.activations + self.workspace + self.margin
+
+    def to_json(self) -> dict[str, Any]:
+        """Return bytes by kind, and their total."""
+        return asdict(self) | {"total": self.total}
+
+
+def device_memory(
+    parameters: TrainedParameters,
+    *,
+    precision: PrecisionBytes,
+    optimizer: OptimizerState,
+    num_shards: int = 1,
+    num_gathered_blocks: int = 2,
+    activations: int = 0,
+    workspace: int = 0,
+    allocator_margin: float = ALLOCATOR_MARGIN,
+) -> DeviceMemory:
+    """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
+
+    `num_gathered_blocks` are whole at once under sharding: the one that computes, and the next one on its way.
+    """
+    held = _share(parameters.num_total, num_shards)
+    before_margin = DeviceMemory(
+        weights=held * precision.weights,
+        weights_copy=held * precision.compute_copy,
+        gradients=held * precision.gradients,
+        optimizer=math.ceil(state_bytes(parameters, precision=precision, optimizer=optimizer) / num_shards),
+        gathered=_gathered(parameters, precision, num_gathered_blocks) if num_shards > 1 else 0,
+        activations=activations,
+        workspace=workspace,
+    )
+    return DeviceMemory(**asdict(before_margin) | {"margin": math.ceil(before_margin.total * allocator_margin)})
+
+
+def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, optimizer: OptimizerState) -> int:
+    """Count the bytes of an optimizer's state over all shards, an average of the weights included."""
+    num_table = parameters.num_total - parameters.num_hidden_matrix - parameters.num_vector
+    large = (
+        optimizer.per_matrix_value * parameters.num_hidden_matrix
+        + optimizer.per_table_value * num_table
+        + optimizer.per_edge * parameters.num_edge
+    ) * (optimizer.value_bytes or precision.state)
+    small = optimizer.per_vector_value * parameters.num_vector * (optimizer.vector_bytes or precision.state)
+    averages = optimizer.average_bytes * parameters.num_total
+    return math.ceil(large + small + averages + optimizer.bytes_per_long_edge * parameters.num_long_edge)
+
+
+def _gathered(parameters: TrainedParameters, precision: PrecisionBytes, num_blocks: int) -> int:
+    num_values = parameters.num_outside_blocks + num_blocks * parameters.num_largest_block
+    return num_values * precision.activations
+
+
+def _share(num_values: int, num_shards: int) -> int:
+    return -(-num_values // num_shards)

@@ -1,0 +1,63 @@
+"""What planning needs to know of a model, as plain numbers: counted once on the real model, then read from a file."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from lmtrain.accounting.model.memory import TrainedParameters
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearBytes:
+    """Bytes as a function of the sequences in a micro-batch: what does not depend on them, and what each one adds."""
+
+    fixed: float
+    per_sequence: float
+
+    def of(self, sequences: int) -> int:
+        """Return the bytes of so many sequences."""
+        return round(self.fixed + self.per_sequence * sequences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """A model in one context length, precision, recomputation and loss; `components` count parameters by part.
+
+    What comes on top of activations peaks in one place for few sequences (`workspace`), in another for many
+    (`workspace_of_many`): the higher one counts.
+    """
+
+    shape: ModelShape
+    components: Mapping[str, int]
+    parameters: TrainedParameters
+    activations: LinearBytes
+    workspace: LinearBytes
+    workspace_of_many: LinearBytes
+
+    def workspace_bytes(self, sequences: int) -> int:
+        """Return what a micro-batch of so many sequences needs for a while beyond its activations."""
+        return max(0, self.workspace.of(sequences), self.workspace_of_many.of(sequences))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values; layers that are alike are counted together."""
+        layers = [{"num_layers": len(list(same)), **asdict(layer)} for layer, same in groupby(self.shape.attention)]
+        return asdict(self) | {"shape": asdict(self.shape) | {"attention": layers}}
+
+
+def facts_from_json(content: Mapping[str, Any]) -> ModelFacts:
+    """Read what `to_json` wrote."""
+    attention: list[AttentionShape] = []
+    for layer in content["shape"]["attention"]:
+        settings = {name: value for name, value in layer.items() if name != "num_layers"}
+        attention += [AttentionShape(**settings)] * layer["num_layers"]
+    shape: dict[str, Any] = {**content["shape"], "attention": tuple(attention)}
+    return ModelFacts(
+        shape=ModelShape(**shape),
+        components=content["components"],
+        parameters=TrainedParameters(**content["parameters"]),
+        activations=LinearBytes(**content["activations"]),
+        workspace=LinearBytes(**content["workspace"]),
+        workspace_of_many=LinearBytes(**content["workspace_of_many"]),
+    )

@@ -1,0 +1,94 @@
+"""What was measured on machines: peaks of their products, bandwidth, and the speed of configs that were tried."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.machine.hardware import MatmulDtype
+
+Kind = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredDevice:
+    """One device, a CPU with a number of threads: FLOP/s of products by dtype, and bytes per second of a copy.
+
+    `default_threads` is what torch takes by itself, so that a plan knows without torch.
+    """
+
+    kind: Kind
+    name: str
+    threads: int | None = None
+    default_threads: int | None = None
+    matmul_flops: Mapping[str, float] = field(default_factory=dict[str, float])
+    copy_bytes_per_second: float | None = None
+
+    def peak(self, dtype: MatmulDtype) -> Peak | None:
+        """Return the measured peak of products in `dtype`, or None where that was not measured."""
+        flops = self.matmul_flops.get(dtype)
+        threads = "" if self.threads is None else f" on {self.threads} thread{'s' * (self.threads != 1)}"
+        return Peak(flops, f"measured by lmtrain doctor: {self.name} {dtype}{threads}") if flops else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """How long a step of one config took on one device, over how many steps, and its start; without pauses.
+
+    `step_seconds` leaves out what other work took from the process.
+    """
+
+    step_seconds: float
+    num_steps: int
+    setup_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurements:
+    """All that was measured here: devices, and tried configs by a hash of all that decides their speed."""
+
+    devices: tuple[MeasuredDevice, ...] = ()
+    calibrations: Mapping[str, Calibration] = field(default_factory=dict[str, Calibration])
+
+    def find(self, kind: Kind, *, name: str | None = None, threads: int | None = None) -> MeasuredDevice | None:
+        """Return the device of this kind and name (None: any, the newest), a CPU with so many threads."""
+        for device in reversed(self.devices):
+            if device.kind == kind and name in (None, device.name) and (kind == "gpu" or device.threads == threads):
+                return device
+        return None
+
+    def default_threads(self, name: str) -> int | None:
+        """Return how many threads torch takes by itself on a CPU of this name, None where that is not known."""
+        found = [device.default_threads for device in self.devices if device.name == name and device.default_threads]
+        return found[-1] if found else None
+
+    def with_device(self, device: MeasuredDevice) -> "Measurements":
+        """Return these with a device, which replaces an older measurement of the same one."""
+        others = [old for old in self.devices if (old.kind, old.name, old.threads) != _identity(device)]
+        return replace(self, devices=(*others, device))
+
+    def with_calibration(self, key: str, calibration: Calibration) -> "Measurements":
+        """Return these with the speed of a config."""
+        return replace(self, calibrations={**self.calibrations, key: calibration})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "devices": [asdict(device) for device in self.devices],
+            "calibrations": {key: asdict(found) for key, found in self.calibrations.items()},
+        }
+
+
+def measurements_from_json(content: Mapping[str, Any]) -> Measurements:
+    """Read what `to_json` wrote; what another version wrote counts as nothing measured."""
+    try:
+        return Measurements(
+            devices=tuple(MeasuredDevice(**device) for device in content.get("devices", [])),
+            calibrations={key: Calibration(**found) for key, found in content.get("calibrations", {}).items()},
+        )
+    except TypeError:
+        return Measurements()
+
+
+def _identity(device: MeasuredDevice) -> tuple[Kind, str, int | None]:
+    return device.kind, device.name, device.threads

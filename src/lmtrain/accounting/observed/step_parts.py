@@ -1,0 +1,124 @@
+"""Where one optimizer step's time goes, and which part holds it back."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any, Final
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.model.flops import FlopsPerToken
+
+WORTH_TELLING: Final = 0.05  # of a step
+LARGE_WAIT: Final = 0.15
+LARGE_OPTIMIZER: Final = 0.2
+BUSY: Final = 0.6  # of what matrix products reach: beyond it the device itself is what limits
+UNEVEN: Final = 1.3  # of the fastest round: beyond it something else had the machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepParts:
+    """Seconds of one optimizer step by what it does; `whole` is the Trainer's, the parts are timed by themselves.
+
+    `optimizer` has clipping and the step. `host` is what the whole takes beyond the parts: callbacks, and the loop.
+    """
+
+    whole: float
+    data: float
+    forward: float
+    backward: float
+    optimizer: float
+
+    @property
+    def host(self) -> float:
+        """Return what is left for callbacks and the loop; 0 where the parts overlap in the whole."""
+        return max(0.0, self.whole - self.data - self.forward - self.backward - self.optimizer)
+
+    def shares(self) -> dict[str, float]:
+        """Return each part as a share of their sum."""
+        named = {name: getattr(self, name) for name in ("data", "forward", "backward", "optimizer", "host")}
+        total = sum(named.values()) or 1.0
+        return {name: seconds / total for name, seconds in named.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peaks:
+    """FLOP/s of a device that shares are of; None: unknown.
+
+    `flops` is the one that MFU divides by, with its `source`; `matmul` what square matrix products reached here.
+    """
+
+    flops: float | None
+    source: str
+    matmul: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """A config's step as it was measured.
+
+    `step_seconds` is the mean of each round, whose median is the step. `setup_seconds` is what building took.
+    """
+
+    parts: StepParts
+    step_seconds: Sequence[float]
+    num_steps: int
+    batch: BatchPlan
+    flops_per_token: FlopsPerToken
+    peaks: Peaks
+    peak_bytes: int
+    setup_seconds: float
+    first_step_seconds: float
+    syncs_per_step: float | None
+    is_compiled: bool
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Return the speed of this rank."""
+        return self.batch.tokens_per_step / self.batch.num_ranks / median(self.step_seconds)
+
+    @property
+    def mfu(self) -> dict[str, float | None]:
+        """Return the shares of the peak by both conventions."""
+        return {"palm": self._share(self.flops_per_token.palm), "causal": self._share(self.flops_per_token.causal)}
+
+    @property
+    def of_matmul(self) -> float | None:
+        """Return what is computed as a share of what square matrix products reach here."""
+        rate = self.peaks.matmul
+        return None if rate is None else self.flops_per_token.causal * self.tokens_per_second / rate
+
+    @property
+    def is_uneven(self) -> bool:
+        """Tell whether rounds differed by so much that something else had the machine for a while."""
+        return median(self.step_seconds) > UNEVEN * min(self.step_seconds)
+
+    @property
+    def bottleneck(self) -> str:
+        """Name what holds the step back: data, host, optimizer, or the model's own computing."""
+        shares = self.parts.shares()
+        waits = max(("data", "host"), key=lambda name: shares[name])
+        if shares[waits] > LARGE_WAIT:
+            return waits
+        if shares["optimizer"] > max(LARGE_OPTIMIZER, shares["forward"]):
+            return "optimizer"
+        return "compute at its limit" if (self.of_matmul or 0.0) > BUSY else "compute"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        times = {"host": self.parts.host, "setup": self.setup_seconds, "first_step": self.first_step_seconds}
+        return {
+            "seconds": {**asdict(self.parts), **times},
+            "rounds": list(self.step_seconds),
+            "shares": self.parts.shares(),
+            "tokens_per_second": self.tokens_per_second,
+            "mfu": self.mfu,
+            "of_matmul_rate": self.of_matmul,
+            "peak": asdict(self.peaks),
+            "peak_bytes": self.peak_bytes,
+            "host_syncs": self.syncs_per_step,
+            "num_steps": self.num_steps,
+            "bottleneck": self.bottleneck,
+        }
+
+    def _share(self, flops_per_token: float) -> float | None:
+        return self.peaks.flops and flops_per_token * self.tokens_per_second / self.peaks.flops

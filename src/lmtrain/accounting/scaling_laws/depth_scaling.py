@@ -1,0 +1,68 @@
+"""How a nano of another depth wants to be trained: batch, learning rate and decay from what was best at depth 12.
+
+The laws: batch by tokens^0.383 (Power Lines, arXiv 2505.13738), learning rate by the square root of the batch (arXiv
+2205.10287) and, for AdamW's tables and head, of 1 / width; decay so that its timescale in tokens stays a share of the
+run (arXiv 2405.13698). The reference points are nanochat's, measured at depth 12 and for a model that is trained as
+long per parameter, so that tokens grow as the scaling parameters do: the matrices and the head, which multiply every
+token.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from lmtrain.accounting.scaling_laws.nano_dial import nano_width, num_scaling_parameters
+
+REFERENCE_DEPTH: Final = 12
+REFERENCE_VOCAB_SIZE: Final = 32_768
+REFERENCE_WIDTH: Final = nano_width(REFERENCE_DEPTH)
+REFERENCE_SCALING_PARAMETERS: Final = num_scaling_parameters(REFERENCE_DEPTH, vocab_size=REFERENCE_VOCAB_SIZE)
+REFERENCE_TOKENS_PER_STEP: Final = 2**19
+BATCH_EXPONENT: Final = 0.383
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthScaling:
+    """A step's tokens, and what multiplies the settings that are best at depth 12.
+
+    `lr_factor` goes to every group, `table_lr_factor` besides to embeddings and head, which AdamW moves.
+    """
+
+    tokens_per_step: int
+    lr_factor: float
+    table_lr_factor: float
+    weight_decay_factor: float
+
+
+def depth_scaling(depth: int, *, vocab_size: int, tokens_per_step: int | None = None) -> DepthScaling:
+    """Scale the settings of depth 12 to a depth; `tokens_per_step` None takes the batch that the law predicts."""
+    growth = num_scaling_parameters(depth, vocab_size=vocab_size) / REFERENCE_SCALING_PARAMETERS
+    if tokens_per_step is None:
+        tokens_per_step = best_tokens_per_step(growth)
+    return DepthScaling(
+        tokens_per_step=tokens_per_step,
+        lr_factor=batch_lr_factor(tokens_per_step),
+        table_lr_factor=table_lr_factor(nano_width(depth)),
+        weight_decay_factor=batch_lr_factor(tokens_per_step) / growth,
+    )
+
+
+def best_tokens_per_step(growth: float) -> int:
+    """Return the batch for a run of so many times the reference's tokens, as a power of two: 2^19 x growth^0.383."""
+    return nearest_power_of_two(REFERENCE_TOKENS_PER_STEP * growth**BATCH_EXPONENT)
+
+
+def batch_lr_factor(tokens_per_step: int) -> float:
+    """Return what a batch multiplies every learning rate by: the square root of its ratio to 2^19."""
+    return (tokens_per_step / REFERENCE_TOKENS_PER_STEP) ** 0.5
+
+
+def table_lr_factor(width: int) -> float:
+    """Return what a width multiplies the rates of tables and head by: the inverse square root of its ratio to 768."""
+    return (width / REFERENCE_WIDTH) ** -0.5
+
+
+def nearest_power_of_two(amount: float) -> int:
+    """Return the power of two whose logarithm is nearest, 1 at the least."""
+    assert amount > 0
+    exponent = max(0, int(amount).bit_length() - 1)
+    return 2 ** (exponent + (amount > 2 ** (exponent + 0.5)))

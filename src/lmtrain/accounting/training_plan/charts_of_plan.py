@@ -1,0 +1,88 @@
+"""What a plan looks like when one of its terms moves: the curves and bars of the page, as plain numbers."""
+
+from typing import Any, Final
+
+from lmtrain.accounting.machine.hardware import DEVICES, MatmulDtype
+from lmtrain.accounting.machine.number_formats import FORMATS
+from lmtrain.accounting.model.memory import state_bytes
+from lmtrain.accounting.model.optimizer_state import STATES
+from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
+from lmtrain.accounting.training_plan.fit import Setting
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.accounting.training_plan.roofline import product_time
+
+DTYPES: Final[tuple[MatmulDtype, ...]] = ("fp32", "tf32", "bf16", "fp8")
+FACTORS: Final = tuple(2 ** (exponent / 4) for exponent in range(-12, 13))  # from an eighth to eight times
+DEVICE_FACTORS: Final = (0.25, 0.5, 1, 2, 4)
+
+
+def charts(plan: Plan, setting: Setting) -> dict[str, Any]:
+    """Return the numbers behind every chart of the page."""
+    return {
+        "days_by_devices": days_by_devices(plan),
+        "optimizers": optimizer_bytes(setting, num_shards=plan.batch.num_ranks if setting.is_sharded else 1),
+        "trade_off": trade_offs(
+            plan.horizon.flops, num_parameters=plan.shape.num_active_parameters, tokens=plan.horizon.tokens
+        ),
+        "products": product_times(plan),
+        "formats": number_ranges(),
+    }
+
+
+def days_by_devices(plan: Plan) -> list[dict[str, float]]:
+    """Return the days that the run takes on fewer and more devices, at the same utilization of each."""
+    hours, devices = plan.hours, plan.batch.num_ranks
+    if hours is None:
+        return []
+    counts = sorted({max(1, round(devices * factor)) for factor in DEVICE_FACTORS})
+    return [{"num_devices": count, "days": hours / 24 * devices / count} for count in counts]
+
+
+def optimizer_bytes(setting: Setting, *, num_shards: int) -> list[dict[str, Any]]:
+    """Return what each optimizer would keep on a device, the least first."""
+    parameters = setting.facts.parameters
+    found = [
+        {"name": name, "bytes": state_bytes(parameters, precision=setting.precision, optimizer=state) / num_shards}
+        for name, state in STATES.items()
+    ]
+    return sorted(found, key=lambda row: row["bytes"])
+
+
+def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> dict[str, Any]:
+    """Return the loss that other sizes would reach with the FLOPs of a run, and where the run and the optimum are."""
+    choices = trade_off(flops, factors=FACTORS)
+    optimum = compute_optimum(flops)
+    return {
+        "curve": [{"num_parameters": each.num_parameters, "loss": each.predicted_loss} for each in choices],
+        "optimum": {"num_parameters": optimum.num_parameters, "tokens": optimum.tokens},
+        "run": {"num_parameters": num_parameters, "tokens": tokens},
+    }
+
+
+def product_times(plan: Plan) -> dict[str, Any]:
+    """Return how long one product of a micro-batch's tokens with a square of the model's width takes at best."""
+    layer = plan.shape.attention[0]
+    width = layer.num_heads * layer.head_width
+    tokens = plan.batch.micro_batch_sequences * plan.batch.context_tokens
+    rows: list[dict[str, Any]] = []
+    for device in DEVICES.values():
+        for dtype in DTYPES:
+            found = product_time(device, dtype, num_rows=tokens, num_inner=width, num_columns=width)
+            if found is not None:
+                told = {"device": device.name, "dtype": dtype, "peak_flops": device.peak_flops(dtype)}
+                rows.append(told | {"seconds": found.seconds, "is_bound_by_memory": found.is_bound_by_memory})
+    return {"num_rows": tokens, "width": width, "rows": rows}
+
+
+def number_ranges() -> list[dict[str, Any]]:
+    """Return the smallest and largest number of each format, and its relative step."""
+    return [
+        {
+            "name": each.name,
+            "smallest": each.smallest_normal,
+            "largest": each.largest,
+            "epsilon": each.epsilon,
+            "bytes": each.num_bytes,
+        }
+        for each in FORMATS.values()
+    ]

@@ -1,0 +1,58 @@
+"""How long a step should take before one was measured: its FLOPs over the peak, at a utilization stated or usual."""
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import Rate
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.fleets.fleet import ASSUMED_MFU
+from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.training_plan.communication import Communication
+from lmtrain.accounting.training_plan.plan import Speed
+from lmtrain.accounting.training_plan.utilization import training_seconds
+
+
+def expected_speed(
+    cluster: Cluster,
+    peak: Peak | None,
+    batch: BatchPlan,
+    *,
+    flops_per_token: float,
+    calibration: Calibration | None = None,
+    sent: Communication | None = None,
+) -> Speed | None:
+    """Return the time of a step at the utilization that the cluster states, or a usual one; None without a peak.
+
+    `flops_per_token` is PaLM's. A `calibration` of this very config comes before what is usual. Where nothing is stated
+    a step takes no less than its links do for what is `sent`, with which all of its computing may overlap.
+    """
+    if peak is None:
+        return None
+    if calibration is not None and cluster.mfu is None:
+        mfu = batch.tokens_per_step * flops_per_token / (peak.flops * batch.num_ranks * calibration.step_seconds)
+        source = f"measured over {calibration.num_steps} steps by lmtrain doctor"
+        return Speed(
+            step_seconds=calibration.step_seconds,
+            mfu_palm=mfu,
+            source=source,
+            setup_seconds=calibration.setup_seconds,
+        )
+    mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU, "assumed")
+    flops = batch.tokens_per_step * flops_per_token
+    seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)
+    link_seconds = sent.seconds if sent else None
+    if link_seconds is not None and link_seconds > seconds:
+        if cluster.mfu:
+            source = f"cluster.mfu, although the links of this strategy take {link_seconds:.3g} s"
+        else:
+            mfu, source = mfu * seconds / link_seconds, f"its links take longer than at {mfu:.0%} MFU, assumed"
+            seconds = link_seconds
+    return Speed(step_seconds=seconds, mfu_palm=mfu, source=source)
+
+
+def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
+    """Return what a budget of time counts on: this speed, None where there is none, and the price of all devices."""
+    price = cluster.usd_per_gpu_hour
+    return Rate(
+        seconds_per_step=speed.step_seconds if speed else None,
+        setup_seconds=speed.setup_seconds if speed else 0.0,
+        usd_per_hour=None if price is None else price * num_ranks,
+    )

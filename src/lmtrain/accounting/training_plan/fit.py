@@ -1,0 +1,66 @@
+"""What fits into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.memory import DeviceMemory, device_memory
+from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.model.optimizer_state import OptimizerState
+
+NODE: Final = 8  # devices
+NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """Everything that decides the memory of a device but the batch; `is_sharded` spreads the model over all ranks."""
+
+    facts: ModelFacts
+    precision: PrecisionBytes
+    optimizer: OptimizerState
+    is_sharded: bool
+    device_bytes: int | None
+
+
+def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
+    """Return the peak of a step on one device, by kind."""
+    return device_memory(
+        setting.facts.parameters,
+        precision=setting.precision,
+        optimizer=setting.optimizer,
+        num_shards=batch.num_ranks if setting.is_sharded else 1,
+        activations=setting.facts.activations.of(batch.micro_batch_sequences),
+        workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences),
+    )
+
+
+def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
+    """Return the batch of the same tokens per step with the largest micro batch that fits, or None where none does."""
+    for sequences in range(batch.sequences_per_rank, 0, -1):
+        micro_steps, rest = divmod(batch.sequences_per_rank, sequences)
+        if rest:
+            continue
+        tried = replace(batch, micro_batch_sequences=sequences, accumulation_micro_steps=micro_steps)
+        if fits(setting, tried):
+            return tried
+    return None
+
+
+def fewest_devices(setting: Setting, batch: BatchPlan) -> int | None:
+    """Return on how few devices, up to a node or in whole nodes, a sharded run of one sequence at a time fits."""
+    sharded = replace(setting, is_sharded=True)
+
+    def does_fit(num_ranks: int) -> int:
+        one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
+        return int(fits(sharded, one))
+
+    found = bisect_left(NUMBERS_OF_DEVICES, 1, key=does_fit)  # more devices hold less each
+    return NUMBERS_OF_DEVICES[found] if found < len(NUMBERS_OF_DEVICES) else None
+
+
+def fits(setting: Setting, batch: BatchPlan) -> bool:
+    """Tell whether the peak of a step is within the device's memory; an unknown memory fits all."""
+    return setting.device_bytes is None or memory_of(setting, batch).total <= setting.device_bytes

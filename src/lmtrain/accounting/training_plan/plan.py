@@ -1,0 +1,173 @@
+"""What a run is going to be, computed before anything is allocated and kept beside its results."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import SECONDS_PER_HOUR, Horizon
+from lmtrain.accounting.model.flops import FlopsPerToken
+from lmtrain.accounting.model.memory import DeviceMemory
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.scaling import Scaling
+from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan
+from lmtrain.accounting.training_plan.communication import Communication
+from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
+from lmtrain.accounting.training_plan.utilization import kwh, usd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """How long an optimizer step is expected to take, by what share of the peak, and who says so.
+
+    `setup_seconds` is the time before the first step, 0 where nobody measured it.
+    """
+
+    step_seconds: float
+    mfu_palm: float
+    source: str
+    setup_seconds: float = 0.0
+
+    def seconds(self, num_steps: int) -> float:
+        """Return how long so many steps take, from the start on."""
+        return self.setup_seconds + num_steps * self.step_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Shape, batch, horizon and FLOPs of one run; None where something is not known.
+
+    `seen_tokens` are what attention goes over for a token on average where documents do not see one another; None is
+    the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
+    `measured_flops` are what products reached on the device, its roofline. `device_bytes` is one device's memory.
+    `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
+    """
+
+    shape: ModelShape
+    batch: BatchPlan
+    horizon: Horizon
+    flops_per_token: FlopsPerToken
+    train_tokens: int | None = None
+    source_epochs: Mapping[str, float] = field(default_factory=dict[str, float])
+    seen_tokens: int | None = None
+    peak_flops: float | None = None
+    peak_source: str = "unknown"
+    measured_flops: float | None = None
+    usd_per_gpu_hour: float | None = None
+    usd_per_kwh: float | None = None
+    device_watts: float | None = None
+    device_bytes: int | None = None
+    components: Mapping[str, int] = field(default_factory=dict[str, int])
+    memory: DeviceMemory | None = None
+    speed: Speed | None = None
+    communication: Communication | None = None
+    evaluation: EvaluationPlan | None = None
+    checkpoints: CheckpointPlan | None = None
+    scaling: Scaling | None = None
+
+    @property
+    def epochs(self) -> float | None:
+        """Return how many times the run reads its training tokens."""
+        return None if self.train_tokens is None else self.horizon.tokens / self.train_tokens
+
+    @property
+    def fits(self) -> bool | None:
+        """Tell whether the peak of a step fits a device, None where its memory is not known."""
+        if self.memory is None or self.device_bytes is None:
+            return None
+        return self.memory.total <= self.device_bytes
+
+    @property
+    def seconds(self) -> float | None:
+        """Return how long steps and evaluation take, and the start where it was measured; without checkpoints."""
+        return None if self.speed is None else self.speed.seconds(self.horizon.steps) + self.evaluation_seconds
+
+    @property
+    def hours(self) -> float | None:
+        """Return the same in hours."""
+        return None if self.seconds is None else self.seconds / SECONDS_PER_HOUR
+
+    @property
+    def evaluation_seconds(self) -> float:
+        """Return how long the passes over held-out text take; 0 where there are none, or none are known."""
+        if self.speed is None or self.evaluation is None:
+            return 0.0
+        return self.evaluation.seconds(step_seconds=self.speed.step_seconds, tokens_per_step=self.batch.tokens_per_step)
+
+    @property
+    def usd(self) -> float | None:
+        """Return what the devices cost for that long."""
+        if self.seconds is None or self.usd_per_gpu_hour is None:
+            return None
+        return usd(self.seconds, num_devices=self.batch.num_ranks, usd_per_gpu_hour=self.usd_per_gpu_hour)
+
+    @property
+    def kwh(self) -> float | None:
+        """Return the energy of the devices at their rated power: an upper bound, without hosts and cooling."""
+        if self.seconds is None or self.device_watts is None:
+            return None
+        return kwh(self.seconds, num_devices=self.batch.num_ranks, device_watts=self.device_watts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return nested plain numbers under the keys that scripts rely on."""
+        report: dict[str, Any] = {
+            "parameters": {
+                "total": self.shape.num_parameters,
+                "embedding": self.shape.num_embedding_parameters,
+                "matmul": self.shape.num_matmul_parameters,
+                "active": self.shape.num_active_parameters,
+            },
+            "batch": self._batch(),
+            "horizon": asdict(self.horizon) | {"epochs": self.epochs},
+            "data": {"train_tokens": self.train_tokens, "seen_tokens": self.seen_tokens},
+            **({"sources": {"epochs": dict(self.source_epochs)}} if self.source_epochs else {}),
+            "flops_per_token": asdict(self.flops_per_token),
+            "peak": {
+                "flops": self.peak_flops,
+                "source": self.peak_source,
+                "measured_flops": self.measured_flops,
+            },
+            "cost": {"usd": self.usd, "usd_per_gpu_hour": self.usd_per_gpu_hour},
+        }
+        if self.components:
+            report["parameters"]["components"] = dict(self.components)
+        if self.memory is not None:
+            report["memory"] = {
+                "per_device_bytes": self.memory.to_json(),
+                "device_bytes": self.device_bytes,
+                "fits": self.fits,
+            }
+        if self.speed is not None and self.hours is not None:
+            rate = self.batch.tokens_per_step / self.speed.step_seconds
+            hours = {"evaluation_seconds": self.evaluation_seconds, "hours": self.hours, "days": self.hours / 24}
+            report["time"] = asdict(self.speed) | {"tokens_per_second": rate} | hours
+        return report | self._links_energy_and_checkpoints()
+
+    def _links_energy_and_checkpoints(self) -> dict[str, Any]:
+        report: dict[str, Any] = {}
+        if self.communication is not None:
+            sent = self.communication
+            report["communication"] = {"bytes_per_step": sent.total_bytes, "seconds_per_step": sent.seconds}
+        if self.kwh is not None:
+            usd = None if self.usd_per_kwh is None else self.kwh * self.usd_per_kwh
+            report["energy"] = {
+                "kwh": self.kwh,
+                "usd": usd,
+                "device_watts": self.device_watts,
+                "usd_per_kwh": self.usd_per_kwh,
+            }
+        if self.checkpoints is not None:
+            report["checkpoints"] = asdict(self.checkpoints)
+        if self.scaling is not None:
+            report["scaling"] = asdict(self.scaling)
+        return report
+
+    def _batch(self) -> dict[str, int]:
+        return {
+            "context_tokens": self.batch.context_tokens,
+            "micro_batch_sequences": self.batch.micro_batch_sequences,
+            "accumulation_micro_steps": self.batch.accumulation_micro_steps,
+            "num_ranks": self.batch.num_ranks,
+            "sequences_per_step": self.batch.sequences_per_step,
+            "tokens_per_step": self.batch.tokens_per_step,
+        }

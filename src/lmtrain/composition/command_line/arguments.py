@@ -1,0 +1,160 @@
+"""What the command line says beyond Hydra's own grammar.
+
+Five things are settled before composing, so that a composed config is never changed afterwards:
+- `budget.steps=20` alone replaces the default budget instead of competing with it;
+- `schedule.warmup_steps=100` (or _tokens) alone replaces the option's warmup_fraction, and so for warmdown;
+- under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
+- `init_from=FOLDER` of an imported model brings that folder's own options: its model, its tokenizer;
+- `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lmtrain.composition.command_line.flags import TAKE_A_WORD
+from lmtrain.composition.command_line.imported_options import imported_options
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.errors import ConfigurationError
+
+ALLOW_TARGET: Final = "--allow-target"
+ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
+    "action": "append",
+    "default": [],
+    "metavar": "PREFIX",
+    "help": "let the run's config name code of yours, as my_package.",
+}
+HYDRA_READ = ("hydra.mode", "hydra.sweeper.params.", "hydra.searchpath")
+MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
+NAMED_BY_PEOPLE = (
+    "data.sources.",
+    "optimizer.lr_multipliers.",
+)  # keys below these are not in any file: Hydra wants "++" for them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """A command line taken apart: overrides as typed, those `added` by us, Hydra's flags, and the targets allowed.
+
+    `imported` are the options of an imported folder, which typed ones change.
+    """
+
+    overrides: list[str]
+    added: list[str] = field(default_factory=list[str])
+    imported: list[str] = field(default_factory=list[str])
+    flags: list[str] = field(default_factory=list[str])
+    allowed_targets: list[str] = field(default_factory=list[str])
+
+    @property
+    def words(self) -> list[str]:
+        """Return all overrides in the order in which they count."""
+        return [*self.imported, *self.overrides, *self.added]
+
+    @property
+    def hydra(self) -> list[str]:
+        """Return the words for Hydra, whose parser wants overrides together."""
+        return [*self.words, *self.flags]
+
+    @property
+    def not_typed(self) -> frozenset[str]:
+        """Return the overrides that are ours."""
+        return frozenset((*self.added, *self.imported))
+
+
+def parse_arguments(
+    words: Sequence[str], *, world: tuple[int, int] | None = None, budget_group: bool = True
+) -> Arguments:
+    """Take a command line apart; `world` is an outer launcher's (processes a node, nodes), None without one.
+
+    `budget_group` is false where `budget` has one key and no options.
+
+    Raises:
+        ConfigurationError: `--allow-target` without a prefix, `trainer.devices` against the launcher's, or several
+            options of a group that builds one thing.
+    """
+    words, allowed = _split_allowed(words)
+    overrides, flags = _split_flags([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
+    _require_one_option(overrides)
+    keys = _keys(overrides)
+    added: list[str] = []
+    if budget_group and any(key.startswith("budget.") for key in keys) and "budget" not in keys:
+        added.append("budget=none")
+    added += _ramp_overrides(keys)
+    if world is not None:
+        added += _launcher_overrides(keys, *world)
+    _refuse_hydra(keys)
+    return Arguments(
+        overrides=overrides, added=added, imported=imported_options(keys), flags=flags, allowed_targets=allowed
+    )
+
+
+def _split_allowed(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    hydra: list[str] = []
+    allowed: list[str] = []
+    remaining = iter(words)
+    for word in remaining:
+        flag, equals, value = word.partition("=")
+        if flag != ALLOW_TARGET:
+            hydra.append(word)
+            continue
+        prefix = value if equals else next(remaining, "")
+        if not prefix or prefix.startswith("-"):
+            msg = f"{ALLOW_TARGET} needs the prefix of a target, such as {ALLOW_TARGET} my_package."
+            raise ConfigurationError(msg)
+        allowed.append(prefix)
+    return hydra, allowed
+
+
+def _split_flags(words: list[str]) -> tuple[list[str], list[str]]:
+    """Part the words into overrides and flags, wherever these stand; a flag that takes a word keeps it."""
+    overrides: list[str] = []
+    flags: list[str] = []
+    for word in words:
+        is_taken = bool(flags) and flags[-1] in TAKE_A_WORD and "=" not in word
+        (flags if word.startswith("-") or is_taken else overrides).append(word)
+    return overrides, flags
+
+
+def _require_one_option(overrides: list[str]) -> None:
+    """Refuse several options of a group that builds one thing: they would be mixed key by key."""
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if value.startswith("[") and key not in MANY_OPTIONS and (conf_folder() / key).is_dir():
+            first = value.strip("[]").partition(",")[0].strip()
+            mixes = "mixes devices, and every rank waits for the slowest" if key == "cluster" else f"mixes two of {key}"
+            raise ConfigurationError(f"{word} {mixes}: choose one, nearest valid: {key}={first}.")
+
+
+def _refuse_hydra(keys: Iterable[str]) -> None:
+    """Refuse Hydra's own settings, which nothing here reads; those of a sweep are."""
+    for key in keys:
+        if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):
+            raise ConfigurationError(
+                f"{key} has no effect: of Hydra's own settings a run reads {', '.join(HYDRA_READ)}."
+            )
+
+
+def _keys(words: list[str]) -> dict[str, str]:
+    pairs = (word.lstrip("+~").partition("=") for word in words if "=" in word)
+    return {key: value for key, _, value in pairs}
+
+
+def _ramp_overrides(given: dict[str, str]) -> list[str]:
+    """Take the fraction back where a length was given in another way."""
+    return [
+        f"schedule.{ramp}_fraction=null"
+        for ramp in ("warmup", "warmdown")
+        if any(given.get(f"schedule.{ramp}_{unit}", "null") != "null" for unit in ("steps", "tokens"))
+        and f"schedule.{ramp}_fraction" not in given
+    ]
+
+
+def _launcher_overrides(given: dict[str, str], num_processes: int, num_nodes: int) -> list[str]:
+    added: list[str] = []
+    for key, value in (("trainer.devices", num_processes), ("trainer.num_nodes", num_nodes)):
+        if key not in given:
+            added.append(f"{key}={value}")
+        elif given[key] != str(value):
+            msg = f"{key}={given[key]} but the launcher started {value}; leave {key} out or set it to {value}."
+            raise ConfigurationError(msg)
+    return added

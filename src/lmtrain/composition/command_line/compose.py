@@ -1,0 +1,233 @@
+"""Run a function on a composed config, or on each of a sweep; word Hydra's refusals as ours.
+
+Configs are composed by Hydra's compose API alone, which instantiates nothing.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import hydra
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
+
+from lmtrain.accounting.scaling import UNSCALED
+from lmtrain.composition.command_line.arguments import Arguments
+from lmtrain.composition.command_line.flags import Flags, parse_flags
+from lmtrain.composition.command_line.lean_compose import lean_compose
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.trials import single, trials_of
+from lmtrain.composition.command_line.unknown_words import unknown_key, unknown_option
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.secret_values import remember_secrets
+
+SEVERAL_VALUES: Final = "Ambiguous value for argument"
+
+Task = Callable[[dict[str, Any], "Choices"], None]
+
+
+class Choices:
+    """What Hydra knows about one composed config: its overrides, the options chosen, and whether it is a trial."""
+
+    def __init__(self, state: Any, *, is_trial: bool = False) -> None:
+        """Read the `hydra` node of a composed config."""
+        self.overrides: list[str] = list(state.overrides.task)
+        self.options: dict[str, str] = {name: str(option) for name, option in state.runtime.choices.items()}
+        self.is_trial = is_trial
+
+
+def for_each_config(task: Task, arguments: Arguments, *, config_name: str, program: str) -> None:
+    """Compose and call `task(config, choices)` once, or once a trial under -m; `--cfg` prints the config instead.
+
+    Raises:
+        ConfigurationError: The command line does not compose.
+    """
+    flags = parse_flags(arguments.flags)
+    if flags.completes:
+        _complete(arguments.hydra, config_name=config_name, program=program)
+        return
+    try:
+        with _our_configs():
+            found = [*_configs(arguments, flags, config_name=config_name)]
+        for composed, is_trial in found:
+            if flags.show:
+                show(composed, flags)
+                continue
+            choices = Choices(composed.hydra, is_trial=is_trial)
+            if config_name == "train":
+                _require_every_group(choices.overrides)
+            task(_scaled(_plain(composed), choices.overrides, allowed=arguments.allowed_targets), choices)
+    except (HydraException, OmegaConfBaseException) as problem:
+        raise _translate(problem, arguments, config_name=config_name) from problem
+    except ValueError as problem:
+        raise _not_a_word(problem, arguments) or problem from problem
+
+
+def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, bool]]:
+    """Yield the composed configs of a command line, each with whether it is a trial."""
+    first, typed = [*_search_words(flags), *arguments.imported], [*arguments.overrides, *arguments.added]
+    try:
+        one = _composed([*first, *(single(typed) if flags.is_sweep else typed)], config_name=config_name)
+    except ConfigCompositionException as problem:
+        if SEVERAL_VALUES not in str(problem) or flags.show:
+            raise
+        one = _composed([*first, *single(typed)], config_name=config_name)  # a config may make itself a sweep
+        if one.hydra.mode != RunMode.MULTIRUN:
+            raise
+    if not (flags.is_sweep or one.hydra.mode == RunMode.MULTIRUN):
+        yield one, False
+        return
+    swept: Mapping[str, str] = one.hydra.sweeper.get("params") or {}
+    for trial in trials_of(typed, swept=swept):
+        yield _composed([*first, *trial], config_name=config_name), True
+
+
+def _composed(words: list[str], *, config_name: str) -> DictConfig:
+    composed = compose(config_name, overrides=words, return_hydra_config=True)
+    if composed.hydra.get("callbacks"):
+        name = next(iter(composed.hydra.callbacks))
+        raise ConfigurationError(f"hydra.callbacks.{name} is not run: a run's callbacks stand under callbacks.{name}.")
+    return composed
+
+
+def _search_words(flags: Flags) -> list[str]:
+    """Return the override that lets options of a person's own folder be found.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+    """
+    if flags.config_dir is None:
+        return []
+    folder = Path(flags.config_dir)
+    if not folder.is_dir():
+        raise ConfigurationError(f"--config-dir {folder} is no folder; name one that holds GROUP/OPTION.yaml.")
+    return [f"hydra.searchpath=['file://{folder.absolute()}']"]
+
+
+def show(composed: DictConfig, flags: Flags) -> None:
+    """Print a composed config, or one package of it, as --cfg asks.
+
+    Raises:
+        ConfigurationError: There is no such package.
+    """
+    names = [name for name in composed if flags.show == "all" or (name == "hydra") == (flags.show == "hydra")]
+    found: Any = OmegaConf.masked_copy(composed, [str(name) for name in names])
+    if flags.package is not None:
+        found = OmegaConf.select(composed, flags.package)
+        if found is None:
+            raise ConfigurationError(f"--package {flags.package}: the config has no such part; --cfg job shows all.")
+        print(f"# @package {flags.package}")
+    if flags.resolve:
+        OmegaConf.resolve(composed)
+    print(OmegaConf.to_yaml(found) if OmegaConf.is_config(found) else found)
+
+
+def _require_every_group(overrides: list[str]) -> None:
+    """Refuse a run without one of its groups; a key below one, as ~callbacks.validation, may go."""
+    for word in overrides:
+        name = word.removeprefix("~").partition("=")[0]
+        if word.startswith("~") and "." not in name:
+            raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
+
+
+def _complete(words: list[str], *, config_name: str, program: str) -> None:
+    """Answer the shell's question for completions, or print its set-up, which instantiates nothing."""
+    sys.argv = [program, *words]
+    with lean_compose():
+        hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(lambda _: None)()
+
+
+@contextmanager
+def _our_configs() -> Generator[None]:
+    GlobalHydra.instance().clear()
+    with lean_compose(), initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"):
+        yield
+
+
+def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[str, Any]:
+    """Compose a config without running anything: for tests, benchmarks and notebooks."""
+    with _our_configs():
+        return _scaled(_plain(compose(config_name, overrides=overrides)), overrides)
+
+
+def _plain(composed: DictConfig) -> dict[str, Any]:
+    plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
+    assert isinstance(plain, dict)
+    remember_secrets(OmegaConf.to_container(composed, resolve=False, throw_on_missing=False), plain)
+    return {str(name): value for name, value in plain.items() if name != "hydra"}
+
+
+def _scaled(config: dict[str, Any], overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> dict[str, Any]:
+    if config.get("scaling", {}).get("_target_") == UNSCALED:
+        return config
+    from lmtrain.composition.scaling import scaled  # checks what it reads, by pydantic: most commands do without
+
+    return scaled(config, overrides, allowed=allowed)
+
+
+def _translate(problem: Exception, arguments: Arguments, *, config_name: str) -> Exception:
+    if isinstance(problem, MissingConfigException):
+        return ConfigurationError(_unknown_option(problem))
+    if SEVERAL_VALUES in str(problem):
+        return ConfigurationError(_several_values(str(problem)))
+    if isinstance(problem, ConfigCompositionException) and (word := _refused_override(problem)):
+        return ConfigurationError(_unknown_key(word, arguments, config_name=config_name))
+    if isinstance(problem, (InterpolationToMissingValueError, MissingMandatoryValue)):
+        key = str(problem).partition("Missing mandatory value: ")[2].split()[0]
+        return ConfigurationError(f"{key} has no value; set it on the command line: {key}=...")
+    if isinstance(problem, OverrideParseException):
+        return ConfigurationError(
+            f"{problem.override} is not KEY=VALUE or GROUP=OPTION: {problem.message.splitlines()[0]}."
+        )
+    return ConfigurationError(" ".join(str(problem).split()))
+
+
+def _several_values(problem: str) -> str:
+    typed = problem.partition("'")[2].partition("'")[0]
+    key, _, values = typed.partition("=")
+    first = values.partition(",")[0]
+    return f"{typed} has several values; choose one, as in {key}={first}, or add -m for a run of each."
+
+
+def _unknown_option(problem: MissingConfigException) -> str:
+    group, _, option = str(problem.missing_cfg_file).rpartition("/")
+    if not problem.options:
+        return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
+    return unknown_option(group, option, problem.options)
+
+
+def _refused_override(problem: ConfigCompositionException) -> str | None:
+    found = re.search(r"Could not override '([^']+)'", str(problem))
+    return found.group(1) if found else None
+
+
+def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
+    key = word.partition("@")[0]
+    typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
+    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
+    chosen = [text for text in arguments.overrides if text.partition("=")[0] in groups - {key}]
+    try:
+        with _our_configs():
+            config = _plain(compose(config_name, overrides=chosen))
+    except HydraException:
+        config = {}
+    return unknown_key(key, typed=typed, config=config, conf=conf_folder())
+
+
+def _not_a_word(problem: ValueError, arguments: Arguments) -> ConfigurationError | None:
+    """Tell of an option that is no word, such as precision=16, which Hydra does not say by name."""
+    if "Config group override must be" not in str(problem):
+        return None
+    for text in arguments.overrides:
+        group, _, option = text.lstrip("+~").partition("=")
+        options = [path.stem for path in (conf_folder() / group).glob("*.yaml")] if group else []
+        if options and option not in options and not option.startswith("["):
+            return ConfigurationError(unknown_option(group, option, options))
+    return None

@@ -1,0 +1,115 @@
+"""What to say of a word on the command line that names no option or no key: what there is, and what is nearest."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from omegaconf import DictConfig, OmegaConf
+
+from lmtrain.composition.nodes.source_signatures import setting_names
+from lmtrain.errors import did_you_mean, suggest
+
+CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
+    ("precision", "half"): ("bf16_mixed", "fp16_mixed"),
+    ("precision", "mixed"): ("bf16_mixed", "fp16_mixed"),
+    ("precision", "bfloat16"): ("bf16_mixed", "bf16_true"),
+    ("precision", "float16"): ("fp16_mixed",),
+    ("precision", "16"): ("fp16_mixed",),
+    ("precision", "32"): ("fp32",),
+    ("precision", "float32"): ("fp32",),
+    ("precision", "full"): ("fp32",),
+    ("precision", "float8"): ("fp8",),
+    ("schedule", "wsd"): ("trapezoid",),
+    ("schedule", "warmup_stable_decay"): ("trapezoid",),
+    ("schedule", "none"): ("constant",),
+    ("schedule", "decay"): ("cooldown",),
+    ("strategy", "zero"): ("fsdp",),
+    ("strategy", "deepspeed"): ("fsdp",),
+    ("strategy", "none"): ("single",),
+    ("attention", "math"): ("eager",),
+    ("recompute", "full"): ("every_block",),
+    ("recompute", "gradient_checkpointing"): ("every_block",),
+    ("compile", "true"): ("auto",),
+    ("compile", "false"): ("none",),
+    ("logger", "wandb"): ("mlflow",),
+    ("logger", "tensorboard"): ("mlflow",),
+}  # what others call an option, which no comparison of letters finds
+
+
+def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
+    """Say which options a group has; a word of others' or one that some are made of names them."""
+    known = sorted(options)
+    made_of_it = [name for name in known if option.lower() in name.split("_")]
+    called_so = [name for name in CALLED.get((group, option.lower()), ()) if name in known]
+    near = did_you_mean(called_so or made_of_it) or suggest(option, known)
+    return f"{group}={option}: there is no such option; {group} has {', '.join(known)}.{near}"
+
+
+def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> str:
+    """Say what a key's node has in a composed config, and which other options have such a key."""
+    if is_setting(config, key):
+        return f"{typed}: the chosen option does not name {key}, which it may have; write +{typed}."
+    groups = [path.name for path in conf.iterdir() if path.is_dir()]
+    known = leaf_keys(config)
+    if key in groups:  # there are such options, for another command
+        children = [name.rpartition(".")[2] for name in known if name.startswith(f"{key}.")]
+        has = f"; {key} has the keys {', '.join(children)}" if children else ""
+        return f"{typed} has no effect: there is no choice of {key} here{has}."
+    parent, _, name = key.rpartition(".")
+    if not isinstance(node_at(config, parent), dict) or not parent:
+        return f"{typed}: there is no key {key}.{suggest(key, [*known, *groups])}"
+    siblings = [each for each in known if each.rpartition(".")[0] == parent]
+    names = ", ".join(each.rpartition(".")[2] for each in siblings)
+    others = options_with(key, conf=conf) if _is_built(node_at(config, key.partition(".")[0])) else []
+    listed = f"{parent} has {names}" if names else f"{parent} has no settings as it is chosen"
+    group = key.partition(".")[0]
+    elsewhere = f"; {name} is a setting of {group}={', '.join(others)}" if others else ""
+    return f"{typed}: there is no key {key}; {listed}{elsewhere}.{'' if others else suggest(key, siblings)}"
+
+
+def _is_built(node: Any) -> bool:
+    """Tell an option's node from plain keys of the same name, as `budget` is where only tokens count."""
+    return isinstance(node, Mapping) and ("_target_" in node or any(map(_is_built, node.values())))
+
+
+def options_with(key: str, *, conf: Path) -> list[str]:
+    """Return the options that name a key of their group themselves."""
+    group, *path = key.split(".")
+    found: list[str] = []
+    for file in sorted((conf / group).glob("*.yaml")) if path else []:
+        loaded = OmegaConf.load(file)
+        assert isinstance(loaded, DictConfig)
+        content = OmegaConf.to_container(loaded, resolve=False)
+        assert isinstance(content, dict)
+        node: Any = content.get(group, content)  # an option that sets others too begins at the root
+        *above, name = path
+        holder = node_at(node, ".".join(above))
+        if isinstance(holder, dict) and name in holder:
+            found.append(file.stem)
+    return found
+
+
+def is_setting(config: Mapping[str, Any], key: str) -> bool:
+    """Tell whether what a node builds takes this key, which has to be added then."""
+    parent, _, name = key.rpartition(".")
+    node = node_at(config, parent)
+    return bool(parent) and isinstance(node, dict) and name in setting_names(str(node.get("_target_", "")))
+
+
+def node_at(config: Any, path: str) -> Any:
+    """Return what is at a dotted path, None where there is nothing; the config itself for an empty path."""
+    for part in path.split(".") if path else []:
+        config = config.get(part) if isinstance(config, Mapping) else None
+    return config
+
+
+def leaf_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return every dotted key of a config, groups included."""
+    keys: list[str] = []
+    for name, value in config.items():
+        if name.startswith("_"):
+            continue
+        keys.append(prefix + name)
+        if isinstance(value, dict):
+            keys += leaf_keys(value, f"{prefix}{name}.")
+    return keys

@@ -1,0 +1,73 @@
+"""`lmtrain prepare`: check each node of the config under the name a person types, and prepare the data of `data`."""
+
+from typing import Any
+
+from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
+from lmtrain.composition.command_line.compose import Choices, for_each_config
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.nodes.check import check_node, check_value
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.errors import ConfigurationError, suggest
+
+FOLDER = "data.folder"
+BUDGET = "budget"
+NUM_TOKENS = "token_budget"
+
+
+def prepare_data(words: list[str], *, program: str) -> int:
+    """Prepare one data set, or one a trial under -m, and print each one's folder.
+
+    Raises:
+        ConfigurationError: The command line is wrong; nothing was started.
+    """
+    arguments = parse_arguments(words, budget_group=False)
+
+    def task(config: dict[str, Any], choices: Choices) -> None:
+        del choices
+        print(instantiate(checked_folder(config, arguments), key=FOLDER))
+
+    for_each_config(task, arguments, config_name="prepare", program=program)
+    return 0
+
+
+def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
+    """Return the node that prepares the data, with every value checked and the token budget in it.
+
+    Raises:
+        ConfigurationError: The first thing that is wrong, or that has no effect in a preparation.
+    """
+    _refuse_others(config, arguments)
+    if FOLDER.rpartition(".")[2] not in config["data"]:
+        read = "the data that is chosen is only read, its folders are prepared already"
+        raise ConfigurationError(f"{FOLDER} is missing: {read}; leave data=... out, and prepare each by itself.")
+    for name, node in config.items():
+        if name not in ("data", BUDGET):
+            check_node(node, key=name, allowed=arguments.allowed_targets)
+    folder = {**config["data"]["folder"], **_budget_of(config)}
+    return check_node(folder, key=FOLDER, allowed=arguments.allowed_targets)
+
+
+def _budget_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Return `budget.tokens` as the setting of the folder."""
+    tokens = check_value(config[BUDGET]["tokens"], int | None, key="budget.tokens")
+    if tokens is None:
+        return {}
+    if tokens < 1:
+        raise ConfigurationError(f"budget.tokens={tokens} must be positive; leave it out for all that the source has.")
+    folder = config["data"]["folder"]
+    if NUM_TOKENS not in folder:
+        raise ConfigurationError(f"budget.tokens={tokens} has no effect on this data: it is not read from a source.")
+    if folder[NUM_TOKENS] not in (None, tokens):
+        msg = f"budget.tokens={tokens} and {FOLDER}.{NUM_TOKENS}={folder[NUM_TOKENS]} are two budgets"
+        raise ConfigurationError(f"{msg}; leave one out.")
+    return {NUM_TOKENS: tokens}
+
+
+def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
+    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
+    for name in config.keys() - groups:
+        raise ConfigurationError(f"{name}={config[name]} is not a key of a preparation.{suggest(name, groups)}")
+    for word in arguments.overrides:
+        key = word.lstrip("+~").partition("=")[0]
+        if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:
+            raise ConfigurationError(f"{word} has no effect in a preparation: it is a setting of training.")

@@ -1,0 +1,163 @@
+"""The life of a run on one rank: join the others, find where to go on, build, train, say how it ended."""
+
+import logging
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.composition.execution.build import Run, build_run
+from lmtrain.composition.execution.caches import keep_caches_in
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
+from lmtrain.composition.planning.prepared_tokens import remember_folder
+from lmtrain.composition.stored_runs.initial_weights import difference_line
+from lmtrain.composition.stored_runs.job import Job, config_hash
+from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
+from lmtrain.errors import (
+    EXIT_DONE,
+    EXIT_ENVIRONMENT,
+    EXIT_INTERRUPTED,
+    EXIT_REQUEUE,
+    EXIT_TERMINATED,
+    LMTRAIN_ERRORS,
+    ConfigurationError,
+)
+from lmtrain.launch.agree import agree_on
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import broadcast_outcome, join
+from lmtrain.report.html_page import write_report
+from lmtrain.report.ledger import read_attempts
+from lmtrain.report.summary import print_summary
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, status_name
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, require_same_identity
+
+EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED, signal.SIGUSR1: EXIT_REQUEUE}
+
+
+def execute(job: Job) -> int:
+    """Train a job on this rank and return the exit code; every rank of the job calls this.
+
+    Raises:
+        ConfigurationError: The ranks disagree, or the run cannot go on from its checkpoint.
+    """
+    quiet_libraries()
+    keep_caches_in(Path(job.config["run"]["cache"]))
+    outer = outer_launcher(os.environ)
+    rank = outer.rank if outer else 0
+    join(outer)
+    agree_on(config_hash(job.config))
+    checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
+    earlier_seconds = broadcast_outcome(lambda: seconds_of_earlier_attempts(job.folder))
+    run = build_run(
+        job,
+        rank=rank,
+        log=RunLog(job.folder) if rank == 0 else None,
+        earlier_seconds=earlier_seconds,
+        fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
+    )
+    if checkpoint:
+        require_same_identity(checkpoint, run.context.identity)
+        if is_done(run, checkpoint):
+            return EXIT_DONE
+    if run.context.log:  # only now: what is refused has lost nothing
+        run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
+        if checkpoint:
+            remember_fork(job, checkpoint)
+        elif line := difference_line(job.config["init_from"], job.config["model"]):
+            print(line, flush=True)
+    return train(job, run, checkpoint)
+
+
+def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Fit, with the run's status true from start to end."""
+    folder = RunFolder(job.folder, root=Path(job.root))
+    if run.context.log is None:
+        return fit(run, checkpoint)
+    remember_folder(job.config, run.context.dataset.folder)
+    handle = instantiate(job.config["logger"], key="logger").start(folder)
+    code = 1
+    try:
+        code = fit(run, checkpoint)
+    except LMTRAIN_ERRORS as error:
+        code = error.exit_code
+        raise
+    except RuntimeError as failure:
+        if is_out_of_memory(failure):
+            code = EXIT_ENVIRONMENT
+            raise out_of_memory(job.config, run.context.plan.batch) from failure
+        raise
+    finally:
+        step = run.trainer.global_step
+        tokens = step * run.context.plan.batch.tokens_per_step
+        run.context.log.close()
+        handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+    if code == EXIT_DONE:
+        if line := run.datamodule.sources_line(step):
+            print(line)
+        print_summary(folder.path)
+    keep_report(folder.path)
+    return code
+
+
+def keep_report(folder: Path) -> None:
+    """Write report.html; a full disk loses the page, never the run's exit code."""
+    try:
+        write_report(folder)
+    except LMTRAIN_ERRORS as error:
+        print(f"report.html was not written: {error}", file=sys.stderr)
+
+
+def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Run the Trainer and return the exit code that its end stands for."""
+    try:
+        run.trainer.fit(
+            run.module,
+            datamodule=run.datamodule,
+            ckpt_path=str(checkpoint.path) if checkpoint else None,
+            weights_only=True,
+        )
+    finally:
+        run.context.events.close()
+    stop_signal = getattr(run.callbacks.get("graceful_stop"), "stop_signal", None)
+    return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
+
+
+def seconds_of_earlier_attempts(folder: Path) -> float:
+    """Add up how long the attempts took that this one goes on from."""
+    return sum(attempt.wall_seconds for attempt in read_attempts(folder))
+
+
+def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
+    """Tell whether the budget is spent exactly, and say so.
+
+    Raises:
+        ConfigurationError: The run is already past its budget.
+    """
+    horizon = run.context.plan.horizon
+    has_time = horizon.seconds is None or run.context.earlier_seconds < horizon.seconds
+    if has_time and (horizon.most_steps is None or checkpoint.step < horizon.most_steps):
+        return False
+    where = f"{run.context.folder} is at step {checkpoint.step} ({format_quantity(checkpoint.tokens)} tokens)"
+    fix = "raise the budget to train on, or start anew with another run.name or resume=never"
+    if has_time and checkpoint.step > horizon.steps:
+        key = f"budget.{horizon.limited_by}"
+        msg = f"{key} ends the run at step {horizon.steps}, which is already spent: {where}; {fix}."
+        raise ConfigurationError(msg)
+    if run.context.is_main_process:
+        print(f"Nothing left to do: {where}, the end of its budget. To go on, {fix}.")
+    return True
+
+
+def quiet_libraries() -> None:
+    """Keep notices and advertisements of libraries off the console; warnings about the run itself stay."""
+    for name in ("lightning.pytorch", "lightning.fabric", "torch.utils.cpp_extension"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*isinstance.*LeafSpec.*"):
+        warnings.filterwarnings("ignore", message)
+    warnings.filterwarnings("ignore", module="lightning")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # a traced step is told of in the ledger, not on the console

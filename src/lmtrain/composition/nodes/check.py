@@ -1,0 +1,199 @@
+"""Check a composed config before anything is allocated: the schema is each target's own signature.
+
+Returns a copy in which amounts written for people ("20M", "2h") have become numbers.
+"""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.nodes.slots import Slot, slot_of
+from lmtrain.composition.nodes.targets import find_target
+from lmtrain.errors import ConfigurationError, suggest
+
+TARGET, PARTIAL = "_target_", "_partial_"
+PLAIN = frozenset({int, float, str, bool, type(None)})
+LATE_FACTS = frozenset(
+    {"context", "num_ranks", "compute_dtype", "tokens_per_step", "device_type", "stochastic_rounding"}
+)
+
+
+def check_node(node: Any, *, key: str, allowed: Sequence[str] = (), slot: Slot | None = None) -> Any:
+    """Check a node and all below it; `key` is its full dotted name, `slot` the kind it takes (None: by its key).
+
+    Raises:
+        ConfigurationError: A missing or unknown key, a forbidden target, or a value of the wrong type.
+    """
+    below = partial(check_node, allowed=allowed, slot=slot)
+    if isinstance(node, list):
+        return [below(item, key=f"{key}.{index}") for index, item in enumerate(node)]
+    if not isinstance(node, dict):
+        return node
+    if TARGET not in node:
+        return {name: below(value, key=f"{key}.{name}") for name, value in node.items()}
+    target = find_target(str(node[TARGET]), key=key, allowed=allowed, slot=slot)
+    return check_call(target, node, key=key, allowed=allowed)
+
+
+def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, allowed: Sequence[str]) -> dict[str, Any]:
+    """Check one node's arguments against its target's signature, and each value against its annotation."""
+    parameters = inspect.signature(target).parameters
+    hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
+    checked: dict[str, Any] = {}
+    for name, value in node.items():
+        full_key = f"{key}.{name}"
+        if name in (TARGET, PARTIAL):
+            checked[name] = value
+            continue
+        if name not in parameters:
+            settings = [known for known in parameters if known in node or _is_typed(parameters[known])]
+            raise ConfigurationError(_unknown(full_key, name, value, settings))
+        if isinstance(value, dict):
+            value = _with_target(value, hints.get(name, Any), key=full_key)
+        if isinstance(value, (dict, list)):
+            value = check_node(value, key=full_key, allowed=allowed, slot=slot_of(hints.get(name, Any)))
+        checked[name] = check_value(value, hints.get(name, Any), key=full_key)
+    _require_all(parameters, checked, key=key)
+    return checked
+
+
+def _is_typed(parameter: inspect.Parameter) -> bool:
+    """Tell whether a person sets it: not what it is called with, nor what the run itself decides."""
+    is_called_with = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+    return not is_called_with and parameter.name not in {"self", *LATE_FACTS}
+
+
+def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str, Any]:
+    """Name the class of a node that a person began on the command line, where only one can be meant.
+
+    Raises:
+        ConfigurationError: Several can.
+    """
+    kinds = [kind for kind in _alternatives(annotation) if isinstance(kind, type) and is_dataclass(kind)]
+    if TARGET in node or not kinds:
+        return node
+    names = sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+    if len(names) > 1:
+        raise ConfigurationError(f"{key}={node} may be {' or '.join(names)}; set +{key}.{TARGET} to one of them.")
+    return {TARGET: names[0], **node}
+
+
+def check_value(value: Any, annotation: Any, *, key: str) -> Any:
+    """Return a value as its annotation wants it, with human amounts parsed by the key's unit.
+
+    Raises:
+        ConfigurationError: The value is missing ("???") or of another type.
+    """
+    if value == "???":
+        msg = f"{key} has no value; set it on the command line: {key}=..."
+        raise ConfigurationError(msg)
+    if isinstance(value, dict) and TARGET in value:
+        return value  # an object, checked by its own signature
+    kinds = _alternatives(annotation)
+    if isinstance(value, str) and kinds & {int, float} and str not in kinds:
+        value = _amount(value, kinds, key=key)
+    if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
+        value = int(value)  # also beyond 2^63, up to which pydantic would take it
+    if type(value) is int and abs(value) < 2**53 and float in kinds and int not in kinds:
+        value = float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and str in kinds and not kinds & {int, float}:
+        value = str(value)
+    if isinstance(value, bool) and bool not in kinds and kinds & {int, float}:
+        raise ConfigurationError(_wrong_type(key, value, annotation))
+    if _is_exactly(value, annotation):
+        return value
+    return _converted(value, annotation, key=key)
+
+
+def _is_exactly(value: Any, annotation: Any) -> bool:
+    """Tell whether a value is of a plain type as it stands, for which nothing has to be imported."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return any(_is_exactly(value, part) for part in typing.get_args(annotation))
+    if origin is typing.Literal:
+        return isinstance(value, str) and value in typing.get_args(annotation)
+    return annotation is Any or (annotation is type(value) and annotation in PLAIN)
+
+
+def _converted(value: Any, annotation: Any, *, key: str) -> Any:
+    """Return a value as pydantic makes it what the annotation wants."""
+    from pydantic import ConfigDict, TypeAdapter, ValidationError
+    from pydantic.errors import PydanticSchemaGenerationError
+
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+        return adapter.validate_python(value)
+    except PydanticSchemaGenerationError:
+        return value
+    except ValidationError as problem:
+        if _is_plain(annotation):
+            raise ConfigurationError(_wrong_type(key, value, annotation)) from problem
+        return value
+
+
+def _amount(value: str, kinds: set[Any], *, key: str) -> Any:
+    number = parse_quantity(value, key)
+    return int(number) if float not in kinds and float(number).is_integer() else number
+
+
+def _alternatives(annotation: Any) -> set[Any]:
+    """Return the types that a union allows; Annotated and Literal count as what they hold."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return {kind for part in typing.get_args(annotation) for kind in _alternatives(part)}
+    if origin is typing.Annotated:
+        return _alternatives(typing.get_args(annotation)[0])
+    if origin is typing.Literal:
+        return {type(value) for value in typing.get_args(annotation)}
+    return {annotation}
+
+
+def _is_plain(annotation: Any) -> bool:
+    kinds = _alternatives(annotation)
+    return bool(kinds & {int, float, str, bool, Path}) or any(
+        typing.get_origin(kind) in (list, tuple, dict) for kind in kinds
+    )
+
+
+def _choices(annotation: Any) -> list[str]:
+    """Return the words of a Literal, which is all that an annotation may allow beside None; else nothing."""
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    parts = [part for part in (typing.get_args(annotation) if is_union else (annotation,)) if part is not type(None)]
+    if any(typing.get_origin(part) is not typing.Literal for part in parts):
+        return []
+    return [str(word) for part in parts for word in typing.get_args(part)]
+
+
+def _require_all(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any], *, key: str) -> None:
+    if given.get(PARTIAL):
+        return
+    for name, parameter in parameters.items():
+        is_needed = parameter.default is inspect.Parameter.empty and parameter.kind not in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        )
+        if is_needed and name not in given and name not in LATE_FACTS:
+            msg = f"{key}.{name} is missing: {given[TARGET]} needs it; set {key}.{name}=..."
+            raise ConfigurationError(msg)
+
+
+def _unknown(full_key: str, name: str, value: Any, settings: Sequence[str]) -> str:
+    has = ", ".join(settings) or "none"
+    return f"{full_key}={value} is not a setting of this node; it has {has}.{suggest(name, settings)}"
+
+
+def _wrong_type(key: str, value: Any, annotation: Any) -> str:
+    if choices := _choices(annotation):
+        null = ", or null" if type(None) in _alternatives(annotation) else ""
+        return f"{key}={value} is none of {', '.join(choices)}{null}.{suggest(str(value), choices)}"
+    kinds = _alternatives(annotation)
+    if isinstance(value, float) and not value.is_integer() and int in kinds and float not in kinds:
+        return f"{key}={value} is not a whole number; nearest valid: {round(value)}."
+    wanted = annotation.__name__ if isinstance(annotation, type) else str(annotation).replace("typing.", "")
+    return f"{key}={value!r} is not of type {wanted}."

@@ -1,0 +1,78 @@
+"""What of a run depends on its device: the attention kernel and the loss, settled before anything is allocated."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.targets import word_of
+from lmtrain.losses.base import TokenLoss
+from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.compilation import missing_compiler
+from lmtrain.tracking.events import EventLog
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedAttention:
+    """The kernel of a run, and a line on it; none where the model takes none."""
+
+    kernel: Attention | None = None
+    line: str = ""
+
+    def tell(self, events: EventLog, *, rank: int) -> None:
+        """Say once which kernel runs, and why not another."""
+        if self.kernel is None:
+            return
+        events.mark("attention", kernel=self.line)
+        if rank == 0:
+            print(f"attention={self.line}", flush=True)
+
+
+def fit_attention(config: dict[str, Any], *, compute_dtype: torch.dtype) -> FittedAttention:
+    """Choose the kernel for the device, the dtype and the widest head of the model.
+
+    Raises:
+        ConfigurationError: The kernel that was asked for cannot run there.
+        EnvironmentProblem: Its package is missing.
+    """
+    node = config["model"]
+    if "attention" not in node:
+        return FittedAttention()
+    with torch.device("meta"):
+        model: LanguageModel = instantiate(node, key="model")
+    place = Place(
+        device_type=device_type(config["trainer"]["accelerator"]),
+        dtype=compute_dtype,
+        head_width=max((layer.head_width for layer in model.shape().attention), default=0),
+        is_compiled=is_compiled(config["compile"]),
+    )
+    option: Attention = instantiate(node["attention"], key="attention")
+    kernel = option.fitted(place)
+    return FittedAttention(kernel=kernel, line=kernel.describe(place))
+
+
+def is_compiled(node: dict[str, Any]) -> bool:
+    """Tell whether the option of `compile` will compile on this machine."""
+    option = word_of(node)
+    return option != "none" and (option != "auto" or missing_compiler() is None)
+
+
+def fit_loss(config: dict[str, Any], model: LanguageModel) -> TokenLoss:
+    """Build the loss and make sure that it can be computed on the device.
+
+    Raises:
+        ConfigurationError: It cannot.
+        EnvironmentProblem: Its package is missing.
+    """
+    loss: TokenLoss = instantiate(config["loss"], key="loss")
+    accelerator = config["trainer"]["accelerator"]
+    loss.require_fit(device_type=device_type(accelerator), soft_cap=model.output_head().soft_cap)
+    return loss
+
+
+def device_type(accelerator: str) -> str:
+    """Return torch's word for the devices that the Trainer will take."""
+    found = None if accelerator == "cpu" else torch.accelerator.current_accelerator(check_available=True)
+    return "cpu" if found is None else found.type

@@ -1,0 +1,60 @@
+"""A run's optimizer: tried on its model before anything is prepared, and told of group by group when it is built."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim import Optimizer
+
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.models.base import LanguageModel
+from lmtrain.optim.parameter_groups import group_lines, require_each_once
+
+
+def rehearsed_optimizer(config: dict[str, Any], model: LanguageModel) -> Optimizer:
+    """Build the optimizer of a run on a model without memory, so that it is refused before any data is prepared.
+
+    Raises:
+        ConfigurationError: It does not go with its settings, its model, its strategy or its schedule.
+        EnvironmentProblem: Its package is missing.
+    """
+    require_settings(config)
+    make = instantiate(config["optimizer"], key="optimizer", facts={"stochastic_rounding": False})
+    optimizer = _build(make, model, option=word_of(config["optimizer"]))
+    require_each_once(model, optimizer)
+    return optimizer
+
+
+def build_optimizer(
+    config: dict[str, Any], *, rank: int, stochastic_rounding: bool = False
+) -> Callable[[LanguageModel], Optimizer]:
+    """Return what builds the optimizer of a run, and tells of its groups once."""
+    facts = {"stochastic_rounding": stochastic_rounding}
+    make = instantiate(config["optimizer"], key="optimizer", facts=facts)
+    option = word_of(config["optimizer"])
+
+    def build(model: LanguageModel) -> Optimizer:
+        optimizer = _build(make, model, option=option)
+        if rank == 0:
+            print("\n  ".join([f"optimizer={option}", *group_lines(optimizer)]), flush=True)
+        return optimizer
+
+    return build
+
+
+def _build(make: Callable[[LanguageModel], Optimizer], model: LanguageModel, *, option: str) -> Optimizer:
+    """Build an optimizer, and word a library's refusal of its settings as ours."""
+    try:
+        inspect.signature(make).bind(model)
+    except TypeError as missing:
+        raise ConfigurationError(f"optimizer={option}: {missing}; give it as optimizer.NAME=VALUE.") from missing
+    try:
+        return make(model)
+    except LMTRAIN_ERRORS:
+        raise
+    except (ValueError, AssertionError) as refusal:
+        reason = str(refusal) or "its library refuses a setting without a word; lr must be above 0, betas within 0 to 1"
+        raise ConfigurationError(f"optimizer={option}: {reason}.") from refusal

@@ -1,0 +1,50 @@
+"""A run's precision: settled for its device before anything is allocated, told once, and handed to the optimizer."""
+
+from typing import Any
+
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.source_signatures import setting_names
+from lmtrain.composition.parts.kernels import device_type
+from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.base import LanguageModel
+from lmtrain.precision.policy import Precision
+from lmtrain.training.context import RunContext
+
+ROUNDING = "stochastic_rounding"
+THAT_ROUND = ("adamw", "muon")  # a test holds this to what the options of conf/optimizer take
+
+
+def build_precision(config: dict[str, Any]) -> Precision:
+    """Settle the precision for the device of the run.
+
+    Raises:
+        ConfigurationError: The device has not got it, or the optimizer or the loss cannot do what it asks for.
+        EnvironmentProblem: A package is missing.
+    """
+    require_float8_head(config)
+    facts = {"device_type": device_type(config["trainer"]["accelerator"])}
+    precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
+    target = str(config["optimizer"]["_target_"])
+    if precision.stochastic_rounding and ROUNDING not in setting_names(target):
+        known = " and ".join(f"optimizer={name}" for name in THAT_ROUND)
+        raise ConfigurationError(
+            f"precision.{ROUNDING}=true has no effect with optimizer={target.rpartition('.')[2]}, which rounds to "
+            f"nearest; {known} can; nearest valid: false."
+        )
+    return precision
+
+
+def tell_of_precision(precision: Precision, model: LanguageModel, context: RunContext, *, strategy_casts: bool) -> None:
+    """Say once which formats are used, why, what utilization divides by, and what that means for this model's layers.
+
+    Raises:
+        ConfigurationError: The precision does not suit the model.
+    """
+    plan = context.plan
+    peak = f"peak {plan.peak_flops / 1e12:.4g} TFLOP/s a device" if plan.peak_flops else "peak not known"
+    formats = f"precision={precision.describe(strategy_casts=strategy_casts)}; {peak} ({plan.peak_source})"
+    lines = [formats, *precision.explain(model)]
+    context.events.mark("precision", choice=precision.name, reason=precision.reason, lines="; ".join(lines))
+    if context.is_main_process:
+        print("\n".join(lines), flush=True)

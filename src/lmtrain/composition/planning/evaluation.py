@@ -1,0 +1,33 @@
+"""What a config's validation adds to a plan."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lmtrain.accounting.quantities import parse_whole
+from lmtrain.accounting.training_plan.evaluation_plan import evaluation_plan
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.composition.nodes.targets import word_of
+
+
+def validated_split(config: Mapping[str, Any]) -> str:
+    """Return the split that the validation reads."""
+    return (config["callbacks"].get("validation") or {}).get("split", "validation")
+
+
+def with_evaluation(plan: Plan, config: Mapping[str, Any], *, held_out: Sequence[int]) -> Plan:
+    """Count the passes over held-out text, of these tokens a source; an average of the weights reads the first."""
+    keeps_average = word_of(config["weight_average"]) != "none"
+    node = config["callbacks"].get("validation")
+    evaluation = evaluation_plan(
+        node and {name: _amount(node, name) for name in ("num_passes", "every_steps", "max_tokens")},
+        num_steps=plan.horizon.steps,
+        run_tokens=plan.horizon.tokens,
+        held_out=[*held_out, *held_out[: int(keeps_average)]],
+    )
+    return replace(plan, evaluation=evaluation)
+
+
+def _amount(node: Mapping[str, Any], name: str) -> int | None:
+    value = node.get(name)
+    return None if value is None else parse_whole(value, f"callbacks.validation.{name}")

@@ -1,0 +1,210 @@
+"""What a training config will need, take and cost, from the same config that then trains."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
+from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
+from lmtrain.accounting.training_plan.communication import Communication, step_communication
+from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.depth_dial import offered
+from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.parts.schedules import WITH_RAMPS, require_ramps_fit
+from lmtrain.composition.planning.calibration import calibration_of, peak_here
+from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
+from lmtrain.composition.planning.known_models import facts_known, model_facts
+from lmtrain.composition.planning.prepared_tokens import (
+    held_out_tokens,
+    masked_documents,
+    prepared_train_tokens,
+    source_epochs,
+)
+from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
+from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.composition.scaling import scaling_of
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.plan_advice import Advice, advice
+
+NO_RECOMPUTE: Final = "lmtrain.parallel.activation_checkpoint.none"
+EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A config's plan, what decides its memory, and what to say about it; `title` is the model's name."""
+
+    title: str
+    plan: Plan
+    fit: Setting
+    advice: Advice
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return self.plan.to_json() | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
+
+
+def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
+    """Plan the config of a command line, or each of a sweep.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+    """
+    arguments = parse_arguments(words)
+    from lmtrain.composition.command_line.compose import Choices, for_each_config
+
+    found: list[PlannedRun] = []
+
+    def task(config: dict[str, Any], choices: Choices) -> None:
+        require_settings(config)
+        setting = planned_setting(config, allowed=arguments.allowed_targets)
+        facts = model_facts(config, setting, allowed=arguments.allowed_targets)
+        planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
+        schedules = {name: check_node(config[name], key=name, allowed=arguments.allowed_targets) for name in WITH_RAMPS}
+        require_ramps_fit(schedules, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
+        planned = replace(
+            planned,
+            scaling=scaling_of(config) or offered(config, choices.overrides),
+            source_epochs=source_epochs(config, planned.horizon.tokens),
+        )
+        planned = planned_evaluation(planned, config)
+        fit = fit_setting(setting, facts)
+        said = advice(
+            planned,
+            fit,
+            strategy=setting.strategy,
+            recompute=setting.recompute,
+            recomputed=None if planned.fits is not False else recomputed(config, allowed=arguments.allowed_targets),
+        )
+        found.append(PlannedRun(choices.options["model"], planned, fit, said))
+
+    for_each_config(task, arguments, config_name="train", program=program)
+    return found
+
+
+def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts, *, allowed: list[str]) -> Plan:
+    """Compute everything that a config implies.
+
+    Raises:
+        ConfigurationError: A batch that does not divide, or a budget that cannot be.
+    """
+    fit = fit_setting(setting, facts)
+    batch = planned_batch(config, setting, fit, allowed=allowed)
+    documents = masked_documents(config)
+    flops = flops_per_token(facts.shape, batch.context_tokens, documents=documents)
+    peak = setting.peak() or peak_here(config, setting)
+    sent = _sent(setting, facts, batch)
+    known = calibration_of(config, batch)
+    speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
+    device = setting.cluster.known_device
+    budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
+    return Plan(
+        shape=facts.shape,
+        components=facts.components,
+        batch=batch,
+        horizon=horizon(
+            budget,
+            tokens_per_step=batch.tokens_per_step,
+            num_parameters=facts.shape.num_parameters,
+            flops_per_token=flops.palm,
+            rate=rate_of(setting.cluster, speed, num_ranks=batch.num_ranks),
+        ),
+        flops_per_token=flops,
+        train_tokens=prepared_train_tokens(config),
+        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
+        peak_flops=peak.flops if peak else None,
+        peak_source=peak.source if peak else "unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
+        usd_per_gpu_hour=setting.cluster.usd_per_gpu_hour,
+        usd_per_kwh=setting.cluster.usd_per_kwh,
+        device_watts=device.power_watts if device else None,
+        device_bytes=fit.device_bytes,
+        memory=memory_of(fit, batch),
+        speed=speed,
+        communication=sent,
+        checkpoints=_checkpoints(config, setting, facts),
+    )
+
+
+def _sent(setting: PlannedSetting, facts: ModelFacts, batch: BatchPlan) -> Communication:
+    return step_communication(
+        setting.cluster,
+        batch,
+        strategy=setting.strategy,
+        num_parameters=facts.parameters.num_total,
+        gathered_value_bytes=setting.bytes_of.activations,
+    )
+
+
+def _checkpoints(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts) -> CheckpointPlan:
+    return checkpoint_plan(
+        facts.parameters,
+        precision=setting.bytes_of,
+        optimizer=setting.state,
+        num_kept=config["callbacks"].get("checkpoint", {}).get("keep_last", 1),
+    )
+
+
+def planned_evaluation(plan: Plan, config: dict[str, Any]) -> Plan:
+    """Count the passes over held-out text; in a budget of time they take the place of steps."""
+    held_out = held_out_tokens(config, validated_split(config))
+    plan = with_evaluation(plan, config, held_out=held_out)
+    if plan.horizon.limited_by in ("hours", "usd") and plan.speed is not None:
+        steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
+        plan = replace(plan, horizon=plan.horizon.ending_at(max(1, steps)))
+    return plan
+
+
+def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
+    """Return what decides the memory of a device."""
+    device = setting.cluster.known_device
+    return Setting(
+        facts=facts,
+        precision=setting.bytes_of,
+        optimizer=setting.state,
+        is_sharded=setting.strategy == "fsdp" and setting.num_ranks > 1,
+        device_bytes=device.memory_bytes if device else None,
+    )
+
+
+def recomputed(config: dict[str, Any], *, allowed: list[str]) -> Setting | None:
+    """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
+    if config["recompute"]["_target_"] != NO_RECOMPUTE:
+        return None
+    changed = {**config, "recompute": {**config["recompute"], "_target_": EVERY_BLOCK}}
+    setting = planned_setting(changed, allowed=allowed)
+    facts = facts_known(changed, setting)
+    return fit_setting(setting, facts) if facts else None
+
+
+def planned_batch(config: dict[str, Any], setting: PlannedSetting, fit: Setting, *, allowed: list[str]) -> BatchPlan:
+    """Divide a step over the devices; a micro batch called `auto` becomes the largest that fits."""
+    batch: Batch = instantiate(check_node(config["batch"], key="batch", allowed=allowed), key="batch")
+    if batch.micro_batch_sequences == "auto":
+        return fitted_batch(batch, fit, num_ranks=setting.num_ranks)
+    return plan_batches(batch, num_ranks=setting.num_ranks)
+
+
+def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
+    """Return the batch with the largest micro batch that fits a device.
+
+    Raises:
+        ConfigurationError: Not even one sequence does.
+    """
+    whole = plan_batches(replace(batch, micro_batch_sequences=None), num_ranks=num_ranks)
+    found = largest_micro_batch(fit, whole)
+    if found is None:
+        single = replace(whole, micro_batch_sequences=1, accumulation_micro_steps=whole.sequences_per_rank)
+        needed = memory_of(fit, single).total
+        raise ConfigurationError(
+            f"batch.micro_batch_sequences=auto: not even one sequence fits, it needs {needed / 1e9:.1f} GB of "
+            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; shard with strategy=fsdp over more devices, or recompute with "
+            "recompute=every_block."
+        )
+    return found

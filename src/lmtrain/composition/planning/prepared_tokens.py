@@ -1,0 +1,114 @@
+"""How many tokens a config's data has to train on, where it is prepared already; nothing is prepared for a plan.
+
+A folder that is named outright, or each of a mixture, is asked itself. Where settings decide the folder, only preparing
+tells its name: a run that has come to know it remembers it in the cache, for later plans of the same settings.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from lmtrain.composition.nodes.canonical import canonical
+from lmtrain.tracking.atomic_files import read_json, write_json
+
+MANIFEST = "dataset.json"
+
+
+def prepared_train_tokens(config: Mapping[str, Any]) -> int | None:
+    """Return the training tokens of all folders that the config reads, None where one of them is not known."""
+    sources: dict[str, dict[str, Any]] | None = config["data"].get("sources")
+    if sources:
+        return _sum(_tokens_of(source.get("path")) for source in sources.values())
+    return _tokens_of(_folder_of(config))
+
+
+def held_out_tokens(config: Mapping[str, Any], split: str) -> list[int]:
+    """Return the tokens of a split of each folder that the config reads; empty where one of them is not known."""
+    sources: dict[str, dict[str, Any]] = config["data"].get("sources") or {}
+    folders = [source.get("path") for source in sources.values()] or [_folder_of(config)]
+    counts = [_tokens_of(folder, split=split) for folder in folders]
+    return [count for count in counts if count is not None] if None not in counts else []
+
+
+def source_epochs(config: Mapping[str, Any], run_tokens: int) -> dict[str, float]:
+    """Return how many times a run of so many tokens reads each source of a mixture; empty where that is not known."""
+    if not config["data"].get("sources"):
+        return {}
+    counts = {name: (share, _tokens_of(str(folder))) for name, (folder, share) in _mixed(config).items()}
+    return {name: share * run_tokens / count for name, (share, count) in counts.items() if count}
+
+
+def masked_documents(config: Mapping[str, Any], folder: Path | None = None) -> dict[int, float] | None:
+    """Return how many documents have which length, where they do not see one another and the data is known.
+
+    `folder` None is the one that the config's data is known to come to. Those of a mixture count by their sources'
+    shares of the run's tokens.
+    """
+    if not config["packing"].get("document_mask"):
+        return None
+    if config["data"].get("sources"):
+        shares = {folder: share for folder, share in _mixed(config).values() if share}
+    else:
+        found = folder or _folder_of(config)
+        shares = {} if found is None else {Path(found): 1.0}
+    if not shares or not all((folder / MANIFEST).exists() for folder in shares):
+        return None
+    from lmtrain.data.document_lengths import document_lengths  # numpy: only where it counts documents
+    from lmtrain.data.shards import open_dataset
+
+    mixed: dict[int, float] = {}
+    for folder, share in shares.items():
+        counts = document_lengths(open_dataset(folder))
+        scale = 1.0 if len(shares) == 1 else share / sum(length * count for length, count in counts.items())
+        for length, count in counts.items():
+            mixed[length] = mixed.get(length, 0.0) + scale * count
+    return mixed
+
+
+def _mixed(config: Mapping[str, Any]) -> dict[str, tuple[Path, float]]:
+    """Return the folder of each source of a mixture, and its share of the run's tokens."""
+    from lmtrain.data.mixture_settings import mean_shares, parse_schedule, parse_sources  # numpy: for mixtures alone
+
+    sources = parse_sources(config["data"]["sources"])
+    shares = mean_shares(parse_schedule(sources, config["data"].get("schedule") or ()))
+    return {name: (Path(source.path), shares[name]) for name, source in sources.items()}
+
+
+def _folder_of(config: Mapping[str, Any]) -> str | None:
+    node = config["data"].get("folder")
+    if not isinstance(node, dict):
+        return None
+    settings = cast("dict[str, Any]", node)
+    remembered: dict[str, Any] = {} if "path" in settings else read_json(_memory(config))
+    return settings.get("path") or remembered.get("folder")
+
+
+def remember_folder(config: Mapping[str, Any], folder: Path) -> None:
+    """Keep which folder the data's settings came to."""
+    if not isinstance(config["data"].get("folder"), dict):
+        return
+    memory, content = _memory(config), {"folder": str(folder.absolute())}
+    if read_json(memory) != content:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        write_json(memory, content)
+
+
+def _memory(config: Mapping[str, Any]) -> Path:
+    """Return the file of the cache that has the folder of these settings."""
+    node = {name: value for name, value in config["data"]["folder"].items() if name not in ("engine", "num_processes")}
+    content = json.dumps(canonical(node, key="folder"), sort_keys=True, default=str)
+    return Path(config["run"]["cache"]) / "data" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
+
+
+def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:
+    if folder is None:
+        return None
+    manifest: dict[str, Any] = read_json(Path(folder) / MANIFEST)
+    return manifest.get("splits", {}).get(split, {}).get("num_tokens")
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(count or 0 for count in known)

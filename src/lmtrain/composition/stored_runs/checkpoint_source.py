@@ -1,0 +1,68 @@
+"""Find the model that a path means: a run's newest checkpoint, one checkpoint, or an imported folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.stored_runs.job import Job, load_job
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.imported_folder import is_imported
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSource:
+    """One checkpoint and the run that made it."""
+
+    run: Path
+    job: Job
+    checkpoint: CheckpointFacts
+
+
+def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
+    """Return a checkpoint with its run, or the path itself where it is an imported folder.
+
+    Raises:
+        ConfigurationError: It is neither; `key` is what the command line calls it.
+        EnvironmentProblem: All checkpoints of the run are damaged.
+    """
+    if is_imported(path):
+        return path
+    job = find_job(path, key=key)
+    facts, run = read_facts(path), _run_of(path)
+    if facts is None:
+        facts, _ = newest_whole(run / "checkpoints")
+    if facts is None:
+        raise ConfigurationError(f"{key}={path} has no checkpoint yet; train it first, or name another run.")
+    return CheckpointSource(run=run, job=job, checkpoint=facts)
+
+
+def find_job(path: Path, *, key: str) -> Job:
+    """Return the last job of a run, or of the run of a checkpoint; no checkpoint is verified for that.
+
+    The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
+
+    Raises:
+        ConfigurationError: It is neither; `key` is what the command line calls it.
+    """
+    attempts = sorted((_run_of(path) / "attempts").glob("*/job.json"), key=lambda file: int(file.parent.name))
+    if not attempts:
+        raise ConfigurationError(
+            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: runs/NAME."
+        )
+    return replace(load_job(attempts[-1]), allowed_targets=[])
+
+
+def checked_part(job: Job, name: str, *, allowed: Sequence[str] = ()) -> dict[str, Any]:
+    """Return one node of a stored job's config, checked as if it were typed; `allowed` is from the command line.
+
+    Raises:
+        ConfigurationError: It names code that is not allowed, or settings that are none.
+    """
+    return check_node(job.config[name], key=name, allowed=allowed)
+
+
+def _run_of(path: Path) -> Path:
+    return path if read_facts(path) is None else path.parent.parent

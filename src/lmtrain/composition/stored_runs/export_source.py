@@ -1,0 +1,129 @@
+"""A run's checkpoint, or an imported folder, as a model to export: settings, weights, tokenizer and true facts."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, checked_part, find_source
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.hf_export import ModelToExport, export_config
+from lmtrain.interop.imported import open_weights, read_facts
+from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER, is_imported
+from lmtrain.interop.model_card import CardFacts
+from lmtrain.interop.model_settings import build
+from lmtrain.interop.safetensors_files import DTYPES
+from lmtrain.models.base import LanguageModel
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.redaction import redact
+from lmtrain.training.checkpointing.weights import Kind, load_weights
+
+TOLD = ("validation/bits_per_byte", "validation/loss")
+
+
+def model_to_export(path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> ModelToExport:
+    """Return the model that a path means; `allowed` are the targets that the command line allows beside ours.
+
+    Raises:
+        ConfigurationError: It means none, or no class of transformers computes it: before any weight is read.
+        EnvironmentProblem: The checkpoint is damaged.
+    """
+    source = find_source(path, key="SOURCE")
+    if isinstance(source, Path) and weights != "raw":
+        raise ConfigurationError(
+            f"--weights {weights}: {path} is an imported folder, which has one kind; leave it out."
+        )
+    return _of_import(source) if isinstance(source, Path) else _of_run(source, weights, allowed=allowed)
+
+
+def _of_import(folder: Path) -> ModelToExport:
+    facts, files = read_facts(folder), open_weights(folder)
+    shape = build(facts["settings"]).shape()
+    tokenizer = load_tokenizer(folder / TOKENIZER) if (folder / TOKENIZER).is_dir() else None
+    return ModelToExport(
+        settings=facts["settings"],
+        weights=files.read,
+        dtype_of=lambda name: DTYPES[files.facts[name].dtype],
+        tokenizer=tokenizer,
+        companions=folder / ORIGINAL,
+        facts=CardFacts(
+            name=folder.name,
+            num_parameters=shape.num_parameters,
+            num_active_parameters=shape.num_active_parameters,
+            context_tokens=facts["settings"]["max_context_tokens"],
+            tokenizer_fingerprint=tokenizer.fingerprint if tokenizer else None,
+            imported_from=Path(facts["source"]).name,
+        ),
+    )
+
+
+def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str]) -> ModelToExport:
+    node = checked_part(source.job, "model", allowed=allowed)
+    export_config(node)
+    with torch.device("meta"):
+        model: LanguageModel = instantiate(node, key="model")
+    model.to_empty(device="cpu")  # every weight is read next; a start would only cost time
+    load_weights(model, source.checkpoint.path, kind)
+    weights = model.state_dict()
+    tokenizer = load_tokenizer(source.run / "tokenizer")
+    began = source.job.config.get("init_from")
+    return ModelToExport(
+        settings=node,
+        weights=weights.__getitem__,
+        dtype_of=lambda name: weights[name].dtype,
+        tokenizer=tokenizer,
+        companions=Path(began) / ORIGINAL if began and is_imported(Path(began)) else None,
+        facts=_facts(source, model, tokenizer.fingerprint, began),
+    )
+
+
+def _facts(source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint: str, began: str | None) -> CardFacts:
+    shape, checkpoint = model.shape(), source.checkpoint
+    data = _json(source.run / "dataset.json")
+    measured = {name: checkpoint.metrics[name] for name in TOLD if name in checkpoint.metrics}
+    return CardFacts(
+        name=source.run.name,
+        num_parameters=shape.num_parameters,
+        num_active_parameters=shape.num_active_parameters,
+        context_tokens=model.max_context_tokens,
+        step=checkpoint.step,
+        tokens=checkpoint.tokens,
+        data_name=redact(data.get("name")),
+        data_fingerprint=data.get("fingerprint"),
+        tokenizer_fingerprint=tokenizer_fingerprint,
+        code_version=_code_version(source.run),
+        imported_from=None if began is None else Path(began).name,
+        metrics=measured or _last_validation(source.run / "metrics.jsonl", checkpoint.step),
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as problem:
+        raise ConfigurationError(f"{path} is no JSON ({problem}); restore it, or remove it.") from problem
+
+
+def _last_validation(path: Path, step: int) -> dict[str, float]:
+    """Return the newest held-out figures up to a step."""
+    newest: dict[str, float] = {}
+    for line in path.read_text().splitlines() if path.is_file() else []:
+        point = json.loads(line)
+        if point["step"] <= step:
+            newest |= {name: point["metrics"][name] for name in TOLD if name in point["metrics"]}
+    return newest
+
+
+def _code_version(run: Path) -> str | None:
+    """Return the release and the commit of the newest attempt, as far as they were noted."""
+    attempts = sorted((run / "attempts").glob("*/versions.json"), key=lambda file: int(file.parent.name))
+    if not attempts:
+        return None
+    release = _json(attempts[-1]).get("lmtrain")
+    commit = _json(attempts[-1].with_name("git.json")).get("commit")
+    return ", commit ".join(filter(None, (release, commit))) or None

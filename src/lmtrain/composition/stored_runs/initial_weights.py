@@ -1,0 +1,100 @@
+"""The weights that `init_from` names: of an imported folder, or of a run's checkpoint."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.composition.nodes.source_signatures import default_settings
+from lmtrain.composition.stored_runs.checkpoint_source import find_job, find_source
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
+from lmtrain.interop.imported_folder import is_imported
+from lmtrain.interop.model_settings import TARGET, WITHOUT_EFFECT
+from lmtrain.models.base import LanguageModel
+from lmtrain.storage.hashed_folder import MANIFEST, file_sha256, require_whole
+from lmtrain.training.checkpointing.checkpoints import NOT_SET
+from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
+from lmtrain.training.transforms import ModelTransform, unchanged
+
+KEY: Final = "init_from"
+# Where weights fit, the number of heads settles these, which None leaves to it.
+OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
+
+
+def find_weights(
+    init_from: str | None, model: LanguageModel, *, node: Mapping[str, Any] | None = None
+) -> ModelTransform:
+    """Return what fills a model with the weights of `init_from`, or leaves it as it is; `node` is the model's.
+
+    Raises:
+        ConfigurationError: `init_from` names no weights, or those of another model: before anything is allocated.
+        EnvironmentProblem: They are damaged.
+    """
+    if init_from is None:
+        return unchanged
+    source = find_source(Path(init_from), key=KEY)
+    if not isinstance(source, Path):
+        fix = f"Give the model that {source.run} has" + (
+            f": {line}" if (line := _differences(source.job, node)) else "."
+        )
+        require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
+        return _filled(partial(load_weights, checkpoint=source.checkpoint.path))
+    require_whole(source)
+    files = open_weights(source)
+    require_fit(model, files)
+    return _filled(partial(fill_from, files=files))
+
+
+def difference_line(init_from: str | None, node: Mapping[str, Any]) -> str | None:
+    """Return what a model is not told alike in the run that `init_from` names, or None.
+
+    Weights fit by their names and shapes. Heads of another number, other rotations or another activation fit too, and
+    are another model all the same: sometimes on purpose, as for a longer context.
+    """
+    if init_from is None or is_imported(Path(init_from)):
+        return None
+    differing = _differences(find_job(Path(init_from), key=KEY), node)
+    return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
+
+
+def fingerprint_of(init_from: str | None) -> str | None:
+    """Return the sha256 of what `init_from` holds, wherever it lies."""
+    if init_from is None:
+        return None
+    source = find_source(Path(init_from), key=KEY)
+    folder = source if isinstance(source, Path) else source.checkpoint.path
+    return file_sha256(folder / MANIFEST)
+
+
+def _differences(job: Job, node: Mapping[str, Any] | None) -> str:
+    """Return what two models are told otherwise, as one sentence; empty where that is nothing."""
+    here, there = _completed(node or {}), _completed(job.config["model"])
+    differing = [
+        f"model.{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
+        for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)
+        if here.get(name, NOT_SET) != there.get(name, NOT_SET)
+    ]
+    return f"{'; '.join(differing)}." if differing else ""
+
+
+def _completed(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node with the defaults of its class, also of the nodes in it."""
+    settings = {**default_settings(str(node.get(TARGET, ""))), **node}
+    return {name: _completed(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
+
+
+def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    try:
+        return weight_shapes(checkpoint)
+    except Exception:
+        require_whole(checkpoint)  # says what is damaged
+        raise
+
+
+def _filled(fill: Callable[[LanguageModel], object]) -> ModelTransform:
+    def transform(model: LanguageModel) -> LanguageModel:
+        fill(model)
+        return model
+
+    return transform

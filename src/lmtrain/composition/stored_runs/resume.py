@@ -1,0 +1,112 @@
+"""Where a run goes on from: its own newest checkpoint, one that `resume` names, or one of another run, which it forks.
+
+A fork is a run of its own: it takes weights, optimizer state and place in the data from a checkpoint of another run
+and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.atomic_files import write_json
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
+
+FORK = "fork.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fork:
+    """The checkpoint of another run that a run began from."""
+
+    checkpoint: Path
+    step: int
+
+
+def find_checkpoint(job: Job) -> CheckpointFacts | None:
+    """Return the checkpoint to go on from, as `resume` says: auto, must, never, or a path.
+
+    Raises:
+        ConfigurationError: `resume` asks for a checkpoint that is not there, or for another run's, though this one
+            has begun elsewhere.
+        EnvironmentProblem: There are checkpoints, and all are damaged.
+    """
+    resume = job.config["resume"]
+    if resume == "never":
+        return None
+    if resume not in ("auto", "must"):
+        facts = _checkpoint_at(Path(resume))
+        return facts if _is_own(facts, job.folder) else _fork_or_go_on(job, facts)
+    fork = read_fork(job.folder)
+    facts = _newest(job.folder) or (_checkpoint_at(fork.checkpoint) if fork else None)
+    if facts is None and resume == "must":
+        msg = f"resume=must, but {job.folder} holds no checkpoint; use resume=auto to start at step 0."
+        raise ConfigurationError(msg)
+    return facts
+
+
+def fork_step(job: Job, checkpoint: CheckpointFacts | None) -> int | None:
+    """Return the step at which a run that goes on from `checkpoint` left another run; None for one that did not."""
+    if checkpoint is not None and not _is_own(checkpoint, job.folder):
+        return checkpoint.step
+    fork = read_fork(job.folder)
+    return fork.step if fork else None
+
+
+def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
+    """Note and tell where a fork begins, before its first step."""
+    if _is_own(checkpoint, job.folder):
+        return
+    write_json(job.folder / FORK, {"checkpoint": str(checkpoint.path.resolve()), "step": checkpoint.step})
+    print(
+        f"{job.folder} goes on from {checkpoint.path} (step {checkpoint.step:,}) with its optimizer state and place in "
+        "the data; that run stays as it is.",
+        flush=True,
+    )
+
+
+def read_fork(run_folder: Path) -> Fork | None:
+    """Return where a run left another one, or None."""
+    try:
+        noted = json.loads((run_folder / FORK).read_text())
+    except (FileNotFoundError, NotADirectoryError):  # a file in the way is refused where the folder is made
+        return None
+    return Fork(checkpoint=Path(noted["checkpoint"]), step=int(noted["step"]))
+
+
+def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:
+    """Return another run's checkpoint for a run that has none of its own yet, else its own newest."""
+    newest, fork = _newest(job.folder), read_fork(job.folder)
+    if newest is None:
+        return facts
+    asked = Path(job.config["resume"]).resolve()
+    if fork is not None and asked in (fork.checkpoint, *fork.checkpoint.parents[1:2]):
+        return newest
+    began = f"from {fork.checkpoint}" if fork else "at step 0"
+    raise ConfigurationError(
+        f"resume={job.config['resume']} is another run's, but {job.folder} began {began} and has checkpoints of its "
+        "own; choose another run.name for a new fork, or resume=auto to go on with this one."
+    )
+
+
+def _is_own(facts: CheckpointFacts, run_folder: Path) -> bool:
+    return facts.path.resolve().is_relative_to(run_folder.resolve())
+
+
+def _checkpoint_at(path: Path) -> CheckpointFacts:
+    facts = read_facts(path)
+    if facts is None and (path / "checkpoints").is_dir():
+        facts = _newest(path)
+    if facts is None:
+        msg = f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
+        raise ConfigurationError(msg)
+    return facts
+
+
+def _newest(run_folder: Path) -> CheckpointFacts | None:
+    facts, passed_over = newest_whole(run_folder / "checkpoints")
+    for line in passed_over:
+        print(f"{line}; passed over", file=sys.stderr)
+    return facts

@@ -1,0 +1,52 @@
+"""Batches on the device, the next one already on its way: its copy runs beside what the device computes.
+
+Lightning copies a batch when its step begins, on the stream that computes, so that the step waits for the copy.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lmtrain.training.batches.token_batch import TokenBatch
+from lmtrain.training.side_stream import Copies, SideStream
+
+Batch = Tensor | TokenBatch
+
+
+@final
+class BatchesAhead:
+    """Read batches from pinned memory, and copy each to the device before the one in front of it is used."""
+
+    def __init__(self, batches: Iterable[Batch], *, device: torch.device, side: SideStream) -> None:
+        self._batches = batches
+        self._device = device
+        self._side = side
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield ids [B, T + 1], or a TokenBatch, in the shards' type: the model widens them on the device."""
+        coming: Copies[Batch] | None = None
+        for batch in self._batches:
+            copies = self._side.start(partial(_to_device, batch, self._device), of_computed=False)
+            if coming is not None:
+                yield _arrived(coming)
+            coming = copies
+        if coming is not None:
+            yield _arrived(coming)
+
+
+def _to_device(batch: Batch, device: torch.device) -> Batch:
+    if isinstance(batch, Tensor):
+        return batch.to(device, non_blocking=True)
+    ids, *others = batch
+    parts = (None if part is None else part.to(device, non_blocking=True) for part in others)
+    return TokenBatch(ids.to(device, non_blocking=True), *parts)
+
+
+def _arrived(copies: Copies[Batch]) -> Batch:
+    """Return a batch that the device will not read before it is there; the host does not wait."""
+    parts = [copies.result] if isinstance(copies.result, Tensor) else copies.result
+    copies.end.hold_compute(*(part for part in parts if part is not None))
+    return copies.result

@@ -1,0 +1,198 @@
+"""The trainer's side of the process that writes checkpoints: copy, hand over, go on, ask how it went.
+
+One job is in flight at most. Its copy goes into memory that both processes see and that is kept for the next one.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from lmtrain.training.checkpointing.shared_memory import SharedMemory, require_room
+from lmtrain.training.checkpointing.staging import Staging, stage
+from lmtrain.training.checkpointing.writer_process import Answer, Reserve
+from lmtrain.training.side_stream import page_locked, side_stream, touched
+
+GRACE_SECONDS: Final = 5.0  # for a process without work to end
+GONE: Final = (EOFError, BrokenPipeError, ConnectionResetError)
+PROGRAM: Final = (
+    "import sys; from lmtrain.training.checkpointing.writer_process import main; main(*map(int, sys.argv[1:]))"
+)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    process: "subprocess.Popen[bytes]"
+    connection: "Connection[Any, Any]"
+
+
+class BackgroundWriter:
+    """Calls jobs in another process; a job is any picklable callable that returns how many bytes it wrote.
+
+    Call `poll` now and then, `hold_compute` before the next change of what a job was made of, and `close` at the end.
+    The process ends with the thread that made the first call.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._side = side_stream(device)
+        self._memory = SharedMemory(settle=page_locked if device.type == "cuda" else touched)
+        self._mapping: threading.Thread | None = None
+        self._writer: _Writer | None = None
+        self._is_reserving = False
+        self._staging: Staging | None = None  # until the copy is done
+        self._is_writing = False
+        self._end = "it did not start"
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a job was started whose answer nobody has yet."""
+        return self._staging is not None or self._is_writing
+
+    def prepare(self, num_bytes: int, *, num_alike: int = 1) -> None:
+        """Start the process, and let it find memory for a job of about so many bytes, before one comes.
+
+        `num_alike` processes on this host need as much each.
+
+        Raises:
+            EnvironmentProblem: The host has not so many free.
+        """
+        if num_bytes > self._memory.num_bytes and not self._is_reserving:
+            require_room(num_bytes * num_alike)
+            self._send(Reserve(num_bytes))
+            self._is_reserving = True
+
+    def start(self, job: Callable[[], int]) -> None:
+        """Copy a job, and have it done as soon as the copy is.
+
+        Raises:
+            EnvironmentProblem: There is not enough memory for the copy.
+        """
+        assert not self.is_busy, "one job at a time"
+        self.poll()
+        if self._mapping is not None:
+            self._mapping.join()
+            self._mapping = None
+        self._staging = stage(job, memory=self._memory, side=self._side)
+        self._hand_over_if_copied()
+
+    def hold_compute(self) -> None:
+        """Let the device change nothing that is still being copied."""
+        if self._staging is not None:
+            self._staging.end.hold_compute()
+
+    def poll(self) -> Answer | None:
+        """Hand the job over if its copy is done; return the answer if it is there, once."""
+        if self._is_reserving and self._has_answer():
+            self._take_reserved()
+        self._hand_over_if_copied()
+        return self._receive() if self._is_writing and self._has_answer() else None
+
+    def wait(self, *, at_most_seconds: float | None = None) -> Answer | None:
+        """Wait for the job in flight and return its answer; None where there is none, or time is over."""
+        if self._staging is not None:
+            self._staging.end.wait()
+            self._hand_over(self._staging)
+        is_there = self._is_writing and self._has_answer(within_seconds=at_most_seconds)
+        return self._receive() if is_there else None
+
+    def close(self) -> None:
+        """End the process, in the middle of a job too, and give the memory back."""
+        if self._mapping is not None:
+            self._mapping.join()
+        if self._writer is not None:
+            with contextlib.suppress(*GONE):
+                self._writer.connection.send(None)
+            if self.is_busy:
+                self._writer.process.kill()
+            self._bury()
+        self._memory.close()
+
+    def _hand_over_if_copied(self) -> None:
+        if self._staging is not None and self._staging.end.is_past():
+            self._hand_over(self._staging)
+
+    def _hand_over(self, staging: Staging) -> None:
+        self._staging, self._is_writing = None, True
+        self._send(staging.staged)
+
+    def _send(self, request: object) -> None:
+        """Ask the process, or a new one where it has ended; `_receive` tells where that ended too."""
+        for _ in range(2):
+            if self._writer is None:
+                self._writer = _start_writer(self._memory)
+            try:
+                self._writer.connection.send(request)
+            except GONE:
+                self._bury()
+            else:
+                return
+
+    def _has_answer(self, *, within_seconds: float | None = 0.0) -> bool:
+        return self._writer is None or self._writer.connection.poll(within_seconds)
+
+    def _receive(self) -> Answer:
+        """Take the answer to the job, which comes after that to a call for memory that nobody waited for."""
+        if self._is_reserving:
+            self._take_reserved()
+        self._is_writing = False
+        return self._next_answer()
+
+    def _take_reserved(self) -> None:
+        """See the memory that the process found, on a thread: locking it takes CUDA seconds.
+
+        Where it found none, or a job came first, `start` found its own, or said why not.
+        """
+        self._is_reserving = False
+        if self._next_answer().problem is None and not self.is_busy:
+            found = os.fstat(self._memory.descriptor).st_size
+            self._mapping = threading.Thread(target=self._memory.reserve, args=(found,), name="checkpoint memory")
+            self._mapping.start()
+
+    def _next_answer(self) -> Answer:
+        try:
+            if self._writer is not None:
+                return self._writer.connection.recv()
+        except GONE:
+            self._bury()
+        return Answer(f"the process that writes checkpoints ended ({self._end})", 0.0, 0)
+
+    def _bury(self) -> None:
+        """Wait for the process to end, and remember how it did."""
+        if self._writer is None:
+            return
+        process, self._writer = self._writer.process, self._writer.connection.close()
+        try:
+            code = process.wait(GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        self._end = f"signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _start_writer(memory: SharedMemory) -> _Writer:
+    """Start the process afresh rather than fork it: CUDA and threads do not survive a fork."""
+    ours, theirs = Pipe()
+    descriptors = (theirs.fileno(), memory.descriptor)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *map(str, descriptors), str(os.getpid())],
+        pass_fds=descriptors,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+        },
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # a signal to the trainer's group is for the trainer, which waits for this process
+    )
+    theirs.close()
+    return _Writer(process, ours)

@@ -1,0 +1,49 @@
+"""Single-file checkpoints for Lightning: whole or absent when written, verified when read.
+
+A checkpoint is a folder `step_00000200/` with `manifest.json` beside `state.pt` (here) or `sharded/` (FSDP).
+Lightning's own writer swallows a permission error, so that a fit "succeeds" without a checkpoint (2.6.6).
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
+from typing_extensions import override
+
+from lmtrain.storage.hashed_folder import require_whole
+from lmtrain.storage.plain_values import load_plain
+from lmtrain.training.checkpointing.state_file import FACTS, STATE, WriteState
+
+__all__ = ["FACTS", "STATE", "AtomicCheckpointIO"]
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Save and load one file a checkpoint; `path` is always the checkpoint's folder."""
+
+    @override
+    def save_checkpoint(
+        self,
+        checkpoint: dict[str, Any],
+        path: Any,
+        storage_options: Callable[[Callable[[], int]], object] | None = None,
+    ) -> None:
+        """Write a checkpoint atomically, or let `storage_options` do it, which is given how."""
+        write = WriteState(checkpoint, Path(path))
+        if storage_options is None:
+            write()
+        else:
+            storage_options(write)
+
+    @override
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
+        """Read a checkpoint whose bytes match its manifest; nothing in it can run code."""
+        del weights_only
+        require_whole(Path(path))
+        return load_plain(Path(path) / STATE, map_location=map_location or "cpu")
+
+    @override
+    def remove_checkpoint(self, path: Any) -> None:
+        """Delete a checkpoint folder."""
+        shutil.rmtree(path)

@@ -1,0 +1,67 @@
+"""Which checkpoints stay once a new one is written: the last few and the best."""
+
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage.hashed_folder import damage
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints
+
+_LOG = logging.getLogger(__name__)
+BEST_BY: Final = "validation/bits_per_byte"  # lower is better
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """Delete what is neither among the `keep_last` newest nor, with `keep_best`, the best."""
+
+    keep_last: int
+    keep_best: bool
+
+    def after(self, new: Path) -> None:
+        """Delete the unwanted ones beside a new checkpoint, if that is whole.
+
+        Raises:
+            EnvironmentProblem: It is not; everything older stays.
+        """
+        checkpoints = list_checkpoints(new.parent)
+        best = _best(checkpoints) if self.keep_best else None
+        unwanted = [facts.path for facts in checkpoints[: -self.keep_last] if facts != best]
+        if unwanted and (problem := damage(new)):
+            raise EnvironmentProblem(f"{new} was written, but {problem}; older checkpoints are kept.")
+        for path in unwanted:
+            _delete(path)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteAndRetain:
+    """Write a checkpoint, then delete what it makes unwanted."""
+
+    write: Callable[[], int]
+    path: Path
+    retention: Retention
+
+    def __call__(self) -> int:
+        """Return the bytes written."""
+        num_bytes = self.write()
+        self.retention.after(self.path)
+        return num_bytes
+
+
+def _best(checkpoints: list[CheckpointFacts]) -> CheckpointFacts | None:
+    measured = [facts for facts in checkpoints if BEST_BY in facts.metrics]
+    return min(measured, key=lambda facts: facts.metrics[BEST_BY], default=None)
+
+
+def _delete(path: Path) -> None:
+    """Delete a checkpoint so that a crash on the way leaves nothing that looks like one."""
+    hidden = path.with_name(f".{path.name}.deleting")
+    try:
+        path.rename(hidden)
+        shutil.rmtree(hidden)
+    except OSError as problem:
+        _LOG.warning("Old checkpoint %s could not be deleted: %s", path, problem)

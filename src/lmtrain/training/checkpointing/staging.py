@@ -1,0 +1,138 @@
+"""Copy an object whole into shared memory, tensors and all, so that another process can have it as it was.
+
+It is pickled as torch.save does it, with the bytes of each storage aside: every tensor that torch.save can save, shared
+and quantized ones too, comes out of `restore` as it went in, but on the CPU.
+"""
+
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from typing_extensions import override
+
+from lmtrain.training.checkpointing.shared_memory import SharedMemory
+from lmtrain.training.side_stream import Moment, SideStream
+
+ALIGNMENT: Final = 64
+Place = tuple[int, int, torch.dtype]  # start, bytes, type
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """Where in the memory the pickle lies; storages lie before it."""
+
+    pickle_start: int
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staging:
+    """What is on its way into the memory; `sources` are kept until `end`."""
+
+    staged: Staged
+    end: Moment
+    sources: list[torch.UntypedStorage] = field(repr=False)
+
+
+def stage(thing: object, *, memory: SharedMemory, side: SideStream) -> Staging:
+    """Start to copy a thing into memory that holds it, or grows.
+
+    Raises:
+        EnvironmentProblem: There is not enough memory.
+    """
+    target = io.BytesIO()
+    pickler = _WithoutStorages(target)
+    pickler.dump(thing)
+    content = target.getbuffer()
+    staged = Staged(pickle_start=pickler.num_bytes, num_bytes=pickler.num_bytes + len(content))
+    memory.reserve(staged.num_bytes)
+    assert memory.buffer is not None
+    memory.buffer[staged.pickle_start : staged.num_bytes] = content
+    views = [(_host_view(memory, start, source.nbytes()), _flat(source)) for start, source in pickler.storages.values()]
+
+    def copy() -> None:
+        for view, source in views:
+            view.copy_(source, non_blocking=True)
+
+    copies = side.start(copy, of_computed=True)
+    return Staging(staged=staged, end=copies.end, sources=[source for _, source in pickler.storages.values()])
+
+
+def num_state_bytes(*states: Any) -> int:
+    """Return the bytes of all tensors in nested states: about what a copy of them needs, sharded ones on this rank."""
+    return sum(_num_bytes(state) for state in states)
+
+
+def restore(staged: Staged, *, memory: SharedMemory) -> Any:
+    """Return the thing, on the memory itself: whoever staged it must leave the memory alone meanwhile."""
+    memory.reserve(staged.num_bytes)
+    assert memory.buffer is not None
+    content = memory.buffer[staged.pickle_start : staged.num_bytes]
+    return _WithStorages(io.BytesIO(content), memory).load()
+
+
+class _WithoutStorages(pickle.Pickler):
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=pickle.HIGHEST_PROTOCOL)
+        self.num_bytes = 0
+        self.storages: dict[int, tuple[int, torch.UntypedStorage]] = {}
+
+    @override
+    def persistent_id(self, obj: Any) -> Place | None:
+        """Name a storage by its place, bytes and type; one that several tensors share has one place."""
+        if isinstance(obj, torch.storage.TypedStorage):
+            return (*self._place(obj._untyped_storage), obj.dtype)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        if isinstance(obj, torch.UntypedStorage):  # of the types that came last; torch.load too calls it bytes
+            return (*self._place(obj), torch.uint8)
+        return None
+
+    def _place(self, storage: torch.UntypedStorage) -> tuple[int, int]:
+        num_bytes, key = storage.nbytes(), storage._cdata  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        if num_bytes and key not in self.storages:
+            self.storages[key] = (self.num_bytes, storage)
+            self.num_bytes += -(-num_bytes // ALIGNMENT) * ALIGNMENT
+        return (self.storages[key][0] if num_bytes else 0), num_bytes
+
+
+class _WithStorages(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, memory: SharedMemory) -> None:
+        super().__init__(file)
+        self._memory = memory
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    @override
+    def persistent_load(self, pid: Place) -> torch.storage.TypedStorage:
+        start, num_bytes, dtype = pid
+        if num_bytes == 0:
+            untyped = torch.UntypedStorage(0)
+        else:
+            if start not in self._storages:
+                self._storages[start] = _host_view(self._memory, start, num_bytes).untyped_storage()
+            untyped = self._storages[start]
+        return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)
+
+
+def _host_view(memory: SharedMemory, start: int, num_bytes: int) -> Tensor:
+    assert memory.buffer is not None
+    return torch.frombuffer(memory.buffer, dtype=torch.uint8, count=num_bytes, offset=start)
+
+
+def _flat(storage: torch.UntypedStorage) -> Tensor:
+    """Return the bytes of a storage: [bytes] uint8."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _num_bytes(state: Any) -> int:
+    if isinstance(state, Tensor):
+        if not is_traceable_wrapper_subclass(state):
+            return state.nbytes
+        names, _ = state.__tensor_flatten__()
+        return num_state_bytes(*(getattr(state, name) for name in names))
+    if isinstance(state, Mapping):
+        return num_state_bytes(*state.values())
+    return num_state_bytes(*state) if isinstance(state, list | tuple) else 0

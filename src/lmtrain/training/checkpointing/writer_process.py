@@ -1,0 +1,64 @@
+"""The process that writes checkpoints while training goes on.
+
+It takes what to do from the trainer's pipe, does it, and answers; it ends with the trainer, and never sees its GPUs.
+What it unpickles comes from the process that started it, through memory that has no name.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from lmtrain.training.checkpointing.shared_memory import SharedMemory
+from lmtrain.training.checkpointing.staging import Staged, restore
+from lmtrain.training.parent_death import die_with_parent
+
+LOWEST_PRIORITY = 19
+
+
+class Reserve(NamedTuple):
+    """Ask for memory, before it is needed."""
+
+    num_bytes: int
+
+
+class Answer(NamedTuple):
+    """What became of a request: why it failed (None: it did not), its seconds, and the bytes that it wrote."""
+
+    problem: str | None
+    seconds: float
+    num_bytes: int
+
+
+def serve(connection: "Connection[Any, Any]", memory: SharedMemory) -> None:
+    """Do what the connection asks for, one after another, until it asks for None or closes."""
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while (request := connection.recv()) is not None:
+            connection.send(answer(request, memory))
+
+
+def answer(request: Reserve | Staged, memory: SharedMemory) -> Answer:
+    """Reserve memory, or call what was staged there, which returns how many bytes it wrote."""
+    began, num_bytes, problem = time.perf_counter(), 0, None
+    try:
+        if isinstance(request, Reserve):
+            memory.reserve(request.num_bytes)
+        else:
+            num_bytes = restore(request, memory=memory)()
+    except (OSError, RuntimeError) as failure:  # torch turns ENOSPC into a RuntimeError
+        problem = str(failure) or repr(failure)
+    return Answer(problem, time.perf_counter() - began, num_bytes)
+
+
+def main(connection: int, memory: int, parent: int) -> None:
+    """Serve the process `parent` over a descriptor of a connection and one of memory."""
+    die_with_parent()
+    if os.getppid() != parent:  # it ended before the call above
+        return
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # they are for the trainer, which waits for this process
+    os.nice(LOWEST_PRIORITY)
+    serve(Connection(connection), SharedMemory(memory))
+    os._exit(0)  # the trainer waits for the end, and torch takes a second to clear up

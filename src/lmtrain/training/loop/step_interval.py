@@ -1,0 +1,50 @@
+"""Every how many optimizer steps something happens, with the run's last step always among them."""
+
+import lightning.pytorch as pl
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.loop.last_step import LastStep
+from lmtrain.training.loop.steps import is_step_end
+
+
+class StepInterval:
+    """The steps that are a multiple of `every_steps`, or `num_times` of them spread evenly, and the last one.
+
+    With neither, only the last. Raises: ConfigurationError under the setting's `key` for an interval below 1.
+    """
+
+    def __init__(self, every_steps: int | None, *, num_times: int | None = None, last_step: LastStep, key: str) -> None:
+        if every_steps is not None and every_steps < 1:
+            raise ConfigurationError(f"{key}={every_steps} is below 1; nearest valid: 1 (null: the last step only).")
+        self._every_steps = every_steps
+        self._num_times = num_times
+        self._last_step = last_step
+
+    def is_due(self, trainer: pl.Trainer, batch_idx: int) -> bool:
+        """Tell, in `on_train_batch_end`, whether this micro-batch (from 0) ended such a step."""
+        if not is_step_end(trainer, batch_idx):
+            return False
+        return self.includes(trainer.global_step)
+
+    def includes(self, step: int) -> bool:
+        """Tell whether this step, counted from 1, is one of them."""
+        if step >= self._last_step.steps:
+            return True
+        if self._num_times is not None:
+            return self._part(step) > self._part(step - 1)
+        return self._every_steps is not None and step % self._every_steps == 0
+
+    def due_after(self, step: int) -> int:
+        """Return a step after this one up to which none is due; under a budget of time that is the next one."""
+        last = self._last_step
+        if last.seconds is not None or step >= last.steps:
+            return step + 1
+        if self._num_times is not None:
+            return min(last.steps, -(-(self._part(step) + 1) * last.steps // self._num_times))
+        if self._every_steps is None:
+            return last.steps
+        return min(last.steps, step - step % self._every_steps + self._every_steps)
+
+    def _part(self, step: int) -> int:
+        """Return how many of `num_times` equal parts of the run are done after a step."""
+        return step * (self._num_times or 0) // self._last_step.steps

@@ -1,0 +1,64 @@
+"""The FLOP/s that utilization divides by: a table's figure for a known GPU, a measured matrix product for a CPU."""
+
+import time
+
+import torch
+
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.machine.hardware import MatmulDtype, find_device
+from lmtrain.accounting.observed.measured import Measurements
+from lmtrain.precision.cpu_features import cpu_name
+
+SIDE = 768  # a product ends within a slice of a shared processor
+CPU_DTYPES: dict[MatmulDtype, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+MEASURED_SECONDS = 0.4  # every run waits for it; long enough to meet a moment when nothing else runs
+
+
+def device_peak(
+    cluster: Cluster,
+    *,
+    matmul: MatmulDtype,
+    accelerator: str,
+    measured: Measurements | None = None,
+    cpu_threads: int | None = None,
+) -> Peak | None:
+    """Return the peak of products in a format on one device (one process, on CPU), or None where it is unknown.
+
+    `cpu_threads` None is torch's own choice. `measured` is what `lmtrain doctor` found: it stands in
+    for a table that lacks a GPU, and for measuring a CPU anew.
+    """
+    measured = measured or Measurements()
+    uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
+    if uses_gpu or cluster.peak_flops is not None or cluster.device is not None:
+        detected = torch.cuda.get_device_name() if uses_gpu else None
+        found = measured.find("gpu", name=detected) if detected and cluster.device in (None, detected) else None
+        return cluster.peak(matmul, detected_device=detected) or (found and found.peak(matmul))
+    if cpu_threads is not None:
+        torch.set_num_threads(cpu_threads)  # as the Trainer will
+    threads = torch.get_num_threads()
+    device = measured.find("cpu", name=cpu_name(), threads=threads)
+    if device and (known := device.peak(matmul)):
+        return known
+    if matmul not in CPU_DTYPES:
+        return None
+    flops = measure_matmul(CPU_DTYPES[matmul])
+    return Peak(flops, f"measured here: {matmul} product of two {SIDE} x {SIDE} matrices on {threads} threads")
+
+
+def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
+    """Return the rated power of one device, or None where the device is unknown, as every CPU is."""
+    uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
+    device = find_device(cluster.device or (torch.cuda.get_device_name() if uses_gpu else ""))
+    return None if device is None else device.power_watts
+
+
+def measure_matmul(dtype: torch.dtype) -> float:
+    """Return the best FLOP/s of a square matrix product over a fraction of a second on this process's CPU threads."""
+    left, right = torch.randn(2, SIDE, SIDE).to(dtype)
+    best = float("inf")
+    deadline = time.perf_counter() + MEASURED_SECONDS
+    while time.perf_counter() < deadline:
+        start = time.perf_counter()
+        torch.mm(left, right)
+        best = min(best, time.perf_counter() - start)
+    return 2 * SIDE**3 / best

@@ -1,0 +1,209 @@
+"""`lmtrain bench OVERRIDES`: how fast a training config runs here, by part, and what would make it faster.
+
+It trains for some seconds in a folder that is deleted, with the config's own data, model, callbacks and Trainer; then,
+within a minute, for some more with what may help. What would compile anew is tried only with `--try`.
+"""
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lmtrain.accounting.observed.step_changes import Change, Outcome, best_first
+from lmtrain.accounting.observed.step_parts import Bench
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
+
+SECONDS: Final = 8.0
+TRIAL_SHARE: Final = 0.4  # of those seconds, for each change
+WHOLE_SECONDS: Final = 50.0  # of everything after which no further change is tried, without --try
+# Callbacks that act between steps; without the last of them, Ctrl-C interrupts at once: there is nothing to save.
+LEFT_OUT: Final = ("validation", "text_samples", "checkpoint", "progress", "graceful_stop")
+REPLACED: Final = ("budget", "run.root", "run.name", "resume", "logger")
+WORDS: Final = (
+    "budget=steps",
+    "budget.steps=1000000",
+    "run.name=bench",
+    "resume=never",
+    "logger=none",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The verb's own words on the command line, and the rest, which are overrides of a run."""
+
+    as_json: bool
+    tries_all: bool
+    seconds: float
+    overrides: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A composed config with what Hydra chose for it."""
+
+    values: dict[str, Any]
+    overrides: list[str]
+    model: str
+    allowed: list[str]
+
+
+def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
+    """Measure the step of a config, or of each of a sweep, and print it.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+        EnvironmentProblem: The machine cannot train it.
+    """
+    if HELP_FLAGS & set(words):
+        print(verb_page("bench", program=program))
+        return EXIT_DONE
+    began = time.monotonic()
+    asked = read_words(words)
+    found = configs(asked.overrides, program=program)
+    for config in found:
+        from lmtrain.composition.execution.bench_run import measure
+
+        _say(f"{config.model}: building, and the first step with what it compiles")
+        measured = measure(config.values, overrides=config.overrides, seconds=asked.seconds, allowed=config.allowed)
+        outcomes = tried(config, measured, asked, began=began, is_alone=len(found) == 1)
+        if asked.as_json:
+            print(json.dumps({**measured.to_json(), "advice": [each.to_json() for each in best_first(outcomes)]}))
+            continue
+        from lmtrain.report.bench_page import print_bench
+
+        print_bench(measured, outcomes, title=title_of(config, found))
+    return EXIT_DONE
+
+
+def title_of(config: Config, found: list[Config]) -> str:
+    """Return the model's name, and in a sweep the words that not every config of it has."""
+    shared = set.intersection(*(set(each.overrides) for each in found))
+    return " ".join([config.model, *(word for word in config.overrides if word not in shared)])
+
+
+def read_words(words: list[str]) -> Asked:
+    """Take the verb's own words out: `--json`, `--try` and `--seconds=8`; the rest are overrides of a run.
+
+    Raises:
+        ConfigurationError: The seconds are no number above 0.
+    """
+    seconds, rest = SECONDS, [word for word in words if word not in ("--json", "--try")]
+    for word in [word for word in rest if word.partition("=")[0] == "--seconds"]:
+        rest.remove(word)
+        value = word.partition("=")[2]
+        if not value.replace(".", "", 1).isdigit() or not float(value) > 0:
+            raise ConfigurationError(f"{word} is no number of seconds above 0; nearest valid: --seconds={SECONDS:g}.")
+        seconds = float(value)
+    return Asked(as_json="--json" in words, tries_all="--try" in words, seconds=seconds, overrides=rest)
+
+
+def configs(words: list[str], *, program: str) -> list[Config]:
+    """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
+    kept = [word for word in words if not _is_one_of(_key(word), REPLACED)]
+    arguments = parse_arguments([*kept, *WORDS])
+    from lmtrain.composition.command_line.compose import Choices, for_each_config
+
+    found: list[Config] = []
+
+    def task(config: dict[str, Any], choices: Choices) -> None:
+        require_one_process(config)
+        require_parts(config)
+        callbacks = {name: node for name, node in config["callbacks"].items() if name not in LEFT_OUT}
+        found.append(
+            Config(
+                values={**config, "callbacks": callbacks},
+                overrides=choices.overrides,
+                model=choices.options["model"],
+                allowed=arguments.allowed_targets,
+            )
+        )
+
+    for_each_config(task, arguments, config_name="train", program=program)
+    return found
+
+
+def require_one_process(config: dict[str, Any]) -> None:
+    """Refuse a run of several processes, whose parts wait for one another.
+
+    Raises:
+        ConfigurationError: More than one device or node.
+    """
+    for key in ("devices", "num_nodes"):
+        value = config["trainer"][key]
+        if isinstance(value, int) and value > 1:
+            raise ConfigurationError(
+                f"trainer.{key}={value}: lmtrain bench times one process; use trainer.{key}=1 with "
+                "batch.tokens_per_step divided by it, and lmtrain plan for what the links add."
+            )
+
+
+def require_parts(config: dict[str, Any]) -> None:
+    """Refuse a step that is launched as one, and has no parts to time.
+
+    Raises:
+        ConfigurationError: CUDA graphs.
+    """
+    if config["compile"].get("cuda_graphs"):
+        raise ConfigurationError(
+            "compile.cuda_graphs=true: lmtrain bench times a step by part, and this one is launched as one; nearest "
+            "valid: compile.cuda_graphs=false."
+        )
+
+
+def tried(config: Config, found: Bench, asked: Asked, *, began: float, is_alone: bool) -> list[Outcome]:
+    """Train with each change that may help, one at a time, while there is time."""
+    from lmtrain.composition.planning.bench_changes import changes
+    from lmtrain.parallel.compilation import missing_compiler
+
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = threads - int(config.values["trainer"]["cpu_threads"] or threads)
+    named = changes(config.values, found, can_compile=missing_compiler() is None, free_threads=free)
+    needed = found.setup_seconds + found.first_step_seconds + TRIAL_SHARE * asked.seconds
+    outcomes: list[Outcome] = []
+    for change in named:
+        has_time = time.monotonic() - began + needed < WHOLE_SECONDS
+        compiles = "compile=auto" in change.words or (change.compiles and found.is_compiled)
+        worth = is_alone and (asked.tries_all or (has_time and not compiles))
+        outcome = _outcome(config, change, found, asked) if worth else Outcome(change=change, saved=None)
+        outcomes += [outcome] if outcome else []
+    return outcomes
+
+
+def _outcome(config: Config, change: Change, found: Bench, asked: Asked) -> Outcome | None:
+    """Return what a change saved, None where the config cannot be changed so."""
+    from lmtrain.composition.execution.bench_run import measure
+
+    _say(f"trying {' '.join(change.words)}")
+    keys = {_key(word) for word in change.words}
+    words = [word for word in asked.overrides if _key(word) not in keys]
+    try:
+        (changed,) = configs([*words, *change.words], program="lmtrain bench")
+        other = measure(
+            changed.values,
+            overrides=changed.overrides,
+            seconds=TRIAL_SHARE * asked.seconds,
+            allowed=config.allowed,
+            counts_syncs=False,
+        )
+    except LMTRAIN_ERRORS as problem:
+        _say(f"  it cannot be: {problem}")
+        return None
+    before = min(found.step_seconds) / found.batch.tokens_per_step
+    return Outcome(change=change, saved=1 - min(other.step_seconds) / other.batch.tokens_per_step / before)
+
+
+def _say(line: str) -> None:
+    print(f"bench: {line}…", file=sys.stderr, flush=True)
+
+
+def _key(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0]
+
+
+def _is_one_of(key: str, names: tuple[str, ...]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)

@@ -1,0 +1,103 @@
+"""Take some real steps of a config in a throwaway run, and keep how long one took for its later plans."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.observed.ledger import Reading
+from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.training_plan.plan import Speed
+from lmtrain.composition.planning.calibration import calibration_key, measurements_of
+from lmtrain.composition.planning.known_models import model_facts
+from lmtrain.composition.planning.plan import make_plan
+from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.doctor.finding import Finding
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.report.ledger import read_attempts
+from lmtrain.tracking.measurements import write_measurements
+
+# What a step costs; set-up, compilation, evaluation, checkpoints and logging are apart in a plan.
+STEP_KINDS: Final = ("compute", "data_wait", "communication", "host_overhead")
+READ_EVERY_STEPS: Final = 5
+WARM_STEPS: Final = 10
+FEWEST_STEPS: Final = 30
+MOST_STEPS: Final = 2000
+TIMED_SECONDS: Final = 10.0
+REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "resume", "logger", "calibrate")
+SECONDS: Final = 1800
+
+
+def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int | None, allowed: list[str]) -> Finding:
+    """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and tell it.
+
+    Raises:
+        EnvironmentProblem: The steps failed; the message has the end of what they said.
+    """
+    setting = planned_setting(config, allowed=allowed)
+    facts = model_facts(config, setting, allowed=allowed)
+    planned = make_plan(config, setting, facts, allowed=allowed)
+    num_steps = num_steps or steps_worth_timing(planned.speed)
+    with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
+        words = _words(overrides, Path(folder), cache=Path(config["run"]["cache"]), num_steps=num_steps)
+        # As a run that is typed: in a process of its own, with this one's threads left to it.
+        command = [sys.executable, "-m", "lmtrain.cli", "train", *words]
+        ended = subprocess.run(
+            command, env=dict(os.environ), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+        if ended.returncode != 0:
+            tail = " ".join(ended.stderr.split()[-60:])
+            raise EnvironmentProblem(f"calibrate: the steps failed with exit code {ended.returncode}: {tail}")
+        (attempt,) = read_attempts(Path(folder) / "calibration")
+    found = calibration_from(attempt.readings)
+    measured = measurements_of(config)
+    key = calibration_key(config, planned.batch, measured)
+    write_measurements(Path(config["run"]["cache"]), measured.with_calibration(key, found))
+    told = f"a step takes {found.step_seconds:.4g} s, over {found.num_steps} steps"
+    text = f"{told}, after a start of {found.setup_seconds:.3g} s; kept for `lmtrain plan`"
+    return Finding(name="calibration", state="ok", found=text)
+
+
+def steps_worth_timing(speed: Speed | None) -> int:
+    """Return how many steps take about ten seconds: fewer say little where the machine is shared."""
+    expected = speed.step_seconds if speed else TIMED_SECONDS
+    return min(MOST_STEPS, max(FEWEST_STEPS, round(TIMED_SECONDS / expected)))
+
+
+def calibration_from(readings: tuple[Reading, ...]) -> Calibration:
+    """Return the time of a step between the first reading after the warm steps and the last one, and of the start.
+
+    Raises:
+        EnvironmentProblem: There are no two such readings.
+    """
+    warm = [reading for reading in readings if reading.step >= WARM_STEPS]
+    if not warm or warm[-1].step == warm[0].step:
+        raise EnvironmentProblem("calibrate: the run kept no accounts; leave callbacks.ledger switched on.")
+    first, last = warm[0], warm[-1]
+    seconds = sum(last.seconds.get(kind, 0.0) - first.seconds.get(kind, 0.0) for kind in STEP_KINDS)
+    num_steps = last.step - first.step
+    setup_seconds = last.seconds.get("setup", 0.0)
+    return Calibration(step_seconds=seconds / num_steps, num_steps=num_steps, setup_seconds=setup_seconds)
+
+
+def _words(overrides: list[str], folder: Path, *, cache: Path, num_steps: int) -> list[str]:
+    """Return the run's own words with budget, folder and bookkeeping replaced."""
+    kept = [word for word in overrides if not _is_replaced(word.lstrip("+~").partition("=")[0])]
+    return [
+        *kept,
+        "budget=steps",
+        f"budget.steps={WARM_STEPS + num_steps}",
+        f"run.root={folder}",
+        "run.name=calibration",
+        f"run.cache={cache}",
+        f"run.log_every_steps={READ_EVERY_STEPS}",
+        "resume=never",
+        "logger=none",
+        *(f"callbacks.{name}=null" for name in ("validation", "text_samples", "checkpoint")),
+    ]
+
+
+def _is_replaced(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in REPLACED)

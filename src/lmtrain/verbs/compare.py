@@ -1,0 +1,44 @@
+"""`lmtrain compare`: runs side by side."""
+
+import argparse
+import json
+from pathlib import Path
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.comparison import compare as compare_runs
+from lmtrain.report.comparison_chart import comparison_chart
+from lmtrain.report.comparison_page import print_comparison
+from lmtrain.report.find_runs import find_runs
+from lmtrain.report.run_facts import BITS_PER_BYTE
+from lmtrain.tracking.atomic_files import write_text
+
+
+def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
+    """Print runs side by side: those that differ by seed alone are one choice, with its mean and spread."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Set runs side by side: seeds of one choice give its mean and spread, choices differ with noise.",
+        epilog="Exit codes: 0 compared, 2 no such run, choice or metric, 4 none has finished or they do not compare.",
+    )
+    parser.add_argument("runs", type=Path, nargs="+", help="runs/NAME, a folder with runs below it, or runs/sweep-ID")
+    parser.add_argument("--metric", default=BITS_PER_BYTE, help="what is lower where it is better (%(default)s)")
+    parser.add_argument("--baseline", metavar="WORDS", help="compare with this choice, as optimizer=adamw; or the best")
+    parser.add_argument("--target", type=float, metavar="VALUE", help="value to reach; or where the baseline ends")
+    parser.add_argument("--chart", type=Path, metavar="FILE.svg", help="draw all curves into a file")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args(words)
+    if arguments.chart and not arguments.chart.absolute().parent.is_dir():
+        raise ConfigurationError(f"--chart {arguments.chart}: there is no folder {arguments.chart.parent}; create it.")
+    found = compare_runs(
+        find_runs(arguments.runs),
+        metric=arguments.metric,
+        baseline=arguments.baseline,
+        target=arguments.target,
+    )
+    if arguments.chart:
+        write_text(arguments.chart, f"{comparison_chart(found)}\n")
+    if arguments.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print_comparison(found)
+    return 0

@@ -1,0 +1,162 @@
+"""`lmtrain doctor OVERRIDES`: is this machine ready for a long run of a config? It also measures, and calibrates."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.observed.measured import MeasuredDevice
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.composition.planning.known_models import model_facts
+from lmtrain.composition.planning.plan import make_plan
+from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.doctor.disk import disk_speed, room
+from lmtrain.doctor.finding import Finding
+from lmtrain.doctor.limits import cores, open_files, scheduler, shared_memory
+from lmtrain.doctor.software import compiler, flash_attention, package_versions, python_version
+from lmtrain.doctor.store import tracking_store
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+from lmtrain.tracking.measurements import read_measurements, write_measurements
+from lmtrain.tracking.mlflow_client import default_uri
+from lmtrain.verbs.calibrate import FEWEST_STEPS, calibrate
+
+FLAGS: Final = ("--json", "--calibrate")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The doctor's own words on the command line, and the rest, which are overrides of a run.
+
+    `calibration_steps` None is as many as are worth timing.
+    """
+
+    as_json: bool
+    calibrates: bool
+    calibration_steps: int | None
+    overrides: list[str]
+
+
+def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
+    """Check, measure and, if asked, calibrate; answer 1 where something is in the way of a run.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+        EnvironmentProblem: What was measured cannot be kept, or the steps of a calibration failed.
+    """
+    if HELP_FLAGS & set(words):
+        print(verb_page("doctor", program=program))
+        return EXIT_DONE
+    asked = read_words(words)
+    arguments = parse_arguments(asked.overrides)
+    from lmtrain.composition.command_line.compose import Choices, for_each_config
+
+    codes: list[int] = []
+
+    def task(config: dict[str, Any], choices: Choices) -> None:
+        del choices
+        device = measure_and_keep(config)
+        findings = examine(config, allowed=arguments.allowed_targets)
+        if asked.calibrates:
+            findings.append(
+                calibrate(config, asked.overrides, num_steps=asked.calibration_steps, allowed=arguments.allowed_targets)
+            )
+        is_ready = all(finding.state != "bad" for finding in findings)
+        _tell(findings, device, as_json=asked.as_json, is_ready=is_ready)
+        codes.append(EXIT_DONE if is_ready else EXIT_NO)
+
+    for_each_config(task, arguments, config_name="train", program=program)
+    return max(codes, default=EXIT_DONE)
+
+
+def read_words(words: list[str]) -> Asked:
+    """Take the doctor's own words out: `--json`, `--calibrate`, `calibrate=true` or a number of steps.
+
+    Raises:
+        ConfigurationError: `calibrate` is neither true, false nor a number of steps.
+    """
+    calibrates, steps = "--calibrate" in words, None
+    overrides = [word for word in words if word not in FLAGS and not word.startswith("calibrate=")]
+    for word in words:
+        if not word.startswith("calibrate="):
+            continue
+        value = word.partition("=")[2]
+        if value.isdigit() and int(value) >= FEWEST_STEPS:
+            calibrates, steps = True, int(value)
+        elif value in ("true", "false"):
+            calibrates = value == "true"
+        else:
+            raise ConfigurationError(
+                f"{word} is neither true, false nor at least {FEWEST_STEPS} steps; nearest valid: calibrate=true."
+            )
+    return Asked("--json" in words, calibrates=calibrates, calibration_steps=steps, overrides=overrides)
+
+
+def measure_and_keep(config: dict[str, Any]) -> MeasuredDevice:
+    """Measure what a run of the config would compute on, and keep it for plans and runs."""
+    from lmtrain.doctor.devices import gpus  # torch: only where it measures
+    from lmtrain.doctor.measure import measure_cpu, measure_gpu
+
+    trainer, cache = config["trainer"], Path(config["run"]["cache"])
+    uses_gpu = bool(gpus()) and trainer["accelerator"] != "cpu"
+    device = measure_gpu() if uses_gpu else measure_cpu(threads=trainer["cpu_threads"])
+    write_measurements(cache, read_measurements(cache).with_device(device))
+    return device
+
+
+def examine(config: dict[str, Any], *, allowed: list[str]) -> list[Finding]:
+    """Make every check for a run of the config on this machine."""
+    from lmtrain.doctor import devices  # torch
+
+    trainer, root = config["trainer"], Path(config["run"]["root"])
+    setting = planned_setting(config, allowed=allowed)
+    found = devices.gpus()
+    num_ranks, num_workers = int(trainer["devices"]), int(config["data"].get("num_workers") or 0)
+    checkpoint_bytes, kept_bytes = planned_bytes(config, allowed=allowed)
+    return [
+        python_version(),
+        *package_versions(),
+        devices.driver(found, devices.nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")),
+        *devices.same_devices(found),
+        flash_attention(has_gpu=bool(found)),
+        devices.precision_support(found, wanted=setting.precision),
+        *devices.links(len(found), devices.nvidia_smi("topo", "-m"), num_nodes=int(trainer["num_nodes"])),
+        compiler(),
+        cores(num_ranks),
+        shared_memory(num_processes=num_ranks * (1 + num_workers)),
+        open_files(),
+        room(root, needed_bytes=kept_bytes),
+        disk_speed(root, checkpoint_bytes=checkpoint_bytes),
+        *_store(config, root),
+        scheduler(os.environ),
+    ]
+
+
+def planned_bytes(config: dict[str, Any], *, allowed: list[str]) -> tuple[int, int]:
+    """Return the bytes of a checkpoint of the config, and of all that are on disk at once."""
+    setting = planned_setting(config, allowed=allowed)
+    planned = make_plan(config, setting, model_facts(config, setting, allowed=allowed), allowed=allowed)
+    assert planned.checkpoints is not None
+    return planned.checkpoints.checkpoint_bytes, planned.checkpoints.kept_bytes
+
+
+def _store(config: dict[str, Any], root: Path) -> list[Finding]:
+    """Try the store of a config that tracks its runs in one."""
+    if "tracking_uri" not in config["logger"]:
+        return []
+    return [tracking_store(config["logger"]["tracking_uri"] or default_uri(root))]
+
+
+def _tell(findings: list[Finding], device: MeasuredDevice, *, as_json: bool, is_ready: bool) -> None:
+    if as_json:
+        measured = {"kind": device.kind, "name": device.name, "threads": device.threads}
+        measured |= {"matmul_flops": dict(device.matmul_flops), "copy_bytes_per_second": device.copy_bytes_per_second}
+        checks = [finding.to_json() for finding in findings]
+        print(json.dumps({"ok": is_ready, "checks": checks, "measured": measured}))
+        return
+    from rich.console import Console
+
+    from lmtrain.doctor.page import page
+
+    Console().print(page(findings, device))

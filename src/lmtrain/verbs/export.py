@@ -1,0 +1,94 @@
+"""`lmtrain export hf|gguf SOURCE OUT`: give a trained model to transformers, vLLM and llama.cpp."""
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.errors import EXIT_DONE, EnvironmentProblem
+
+
+def export(words: list[str], *, program: str = "lmtrain export") -> int:
+    """Export a run's newest checkpoint, a checkpoint, or an imported folder."""
+    arguments = _parser(program).parse_args(words)
+    return _hugging_face(arguments) if arguments.format == "hf" else _gguf(arguments)
+
+
+def _hugging_face(arguments: argparse.Namespace) -> int:
+    config = _export_to(arguments, arguments.out)
+    if arguments.json:
+        print(json.dumps({"folder": str(arguments.out), "architecture": config["architectures"][0]}))
+    else:
+        print(f"{arguments.out}: {config['architectures'][0]}, for AutoModelForCausalLM.from_pretrained(...)")
+    return EXIT_DONE
+
+
+def _gguf(arguments: argparse.Namespace) -> int:
+    """Export beside OUT, convert, and clear the folder away; without a converter keep it and tell the command.
+
+    Raises:
+        EnvironmentProblem: There is no converter, or it fails.
+    """
+    from lmtrain.interop.gguf import convert, convert_command, find_converter
+    from lmtrain.interop.new_folder import require_free
+
+    require_free(arguments.out, name="OUT")
+    converter = find_converter(arguments.llama_cpp, os.environ)
+    folder = arguments.out.with_name(f"{arguments.out.name}.hf")
+    _export_to(arguments, folder)
+    if converter is None:
+        command = shlex.join(convert_command(None, folder, arguments.out, output_type=arguments.outtype))
+        raise EnvironmentProblem(
+            f"llama.cpp's converter was not found (--llama-cpp, $LLAMA_CPP, PATH). The model is in {folder}; "
+            f"run: {command}"
+        )
+    convert(converter, folder, arguments.out, output_type=arguments.outtype)
+    shutil.rmtree(folder)
+    print(json.dumps({"file": str(arguments.out)}) if arguments.json else f"{arguments.out}: for llama.cpp")
+    return EXIT_DONE
+
+
+def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
+    from lmtrain.composition.stored_runs.export_source import model_to_export
+    from lmtrain.interop.hf_export import DTYPES, export_config, export_folder
+    from lmtrain.interop.new_folder import require_free
+
+    require_free(out, name="OUT")
+    model = model_to_export(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
+    config = export_config(model.settings)
+    if arguments.format == "gguf":
+        from lmtrain.interop.gguf import require_computed_there
+
+        require_computed_there(config)
+    dtype = None if arguments.dtype is None else DTYPES[arguments.dtype]
+    export_folder(
+        model, out, dtype=dtype, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
+    )
+    return config
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="Give a trained model to other tools.")
+    formats = parser.add_subparsers(dest="format", required=True, metavar="hf|gguf")
+    hugging_face = formats.add_parser("hf", help="a folder for transformers, vLLM and lm-eval")
+    gguf = formats.add_parser("gguf", help="one file for llama.cpp, by its own converter")
+    for parser_of_format, out in ((hugging_face, "a new folder"), (gguf, "a new file: NAME.gguf")):
+        parser_of_format.add_argument(
+            "source", type=Path, help="runs/NAME, one of its checkpoints, or what import made"
+        )
+        parser_of_format.add_argument("out", type=Path, help=out)
+        parser_of_format.add_argument(
+            "--weights", choices=("raw", "ema"), default="raw", help="of a run, or their moving average (raw)"
+        )
+        parser_of_format.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
+        parser_of_format.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
+        parser_of_format.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+        parser_of_format.add_argument("--json", action="store_true", help="print one JSON object")
+    gguf.add_argument("--llama-cpp", type=Path, help="a checkout of llama.cpp ($LLAMA_CPP, then the PATH)")
+    gguf.add_argument("--outtype", default="auto", help="of the GGUF file: f32, f16, bf16, q8_0 or auto (auto)")
+    return parser

@@ -1,0 +1,27 @@
+"""`lmtrain ledger`: where the seconds of a run went."""
+
+import argparse
+import json
+from pathlib import Path
+
+from lmtrain.report.ledger import read_ledger
+from lmtrain.report.ledger_page import print_ledger
+from lmtrain.report.log_line import implied_speed
+
+
+def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
+    """Print where the time of a run went, also while it runs."""
+    parser = argparse.ArgumentParser(prog=program, description="Show where every second of a run went.")
+    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--at", type=int, metavar="STEP", help="print the MFU that the log line of a step implies")
+    arguments = parser.parse_args(words)
+    found = read_ledger(arguments.run.absolute())
+    if arguments.at is not None:
+        line = implied_speed(arguments.run.absolute(), found, step=arguments.at)
+        print(json.dumps(line.to_json()) if arguments.json else line.text)
+    elif arguments.json:
+        print(json.dumps(found.to_json()))
+    else:
+        print_ledger(found)
+    return 0

@@ -1,0 +1,36 @@
+"""`lmtrain plan`: what a training config will need, take and cost, from the same config that then trains."""
+
+import json
+from typing import Final
+
+from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.composition.planning.plan import planned_runs
+from lmtrain.errors import EXIT_DONE, EXIT_NO
+from lmtrain.report.plan_page import print_plan
+from lmtrain.verbs.fleet import is_fleet, plan_fleet
+
+WEB: Final = "--web"
+
+
+def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
+    """Print the plan of a config, and answer 1 where it does not fit its devices or its budget; `--web` is a page.
+
+    Raises:
+        ConfigurationError: The command line is wrong.
+    """
+    if HELP_FLAGS & set(words):
+        print(verb_page("plan", program=program))
+        return EXIT_DONE
+    if WEB in words:
+        from lmtrain.verbs.plan_web import serve
+
+        return serve([word for word in words if word != WEB])
+    if is_fleet(words):
+        return plan_fleet(words, program=program)
+    found = planned_runs([word for word in words if word != "--json"], program=program)
+    for run in found:
+        if "--json" in words:
+            print(json.dumps(run.to_json()))
+        else:
+            print_plan(run.plan, run.advice, title=run.title)
+    return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)

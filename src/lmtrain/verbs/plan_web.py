@@ -1,0 +1,173 @@
+"""`lmtrain plan --web`: a page of sliders and plots, which asks `lmtrain plan` itself, in the words that it shows.
+
+There is no formula in the page: it writes a command line, and draws what this process answers. Only this machine can
+ask, and only for the keys of a plan.
+"""
+
+import json
+import re
+import shlex
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from typing import Any, Final, cast
+from urllib.parse import parse_qs, urlsplit
+
+from typing_extensions import override
+
+from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.planning.plan import planned_runs
+from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.verbs.fleet import fleet_of, is_fleet
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 8770
+PORTS_TRIED: Final = 100
+FILES: Final = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/charts.js": ("charts.js", "text/javascript"),
+}
+GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
+# Keys that a page may set; none of them can write a file or name code.
+KEY: Final = re.compile(r"(model|precision|optimizer|strategy|recompute|cluster|batch|budget|fleet)(\.[a-z][a-z_]*)?")
+VALUE: Final = re.compile(r"[\w.\- +$]*")
+
+Answer = dict[str, Any]
+
+
+def serve(words: list[str], *, opened: Callable[[ThreadingHTTPServer], None] | None = None) -> int:
+    """Serve the page until interrupted, starting from the plan of `words`; `opened` is told of the server.
+
+    Raises:
+        ConfigurationError: The port is taken or no number, or a word is not one of a plan.
+    """
+    port, start = read_words(words)
+    server = listen(port, start)
+    print(f"The plan is at http://{HOST}:{server.server_port} (end with Ctrl-C)", flush=True)
+    if opened is not None:
+        opened(server)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    finally:
+        server.server_close()
+    return 0
+
+
+def read_words(words: list[str]) -> tuple[int | None, list[str]]:
+    """Take `port=NUMBER` out, None where it is not asked for; the rest is where the sliders start.
+
+    Raises:
+        ConfigurationError: It is no port, or a word has no slider.
+    """
+    port, start = None, [word for word in words if not word.startswith("port=")]
+    for word in words:
+        if word.startswith("port="):
+            value = word.removeprefix("port=")
+            if not value.isdigit() or not 0 <= int(value) < 2**16:
+                raise ConfigurationError(f"{word} is not a port; nearest valid: port={PORT}.")
+            port = int(value)
+    for word in start:
+        require_known(word)
+    return port, start
+
+
+def require_known(word: str) -> None:
+    """Refuse what is not a setting of a plan.
+
+    Raises:
+        ConfigurationError: The word is not, or its value could be more than an amount or a name.
+    """
+    key, equals, value = word.partition("=")
+    if not equals or not KEY.fullmatch(key) or not VALUE.fullmatch(value):
+        raise ConfigurationError(f"{word}: the page has settings of {KEY.pattern}, with amounts or names as values.")
+
+
+def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
+    """Open the server: on the asked port, or on the first free one from 8770 on.
+
+    Raises:
+        ConfigurationError: The port is taken.
+    """
+    ports = range(PORT, PORT + PORTS_TRIED) if port is None else [port]
+    for tried in ports:
+        try:
+            return ThreadingHTTPServer((HOST, tried), handler(start))
+        except OSError:
+            continue
+    raise ConfigurationError(f"port={port} is taken on {HOST}; leave it out to have a free one found.")
+
+
+def choices(start: list[str]) -> Answer:
+    """Return what the page's menus offer, and the words it starts from."""
+    options = {group: sorted(path.stem for path in (conf_folder() / group).glob("*.yaml")) for group in GROUPS}
+    return {"options": options, "devices": list(DEVICES), "start": start}
+
+
+def answer(words: list[str]) -> Answer:
+    """Return what `lmtrain plan WORDS --json` prints, with the numbers of the charts, or the line of its refusal."""
+    command = shlex.join(["lmtrain", "plan", *words])
+    try:
+        for word in words:
+            require_known(word)
+        if is_fleet(words):
+            fleet = fleet_of(words, program="lmtrain plan")
+            spent = trade_offs(fleet.flops, num_parameters=fleet.num_parameters, tokens=fleet.run.tokens or 0)
+            return {"command": command, "fleet": fleet.to_json(), "charts": {"trade_off": spent}}
+        (run,) = planned_runs(words, program="lmtrain plan")
+    except LMTRAIN_ERRORS as refusal:
+        return {"command": command, "error": str(refusal)}
+    return {"command": command, "plan": run.to_json(), "charts": charts(run.plan, run.fit)}
+
+
+def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
+    """Return what answers requests: three files and two questions, one at a time."""
+    one_at_a_time = threading.Lock()  # composing keeps global state
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            server = cast("ThreadingHTTPServer", self.server)
+            asked = urlsplit(self.path)
+            # Another site's page could ask through a name of its own that leads here.
+            if self.headers.get("Host") not in (f"{HOST}:{server.server_port}", f"localhost:{server.server_port}"):
+                self.send_error(HTTPStatus.FORBIDDEN)
+            elif asked.path in FILES:
+                name, kind = FILES[asked.path]
+                self._send(file_text(name).encode(), kind)
+            elif asked.path == "/choices":
+                self._send_json(choices(start))
+            elif asked.path == "/plan":
+                with one_at_a_time:
+                    found = answer(parse_qs(asked.query).get("word", []))
+                self._send_json(found)
+            else:
+                self.send_error(HTTPStatus.NOT_FOUND)
+
+        def _send_json(self, content: Mapping[str, Any]) -> None:
+            self._send(json.dumps(content).encode(), "application/json")
+
+        def _send(self, content: bytes, kind: str) -> None:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        @override
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: a slider asks often."""
+
+    return Handler
+
+
+def file_text(name: str) -> str:
+    """Return a file of the page."""
+    return (resources.files("lmtrain.report") / "web" / name).read_text(encoding="utf-8")

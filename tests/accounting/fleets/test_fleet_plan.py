@@ -1,0 +1,58 @@
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.fleets.fleet import FleetRun, solve
+from lmtrain.accounting.fleets.fleet_plan import FleetPlan, solve_in_whole_devices, without_limits
+from lmtrain.accounting.machine.hardware import find_device
+
+H100 = find_device("NVIDIA H100 80GB HBM3")
+RUN = FleetRun(peak_flops=989.4e12, num_parameters=12.63e9, tokens=252.7e9, num_devices=32, mfu=0.5)
+PLAN = FleetPlan(run=solve(RUN), found=("hours",), peak_source="table", device=H100)
+
+
+def test_memory_alone_would_allow_a_far_larger_model_than_compute():
+    assert PLAN.most_parameters == pytest.approx(160e9)
+    assert PLAN.run.hours == pytest.approx(14 * 24, rel=1e-3)
+
+
+@pytest.mark.parametrize(("num_parameters", "devices"), [(70e9, 14), (405e9, 81)])
+def test_state_of_sixteen_bytes_needs_the_known_devices(num_parameters, devices):
+    plan = replace(PLAN, run=replace(PLAN.run, num_parameters=num_parameters))
+    assert plan.fewest_devices == devices
+    assert plan.static_bytes == 16 * num_parameters
+
+
+def test_an_unknown_device_has_neither_memory_nor_energy():
+    plan = replace(PLAN, device=None)
+    assert (plan.fewest_devices, plan.most_parameters, plan.kwh) == (None, None, None)
+    assert plan.is_possible
+
+
+def test_energy_is_the_rated_power_of_all_devices():
+    assert PLAN.kwh == pytest.approx((PLAN.run.hours or 0) * 32 * 0.7)
+
+
+def test_limits_of_time_and_money_are_held_against_what_the_run_takes():
+    hours = PLAN.run.hours or 0
+    assert not replace(PLAN, allowed_hours=hours).problems
+    assert "does not finish" in replace(PLAN, allowed_hours=hours / 2).problems[0]
+    priced = replace(PLAN, run=solve(replace(RUN, usd_per_gpu_hour=2.0)))
+    assert "it costs" in replace(priced, allowed_usd=100.0).problems[0]
+
+
+def test_time_and_money_are_limits_where_everything_else_is_known():
+    assert without_limits(replace(RUN, hours=5.0, usd=3.0)) == RUN
+    assert without_limits(replace(RUN, usd=3.0)) == RUN
+    assert without_limits(replace(RUN, tokens=None, hours=5.0)).hours == 5.0
+
+
+def test_devices_that_were_not_given_are_whole():
+    run = solve_in_whole_devices(replace(RUN, num_devices=None, hours=100.0))
+    assert run.num_devices == 108
+    assert 0 < (run.hours or 0) < 100
+
+
+def test_json_has_what_scripts_rely_on():
+    keys = {"num_parameters", "tokens", "num_devices", "hours", "days", "mfu", "usd", "flops", "ok", "advice", "found"}
+    assert keys <= PLAN.to_json().keys()

@@ -1,0 +1,37 @@
+import pytest
+
+from lmtrain.accounting.machine.hardware import DEVICES, find_device
+
+
+@pytest.mark.parametrize(
+    ("name", "bf16_tera", "fp32_tera", "fp8_tera", "memory_gb"),
+    [
+        ("NVIDIA H100 80GB HBM3", 989.4, 66.9, 1978.9, 80),
+        ("NVIDIA H100 PCIe", 756, 51, 1513, 80),
+        ("NVIDIA H100 NVL", 835, 60, 1670, 94),
+        ("NVIDIA H200", 989.4, 66.9, 1978.9, 141),
+        ("NVIDIA A100-SXM4-80GB", 312, 19.5, None, 80),
+        ("NVIDIA B200", 2250, 75, 4500, 180),
+        ("NVIDIA L4", 121, None, None, 24),
+        ("NVIDIA L40S", 362, None, None, 48),
+        ("NVIDIA GeForce RTX 4090", 165.2, None, None, 24),
+    ],
+)
+def test_table_has_the_dense_peaks(name, bf16_tera, fp32_tera, fp8_tera, memory_gb):
+    device = find_device(name)
+    assert device is not None
+    assert device.peak_flops("bf16") == device.peak_flops("fp16") == pytest.approx(bf16_tera * 1e12)
+    assert device.peak_flops("fp32") == (None if fp32_tera is None else pytest.approx(fp32_tera * 1e12))
+    assert device.peak_flops("fp8") == (None if fp8_tera is None else pytest.approx(fp8_tera * 1e12))
+    assert device.memory_bytes == memory_gb * 10**9
+
+
+@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA H100", "L4", "nvidia l4", "NVIDIA H200 NVL", ""])
+def test_a_name_that_only_resembles_one_is_unknown(name):
+    assert find_device(name) is None
+
+
+def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
+    h100, h200 = DEVICES["NVIDIA H100 80GB HBM3"], DEVICES["NVIDIA H200"]
+    assert (h100.memory_bytes_per_second, h100.link_bytes_per_second, h100.power_watts) == (3.35e12, 450e9, 700)
+    assert (h200.memory_bytes_per_second, h200.link_bytes_per_second, h200.power_watts) == (4.8e12, 450e9, 700)

@@ -1,0 +1,74 @@
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.machine.number_formats import PRECISIONS
+from lmtrain.accounting.model.memory import TrainedParameters, device_memory, state_bytes
+from lmtrain.accounting.model.optimizer_state import optimizer_state
+
+
+def plain(num_parameters):
+    return TrainedParameters(
+        num_total=int(num_parameters), num_hidden_matrix=0, num_largest_block=0, num_outside_blocks=0
+    )
+
+
+def memory_of(num_parameters, *, precision="fp32", optimizer="adamw", **settings):
+    return device_memory(
+        plain(num_parameters), precision=PRECISIONS[precision], optimizer=optimizer_state(optimizer), **settings
+    )
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "bytes_per_parameter"),
+    [("sgd", 8), ("momentum", 12), ("adagrad", 12), ("rmsprop", 12), ("adamw", 16)],
+)
+def test_fp32_bytes_per_parameter(optimizer, bytes_per_parameter):
+    assert memory_of(1_000_000_000, optimizer=optimizer).static == bytes_per_parameter * 10**9
+
+
+@pytest.mark.parametrize(("precision", "bytes_per_parameter"), [("bf16_true", 8), ("fp32", 16), ("bf16_mixed", 18)])
+def test_bytes_per_parameter_by_precision(precision, bytes_per_parameter):
+    assert memory_of(10**9, precision=precision).static == bytes_per_parameter * 10**9
+
+
+@pytest.mark.parametrize(("num_parameters", "total", "num_h100"), [(70e9, 1_120e9, 14), (405e9, 6.48e12, 81)])
+def test_large_models_need_the_known_number_of_h100(num_parameters, total, num_h100):
+    assert memory_of(num_parameters).static == total
+    assert memory_of(num_parameters, num_shards=num_h100).static <= 80e9
+    assert memory_of(num_parameters, num_shards=num_h100 - 1).static > 80e9
+
+
+def test_muon_keeps_one_value_for_matrices_and_two_for_the_rest():
+    parameters = TrainedParameters(num_total=100, num_hidden_matrix=80, num_largest_block=0, num_outside_blocks=0)
+    state = state_bytes(parameters, precision=PRECISIONS["fp32"], optimizer=optimizer_state("muon"))
+    assert state == 4 * (80 + 2 * 20)
+
+
+def test_sharding_gathers_what_is_outside_the_blocks_and_two_blocks_in_the_compute_format():
+    parameters = TrainedParameters(num_total=1000, num_hidden_matrix=0, num_largest_block=100, num_outside_blocks=50)
+    settings = {"precision": PRECISIONS["bf16_mixed"], "optimizer": optimizer_state("adamw")}
+    assert device_memory(parameters, **settings).gathered == 0
+    assert device_memory(parameters, num_shards=3, **settings).gathered == (50 + 2 * 100) * 2
+    assert device_memory(parameters, num_shards=3, **settings).weights == 334 * 4
+
+
+def test_the_total_is_the_sum_of_the_kinds_and_the_margin_is_of_all():
+    memory = memory_of(1000, activations=5000, workspace=300, allocator_margin=0.1)
+    kinds = memory.to_json()
+    assert kinds.pop("total") == sum(kinds.values())
+    assert kinds["margin"] == round(0.1 * (16_000 + 5000 + 300))
+
+
+def test_a_known_matrix_has_the_known_bytes():
+    assert memory_of(49152 * 12288, optimizer="sgd").weights == 2_415_919_104 == 2.25 * 2**30
+
+
+def test_an_average_of_the_weights_is_one_more_fp32_value_of_each():
+    parameters = TrainedParameters(num_total=100, num_hidden_matrix=80, num_largest_block=0, num_outside_blocks=0)
+    averaged = replace(optimizer_state("adamw"), average_bytes=4)
+    plain, more = (
+        state_bytes(parameters, precision=PRECISIONS["bf16_mixed"], optimizer=state)
+        for state in (optimizer_state("adamw"), averaged)
+    )
+    assert more == plain + 4 * 100

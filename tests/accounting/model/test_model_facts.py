@@ -1,0 +1,29 @@
+import json
+
+from lmtrain.accounting.model.memory import TrainedParameters
+from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts, facts_from_json
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+
+LOCAL, GLOBAL = AttentionShape(8, 64, 512), AttentionShape(8, 64)
+FACTS = ModelFacts(
+    shape=ModelShape(1000, 100, 900, 1000, (LOCAL, LOCAL, LOCAL, GLOBAL)),
+    components={"embedding": 100, "feed_forward": 900},
+    parameters=TrainedParameters(num_total=1000, num_hidden_matrix=800, num_largest_block=200, num_outside_blocks=200),
+    activations=LinearBytes(fixed=100.0, per_sequence=50.0),
+    workspace=LinearBytes(fixed=100.0, per_sequence=0.0),
+    workspace_of_many=LinearBytes(fixed=0.0, per_sequence=10.0),
+)
+
+
+def test_facts_survive_a_file_and_layers_that_are_alike_share_a_line():
+    content = json.loads(json.dumps(FACTS.to_json()))
+    assert len(content["shape"]["attention"]) == 2
+    assert facts_from_json(content) == FACTS
+
+
+def test_each_sequence_adds_its_bytes_to_what_is_there_anyhow():
+    assert FACTS.activations.of(3) == 250
+
+
+def test_the_higher_of_the_two_places_where_a_workspace_peaks_counts():
+    assert [FACTS.workspace_bytes(sequences) for sequences in (1, 10, 64)] == [100, 100, 640]

@@ -1,0 +1,111 @@
+"""What the table says an optimizer keeps is what the tensors of its state sum up to, for every option."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from lmtrain.accounting.machine.number_formats import PRECISIONS
+from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
+from lmtrain.accounting.model.optimizer_state import STATES, optimizer_state
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.errors import ConfigurationError
+from tests.optim.options import OPTIONS, build
+
+# A hidden matrix that is tall and one that is wide, a table, an untied head and a norm.
+SHAPES = {"tall": (320, 64), "wide": (64, 512), "embedding": (512, 64), "head": (512, 64), "norm": (64,)}
+NUM_VALUES = {name: torch.Size(shape).numel() for name, shape in SHAPES.items()}
+PARAMETERS = TrainedParameters(
+    num_total=sum(NUM_VALUES.values()),
+    num_hidden_matrix=NUM_VALUES["tall"] + NUM_VALUES["wide"],
+    num_largest_block=0,
+    num_outside_blocks=0,
+    num_vector=NUM_VALUES["norm"],
+    num_edge=sum(sum(shape) for shape in SHAPES.values() if len(shape) == 2),
+    num_long_edge=320 + 512,
+)
+SETTINGS = [(option, {}) for option in OPTIONS] + [("adamw", {"moments": "bf16"}), ("muon", {"row_beta": None})]
+TABLE_BYTES = 1024  # of 8-bit state: 256 fp32 values for each tensor, whatever its size
+
+
+def model() -> nn.Module:
+    made = nn.Module()
+    made.blocks = nn.ModuleList([nn.Linear(64, 320, bias=False), nn.Linear(512, 64, bias=False)])
+    made.embedding, made.head = nn.Embedding(512, 64), nn.Linear(64, 512, bias=False)
+    made.norm = nn.LayerNorm(64, bias=False)
+    return made
+
+
+def plain_tensors(value: Tensor) -> list[Tensor]:
+    """Return what a tensor is made of: codes, scales and a table where it is quantized."""
+    if not is_traceable_wrapper_subclass(value):
+        return [value]
+    names, _ = value.__tensor_flatten__()
+    return [part for name in names for part in plain_tensors(getattr(value, name))]
+
+
+def measured_bytes(option: str, settings: dict[str, object], dtype: torch.dtype) -> int:
+    """Take a step and add up the bytes of all state but the step counts and look-up tables."""
+    trained = model().to(dtype)
+    optimizer = build(option, trained, **settings)
+    for parameter in trained.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    tensors = [
+        part
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor) and value.numel() > 1
+        for part in plain_tensors(value)
+    ]
+    return sum(part.nbytes for part in tensors if not (part.nbytes == TABLE_BYTES and part.numel() == 256))
+
+
+def test_every_option_is_in_the_table() -> None:
+    words = {str(compose_config([f"optimizer={option}"])["optimizer"]["_target_"]).split(".")[-1] for option in OPTIONS}
+    assert words == set(STATES)
+
+
+@pytest.mark.parametrize(("dtype", "precision"), [(torch.float32, "fp32"), (torch.bfloat16, "bf16_true")])
+@pytest.mark.parametrize(
+    ("option", "settings"),
+    [
+        pytest.param(*pair, id="-".join([pair[0], *pair[1]]), marks=[pytest.mark.slow] * (pair[0] == "adamw_8bit"))
+        for pair in SETTINGS
+    ],
+)
+def test_table_equals_the_measured_sum_of_state(
+    option: str, settings: dict[str, object], dtype: torch.dtype, precision: str
+) -> None:
+    node = {**compose_config([f"optimizer={option}"])["optimizer"], **settings}
+    state = optimizer_state(str(node["_target_"]).split(".")[-1], node)
+    expected = state_bytes(PARAMETERS, precision=PRECISIONS[precision], optimizer=state)
+    assert measured_bytes(option, settings, dtype) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_parameter"),
+    [("sgd", 8), ("momentum", 12), ("adagrad", 12), ("rmsprop", 12), ("lion", 12), ("adamw", 16)],
+)
+def test_weights_gradients_and_state_in_fp32(name: str, bytes_per_parameter: int) -> None:
+    billion = TrainedParameters(num_total=10**9, num_hidden_matrix=10**9, num_largest_block=0, num_outside_blocks=0)
+    state = state_bytes(billion, precision=PRECISIONS["fp32"], optimizer=optimizer_state(name))
+    assert 4 + 4 + state / 10**9 == bytes_per_parameter
+
+
+def test_adafactor_keeps_next_to_nothing_in_a_model_of_a_billion() -> None:
+    width, num_matrices = 4096, 60
+    parameters = TrainedParameters(
+        num_total=num_matrices * width**2,
+        num_hidden_matrix=num_matrices * width**2,
+        num_largest_block=0,
+        num_outside_blocks=0,
+        num_edge=num_matrices * 2 * width,
+    )
+    state = state_bytes(parameters, precision=PRECISIONS["fp32"], optimizer=optimizer_state("adafactor"))
+    assert 8 < 8 + state / parameters.num_total < 8.01
+
+
+def test_unknown_optimizer_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean 'adamw'"):
+        optimizer_state("adam_w")

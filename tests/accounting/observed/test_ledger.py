@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtrain.accounting.observed.ledger import LEVERS, Attempt, Reading, balance, seconds_left, trained_share
+
+
+def reading(step, **seconds):
+    return Reading(step=step, time=sum(seconds.values()), seconds=seconds)
+
+
+def attempt(*readings, seconds, number=1):
+    return Attempt(number=number, started_at=100.0, ended_at=100.0 + seconds, readings=readings)
+
+
+FIRST = attempt(
+    reading(0, setup=5.0),
+    reading(10, setup=5.0, compute=20.0, data_wait=1.0),
+    reading(20, setup=5.0, compute=40.0, data_wait=2.0, checkpoint=3.0),
+    seconds=52.0,
+)
+
+
+def test_one_attempt_adds_up_to_its_clock_and_its_end_is_overhead():
+    whole = balance([FIRST])
+    assert whole.seconds == {
+        "setup": 5.0, "compute": 40.0, "data_wait": 2.0, "checkpoint": 3.0, "host_overhead": 2.0,
+    }  # fmt: skip
+    assert whole.wall_seconds == 52.0
+    assert whole.goodput == pytest.approx(40 / 52)
+
+
+def test_steps_done_again_are_lost():
+    again = attempt(reading(10, setup=4.0), reading(20, setup=4.0, compute=19.0), seconds=23.0, number=2)
+    whole = balance([FIRST, again])
+    assert whole.seconds["compute"] == 20.0 + 19.0
+    assert whole.seconds["lost"] == pytest.approx(52.0 - 26.0)
+    assert whole.wall_seconds == pytest.approx(52.0 + 23.0)
+
+
+def test_going_on_from_the_last_step_loses_nothing():
+    again = attempt(reading(20, setup=4.0), reading(30, setup=4.0, compute=19.0), seconds=23.0, number=2)
+    assert "lost" not in balance([FIRST, again]).seconds
+
+
+def test_an_attempt_that_never_trained_was_set_up():
+    died = attempt(seconds=7.0)
+    assert balance([died]).seconds == {"setup": 7.0}
+    assert balance([FIRST, died]).seconds["lost"] == pytest.approx(47.0), "it would have begun at step 0"
+
+
+def test_padding_is_no_token():
+    readings = [Reading(step=step, time=0.0, seconds={}, tokens=tokens) for step, tokens in ((10, 0), (20, 80))]
+    padded = attempt(*readings, seconds=1.0)
+    assert trained_share([padded], tokens_per_step=10) == pytest.approx(0.8)
+    assert trained_share([FIRST], tokens_per_step=10) == 1.0, "not counted"
+
+
+@given(st.lists(st.lists(st.floats(0.1, 50), min_size=1, max_size=6), min_size=1, max_size=5), st.data())
+def test_the_balance_is_the_clock_whatever_happened(lives, data):
+    attempts = []
+    for number, spent in enumerate(lives):
+        start = data.draw(st.integers(0, 30))
+        readings = [
+            reading(start + 10 * index, setup=1.0, compute=sum(spent[: index + 1])) for index in range(len(spent))
+        ]
+        attempts.append(attempt(*readings, seconds=1.0 + sum(spent) + 0.5, number=number))
+    whole = balance(attempts)
+    assert whole.wall_seconds == pytest.approx(sum(one.wall_seconds for one in attempts))
+    assert all(seconds >= 0 for seconds in whole.seconds.values())
+    assert whole.num_attempts == len(lives)
+
+
+def test_the_biggest_lever_is_the_largest_kind_but_computing():
+    lever = balance([attempt(reading(9, compute=50.0, data_wait=11.0, setup=5.0), seconds=66.0)]).biggest_lever
+    assert lever is not None
+    assert lever.startswith("data wait 17%: raise data.num_workers")
+    assert balance([attempt(reading(9, compute=50.0), seconds=50.0)]).biggest_lever is None
+
+
+def test_every_kind_of_time_has_a_lever():
+    from lmtrain.tracking.stopwatch import KINDS
+
+    assert set(LEVERS) == {*KINDS, "lost"} - {"compute"}
+
+
+def test_the_rest_goes_on_at_the_pace_so_far_without_what_comes_once():
+    spent = {"setup": 50.0, "compile": 100.0, "lost": 9.0, "compute": 20.0, "evaluation": 5.0}
+    assert seconds_left(spent, steps_done=10, steps_left=30) == pytest.approx(75.0)
+    assert seconds_left(spent, steps_done=10, steps_left=-1) == 0.0
+    assert seconds_left(spent, steps_done=0, steps_left=30) is None
+    assert balance([FIRST]).seconds_left(steps_done=20, steps_left=20) == pytest.approx(47.0)

@@ -1,0 +1,39 @@
+from lmtrain.accounting.observed.measured import Calibration, MeasuredDevice, Measurements, measurements_from_json
+
+TWO = MeasuredDevice(kind="cpu", name="EPYC", threads=2, default_threads=2, matmul_flops={"fp32": 2e11})
+ONE = MeasuredDevice(kind="cpu", name="EPYC", threads=1, matmul_flops={"fp32": 1e11})
+GPU = MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"bf16": 1e14})
+ALL = Measurements(devices=(TWO, ONE, GPU), calibrations={"a": Calibration(step_seconds=0.5, num_steps=30)})
+
+
+def test_a_cpu_is_found_by_name_and_threads_and_a_gpu_by_name():
+    assert ALL.find("cpu", name="EPYC", threads=1) == ONE
+    assert ALL.find("cpu", name="EPYC", threads=3) is None
+    assert ALL.find("cpu", name="Xeon", threads=1) is None
+    assert ALL.find("gpu") == GPU
+    assert ALL.find("gpu", name="Other") is None
+
+
+def test_a_dtype_that_was_not_measured_has_no_peak():
+    assert GPU.peak("fp32") is None
+    found = ONE.peak("fp32")
+    assert found is not None
+    assert (found.flops, found.source) == (1e11, "measured by lmtrain doctor: EPYC fp32 on 1 thread")
+
+
+def test_a_new_measurement_replaces_the_older_one_of_the_same_device():
+    again = MeasuredDevice(kind="cpu", name="EPYC", threads=1, matmul_flops={"fp32": 9e10})
+    assert ALL.with_device(again).devices == (TWO, GPU, again)
+
+
+def test_torch_s_own_threads_are_known_from_the_doctor():
+    assert ALL.default_threads("EPYC") == 2
+    assert ALL.default_threads("Xeon") is None
+
+
+def test_everything_comes_back_from_its_file_and_another_version_s_is_nothing():
+    assert measurements_from_json(ALL.to_json()) == ALL
+    assert measurements_from_json({"devices": [{"no": 1}]}) == Measurements()
+    assert measurements_from_json({}) == Measurements()
+    more = ALL.with_calibration("b", Calibration(step_seconds=1.0, num_steps=40))
+    assert more.calibrations.keys() == {"a", "b"}

@@ -1,0 +1,29 @@
+import pytest
+
+from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION, compute_optimum, trade_off
+
+
+def test_a_known_fleet_affords_the_known_model():
+    flops = 32 * 989.4e12 * 0.5 * 14 * 86_400
+    assert flops == pytest.approx(1.915e22, rel=1e-3)
+    optimum = compute_optimum(flops)
+    assert optimum.num_parameters == pytest.approx(12.63e9, rel=1e-3)
+    assert optimum.tokens == pytest.approx(252.7e9, rel=1e-3)
+
+
+def test_every_trade_spends_the_same_compute():
+    for choice in trade_off(1e22):
+        assert 6 * choice.num_parameters * choice.tokens == pytest.approx(1e22)
+        assert choice.tokens_per_parameter == pytest.approx(choice.tokens / choice.num_parameters)
+
+
+def test_the_surface_is_lowest_near_twenty_tokens_a_parameter():
+    """The replication's own finding: its optimum at Chinchilla's compute is near 20 tokens a parameter."""
+    flops = 5.76e23
+    losses = {ratio: _loss(flops, ratio) for ratio in (2, 5, 10, 20, 40, 80, 200)}
+    assert min(losses, key=lambda ratio: losses[ratio]) in (10, 20, 40)
+
+
+def _loss(flops, tokens_per_parameter):
+    optimum = compute_optimum(flops, tokens_per_parameter=tokens_per_parameter)
+    return REPLICATION.loss(optimum.num_parameters, optimum.tokens)

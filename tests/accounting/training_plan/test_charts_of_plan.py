@@ -1,0 +1,56 @@
+import pytest
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.accounting.machine.number_formats import precision_bytes
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.model.optimizer_state import STATES, optimizer_state
+from lmtrain.accounting.training_plan.charts_of_plan import DTYPES, charts, days_by_devices, number_ranges, trade_offs
+from lmtrain.accounting.training_plan.fit import Setting, memory_of
+from lmtrain.accounting.training_plan.plan import Plan, Speed
+from tests.accounting.model.test_model_facts import FACTS
+
+BATCH = BatchPlan(context_tokens=256, micro_batch_sequences=2, accumulation_micro_steps=1, num_ranks=4)
+FLOPS = flops_per_token(FACTS.shape, 256)
+HORIZON = horizon(Budget(steps=1000), tokens_per_step=2048, num_parameters=1000, flops_per_token=FLOPS.palm)
+SPEED = Speed(step_seconds=86.4, mfu_palm=0.4, source="cluster.mfu")
+PLAN = Plan(shape=FACTS.shape, batch=BATCH, horizon=HORIZON, flops_per_token=FLOPS, speed=SPEED)
+SETTING = Setting(
+    facts=FACTS,
+    precision=precision_bytes("fp32"),
+    optimizer=optimizer_state("adamw"),
+    is_sharded=False,
+    device_bytes=None,
+)
+
+
+def test_twice_the_devices_take_half_the_days():
+    days = {row["num_devices"]: row["days"] for row in days_by_devices(PLAN)}
+    assert days == pytest.approx({1: 4.0, 2: 2.0, 4: 1.0, 8: 0.5, 16: 0.25})
+
+
+def test_the_chosen_optimizer_has_the_bytes_of_the_plan_s_memory():
+    bars = charts(PLAN, SETTING)["optimizers"]
+    found = {row["name"]: row["bytes"] for row in bars}
+    assert found["adamw"] == memory_of(SETTING, BATCH).optimizer
+    assert found.keys() == STATES.keys()
+    assert [row["bytes"] for row in bars] == sorted(found.values())
+
+
+def test_no_size_on_the_curve_is_better_than_the_optimum():
+    found = trade_offs(1e21, num_parameters=1e9, tokens=1e21 / 6e9)
+    sizes = [row["num_parameters"] for row in found["curve"]]
+    assert sizes[len(sizes) // 2] == pytest.approx(found["optimum"]["num_parameters"])
+    assert sizes[-1] / sizes[0] == pytest.approx(64)
+
+
+def test_a_product_has_a_time_wherever_there_is_a_peak():
+    found = charts(PLAN, SETTING)["products"]
+    with_peak = sum(device.peak_flops(dtype) is not None for device in DEVICES.values() for dtype in DTYPES)
+    assert len(found["rows"]) == with_peak
+    assert (found["num_rows"], found["width"]) == (512, 512)
+
+
+def test_ranges_are_of_all_formats():
+    assert {row["name"]: row["largest"] for row in number_ranges()}["fp16"] == 65504

@@ -1,0 +1,53 @@
+import pytest
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.training_plan.communication import communication, link_rate, step_communication
+
+SETTINGS = {"num_ranks": 8, "accumulation_micro_steps": 4, "bytes_per_second": 450e9}
+
+
+def test_ddp_reduces_gradients_once_a_step_whatever_the_accumulation():
+    sent = communication("ddp", 10**9, **SETTINGS)
+    assert sent.gathered_bytes == 0
+    assert sent.reduced_bytes == 2 * 7 / 8 * 4e9
+    assert sent.seconds == pytest.approx(7e9 / 450e9)
+
+
+def test_fsdp_gathers_weights_twice_a_micro_step_and_scatters_gradients_once():
+    sent = communication("fsdp", 10**9, **SETTINGS)
+    assert sent.gathered_bytes == 7 / 8 * 2e9 * 2 * 4
+    assert sent.reduced_bytes == 7 / 8 * 4e9
+    kept = communication("fsdp", 10**9, reshard_after_forward=False, **SETTINGS)
+    assert kept.gathered_bytes == sent.gathered_bytes / 2
+
+
+def test_one_rank_sends_nothing_and_an_unknown_link_has_no_time():
+    alone = communication("ddp", 10**9, num_ranks=1, accumulation_micro_steps=1, bytes_per_second=None)
+    assert (alone.total_bytes, alone.seconds) == (0, 0.0)
+    assert communication("ddp", 10**9, **SETTINGS | {"bytes_per_second": None}).seconds is None
+
+
+def test_a_ring_over_nodes_goes_at_a_devices_share_of_the_network():
+    one = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
+    assert link_rate(one) == 450e9
+    many = Cluster(name="x", device="NVIDIA H200", devices_per_node=8, num_nodes=4, network_bytes_per_second=400e9)
+    assert link_rate(many) == 50e9
+    assert link_rate(Cluster(name="x", device="NVIDIA H200", num_nodes=4)) is None
+    assert link_rate(Cluster(name="local")) is None
+
+
+def test_the_formula_is_what_a_ring_sends():
+    """Count a ring all-reduce chunk by chunk: each of W ranks sends a 1/W chunk 2 (W - 1) times."""
+    num_ranks, num_values = 5, 1000
+    sent = sum(num_values // num_ranks for _ in range(2 * (num_ranks - 1))) * 4
+    formula = communication("ddp", num_values, num_ranks=num_ranks, accumulation_micro_steps=1, bytes_per_second=None)
+    assert formula.total_bytes == sent
+
+
+def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it():
+    cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
+    batch = BatchPlan(context_tokens=8, micro_batch_sequences=1, accumulation_micro_steps=4, num_ranks=8)
+    shape = {"num_parameters": 10**9, "gathered_value_bytes": 2}
+    assert step_communication(cluster, batch, strategy="fsdp", **shape) == communication("fsdp", 10**9, **SETTINGS)
+    assert step_communication(cluster, batch, strategy="ddp", **shape) == communication("ddp", 10**9, **SETTINGS)

@@ -1,0 +1,64 @@
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.training_plan.communication import Communication
+from lmtrain.accounting.training_plan.expected_speed import expected_speed
+
+BATCH = BatchPlan(context_tokens=100, micro_batch_sequences=5, accumulation_micro_steps=1, num_ranks=2)
+PEAK = Peak(1e9, "a test")
+
+
+def taking(seconds):
+    return Communication(gathered_bytes=1000, reduced_bytes=0, bytes_per_second=1000 / seconds)
+
+
+def test_a_step_takes_its_flops_over_the_share_of_the_peak_that_the_cluster_states():
+    speed = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6)
+    assert speed is not None
+    assert speed.step_seconds == pytest.approx(1000 * 1e6 / (2 * 1e9 * 0.5))
+    assert (speed.mfu_palm, speed.source) == (0.5, "cluster.mfu")
+
+
+def test_a_share_that_nobody_states_is_called_assumed():
+    speed = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6)
+    assert speed is not None
+    assert (speed.mfu_palm, speed.source) == (0.4, "assumed")
+
+
+def test_without_a_peak_no_speed_is_guessed():
+    assert expected_speed(Cluster(name="a", mfu=0.5), None, BATCH, flops_per_token=1e6) is None
+
+
+def test_a_calibration_comes_before_what_is_usual_and_after_what_is_stated():
+    known = Calibration(step_seconds=0.5, num_steps=30)
+    measured = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, calibration=known)
+    assert measured is not None
+    assert measured.step_seconds == 0.5
+    assert measured.source == "measured over 30 steps by lmtrain doctor"
+    assert measured.mfu_palm == pytest.approx(BATCH.tokens_per_step * 1e6 / (PEAK.flops * BATCH.num_ranks * 0.5))
+    started = expected_speed(
+        Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, calibration=replace(known, setup_seconds=8.0)
+    )
+    assert started is not None
+    assert started.seconds(100) == pytest.approx(58.0)
+    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, calibration=known)
+    assert stated is not None
+    assert stated.source == "cluster.mfu"
+
+
+def test_a_step_takes_no_less_than_its_links_do_unless_somebody_states_what_it_takes():
+    computed = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, sent=taking(0.9))
+    assert computed is not None
+    assert (computed.step_seconds, computed.mfu_palm) == (1.25, 0.4)
+    bound = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, sent=taking(5.0))
+    assert bound is not None
+    assert (bound.step_seconds, bound.mfu_palm) == (5.0, 0.1)
+    assert bound.source == "its links take longer than at 40% MFU, assumed"
+    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, sent=taking(4.0))
+    assert stated is not None
+    assert (stated.step_seconds, stated.mfu_palm) == (1.0, 0.5)
+    assert stated.source == "cluster.mfu, although the links of this strategy take 4 s"

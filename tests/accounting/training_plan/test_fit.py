@@ -1,0 +1,63 @@
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.machine.number_formats import PRECISIONS
+from lmtrain.accounting.model.memory import TrainedParameters
+from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.model.optimizer_state import STATES
+from lmtrain.accounting.training_plan.fit import Setting, fewest_devices, fits, largest_micro_batch, memory_of
+
+MILLION = 10**6
+SETTING = Setting(
+    facts=ModelFacts(
+        shape=ModelShape(MILLION, 0, MILLION, MILLION, ()),
+        components={},
+        parameters=TrainedParameters(
+            num_total=MILLION, num_hidden_matrix=MILLION, num_largest_block=100_000, num_outside_blocks=0
+        ),
+        activations=LinearBytes(fixed=0.0, per_sequence=1e6),
+        workspace=LinearBytes(fixed=0.0, per_sequence=1e6),
+        workspace_of_many=LinearBytes(fixed=0.0, per_sequence=1e6),
+    ),
+    precision=PRECISIONS["fp32"],
+    optimizer=STATES["adamw"],
+    is_sharded=False,
+    device_bytes=30 * MILLION,
+)
+
+
+def batch(sequences, num_ranks=1):
+    asked = Batch(context_tokens=10, tokens_per_step=240 * num_ranks, micro_batch_sequences=sequences)
+    return plan_batches(asked, num_ranks=num_ranks)
+
+
+def test_the_largest_micro_batch_fits_and_the_next_divisor_does_not():
+    found = largest_micro_batch(SETTING, batch(24))
+    assert found is not None
+    assert found.micro_batch_sequences == 6
+    assert found.tokens_per_step == 240
+    assert fits(SETTING, found)
+    assert not fits(SETTING, batch(8))
+
+
+def test_none_fits_where_the_static_memory_alone_is_too_large():
+    assert largest_micro_batch(replace(SETTING, device_bytes=15 * MILLION), batch(1)) is None
+
+
+def test_sharding_divides_what_is_static():
+    whole = memory_of(SETTING, batch(1, num_ranks=4))
+    sharded = memory_of(replace(SETTING, is_sharded=True), batch(1, num_ranks=4))
+    assert sharded.static == whole.static / 4
+    assert sharded.activations == whole.activations
+
+
+@pytest.mark.parametrize(("device_bytes", "devices"), [(30, 1), (16, 2), (9, 3), (2, None)])
+def test_the_fewest_devices_are_found_or_none(device_bytes, devices):
+    assert fewest_devices(replace(SETTING, device_bytes=device_bytes * MILLION), batch(1)) == devices
+
+
+def test_an_unknown_device_fits_everything():
+    assert fits(replace(SETTING, device_bytes=None), batch(24))

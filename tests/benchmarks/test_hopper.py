@@ -1,0 +1,244 @@
+"""The harness of one GPU: marks that nobody measured say so, and every figure comes out of its row."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from benchmarks.harness.hopper import parts, user_runs
+from benchmarks.harness.hopper.cases import CASES, composed, last_of_each
+from benchmarks.harness.hopper.ceiling_shares import plot, shares
+from benchmarks.harness.hopper.loops import run_words
+from benchmarks.harness.hopper.marks_page import MARKS, page
+from benchmarks.harness.hopper.peers import against_fastest
+from benchmarks.harness.hopper.rows import Bench
+from benchmarks.peers.hopper import full_trainer
+from benchmarks.peers.hopper.profiles import kind_of
+from benchmarks.questions import hopper
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.rules.float8_head import require_float8_head
+
+RESULTS = Path(hopper.__file__).parents[1] / "results"
+H200 = {"device": "NVIDIA H200", "is_toy": False, "torch": "2.13", "command": "c"}
+
+
+def speed(model, precision, tokens, peak=None):
+    return {"model": model, "precision": precision, "tokens_per_second": tokens, "peak_bytes": peak}
+
+
+MEASURED = {
+    "speed": [
+        speed("llama_3_2_1b", "bf16_mixed", 61000.0, 75 * 2**30),
+        speed("llama_3_2_1b", "fp8", 76250.0),
+        {"model": "gpt2_124m", "precision": "bf16_mixed", "not_measured": "no room"},
+    ],
+    "overhead": [
+        {"model": "llama_3_2_1b", "loop": "bare", "step_seconds": [1.0, 2.0, 1.0]},
+        {"model": "llama_3_2_1b", "loop": "full_trainer", "step_seconds": [1.0005, 2.001, 1.1]},
+    ],
+    "memory": [{"model": "llama_3_2_1b", "planned_bytes": 72 * 2**30}],
+    "data": [{"model": "llama_3_2_1b", "data_wait_share": 1e-4}],
+    "start": [{"start": "cold", "first_step_seconds": 18.0}],
+    "checkpoint": [{"stall_seconds": 0.0123}],
+    "curve": [{"path": "fast bf16", "largest_difference": 0.001}],
+}
+
+
+def shown(text):
+    """Return the figures of the marks by what they are of."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {row[0]: row[2] for row in rows if len(row) == 3}
+
+
+def test_every_mark_of_a_report_without_parts_is_not_measured():
+    figures = shown(page({"device": "", "is_toy": False, "parts": {}, "command": "c"}))
+    assert all(figures[mark.what] == "not measured" for mark in MARKS)
+
+
+def test_cuda_graphs_are_held_against_the_same_run_without():
+    rows = [speed("gpt2_124m", "bf16_mixed", 4e5), speed("gpt2_124m", "bf16_mixed with CUDA graphs", 5e5)]
+    what = "GPT-2 124M, CUDA graphs against our bf16"
+    assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
+    assert shown(page(H200 | {"parts": {"speed": rows[:1]}}))[what] == "not measured"
+    graphs = [*CASES[1].words, *parts.GRAPHS["bf16_mixed with CUDA graphs"]]
+    config = compose_config(last_of_each(graphs))
+    assert config["compile"]["cuda_graphs"]
+    assert config["recompute"]["_target_"].endswith(".none"), "nothing that a recorded step cannot do"
+
+
+def test_a_head_in_fp8_is_measured_at_1b_and_is_a_run_that_can_be():
+    rows = [speed("llama_3_2_1b", name, rate, 1) for name, rate in (("bf16_mixed", 6e4), ("fp8 with head", 7.5e4))]
+    what = "Llama-3.2-1B, fp8 with its head against our bf16"
+    assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
+    config = compose_config(last_of_each([*CASES[0].words, *parts.HEAD["fp8 with head"]]))
+    require_float8_head(config)
+    assert config["precision"]["head"]
+
+
+def test_a_toy_measures_no_format_of_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(parts, "compare", lambda case, more, *_, **__: [{"model": case.name}])
+    bench = Bench(torch.device("cpu"), is_toy=True, known=None)
+    rows = list(parts.speed(bench, tmp_path))
+    said = {row["not_measured"] for row in rows if "not_measured" in row}
+    assert said == {
+        f"{what} runs on a GPU"
+        for what in ("fp8", "fp8 with head", "bf16_mixed, bf16 residual", "bf16_mixed with CUDA graphs")
+    }
+    assert sum("not_measured" not in row for row in rows) == len(CASES)
+
+
+def test_figures_come_out_of_their_rows():
+    figures = shown(page(H200 | {"parts": MEASURED}))
+    wanted = {
+        "Llama-3.2-1B, context 4096, bf16: tokens/s": "61,000",
+        "Llama-3.2-1B, fp8 against our bf16": "1.250",
+        "GPT-2 124M, context 1024, bf16: tokens/s": "not measured",
+        "full Trainer over bare loop, 1B": "+0.050 %",
+        "data stall, 1B": "0.0100 %",
+        "peak memory, 1B, 16 x 4096 tokens": "75.0 GiB",
+        "`lmtrain plan` against the first of these": "-4.0 %",
+        "checkpoint of the 1B run: training stands still": "12.3 ms",
+        "first optimizer step, 1B, cold": "18.0 s",
+        "first optimizer step, 1B, warm": "not measured",
+        "loss, fast bf16 path off plain fp32": "0.100 %",
+    }
+    assert {what: figures[what] for what in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    "report", [{"device": "AMD EPYC", "is_toy": True}, H200 | {"is_toy": True}, {"device": "NVIDIA L4"}]
+)
+def test_figures_of_a_toy_or_of_another_device_are_not_the_marks(report):
+    figures = shown(page({"is_toy": False, "command": "c"} | report | {"parts": MEASURED}))
+    assert all(figures[mark.what] == "not measured" for mark in MARKS)
+
+
+def test_the_committed_page_is_rendered_from_the_report_that_is_there():
+    report = hopper.read(RESULTS / "hopper_h200.json")
+    text = page(report | {"command": hopper.COMMAND})
+    assert (RESULTS / "hopper_h200.md").read_text().startswith(text.rstrip()), (
+        "run: python benchmarks/questions/hopper.py --page --hardware h200"
+    )
+
+
+def test_a_report_is_whole_after_every_row_and_keeps_the_parts_of_earlier_calls(tmp_path, monkeypatch):
+    path = tmp_path / "hopper.json"
+    path.write_text(json.dumps({"device": "", "is_toy": True, "parts": {"speed": [{"kept": 1}]}}))
+    seen = []
+
+    def part(bench, scratch):
+        yield {"model": "one"}
+        seen.append(json.loads(path.read_text())["parts"])
+        yield {"model": "two"}
+
+    monkeypatch.setitem(hopper.PARTS, "data", part)
+    bench = Bench(torch.device("cpu"), is_toy=True, known=None)
+    report = hopper.measure(["data"], bench=bench, scratch=tmp_path, path=path)
+    assert seen == [{"speed": [{"kept": 1}], "data": [{"model": "one"}]}]
+    assert report["parts"]["data"] == [{"model": "one"}, {"model": "two"}]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("is_toy", [True, False])
+def test_a_case_composes_to_one_micro_batch_a_step(case, is_toy, tmp_path):
+    bench = Bench(torch.device("cpu"), is_toy=is_toy, known=None)
+    words = run_words(case, composed(case, is_toy=is_toy), bench=bench, data=tmp_path, steps=100)
+    assert len({word.partition("=")[0] for word in words}) == len(words)
+    batch = composed(SimpleNamespace(overrides=lambda is_toy: words), is_toy=is_toy)["batch"]
+    assert batch["tokens_per_step"] == batch["micro_batch_sequences"] * batch["context_tokens"]
+
+
+def test_a_step_between_log_points_may_not_wait_for_the_device():
+    assert [step for step in range(1, 32) if full_trainer.may_wait(step)] == [*range(1, 11), 20, 30]
+
+
+def test_our_trainer_is_held_against_the_fastest_peer_of_a_model():
+    def row(model, loop, ratio):
+        return {"model": model, "loop": loop, "against_trainer": {"median": ratio} if ratio else None}
+
+    rows = [row("m", "bare", 0.9), row("m", "litgpt", 1.5), row("m", "olmo_core", 1.2), row("n", "litgpt", 1.1)]
+    assert against_fastest(rows, model="m") == 1.2
+    assert against_fastest([row("m", "bare", 0.9), row("m", "litgpt", None)], model="m") is None
+
+
+def test_without_checkouts_every_model_s_peers_are_not_measured():
+    bench = Bench(torch.device("cpu"), is_toy=True, known=None)
+    rows = list(parts.PARTS["peers"](bench, Path()))
+    assert [row["model"] for row in rows] == [case.name for case in CASES]
+    assert {row["not_measured"] for row in rows} == {"no folder of checkouts: --peers FOLDER"}
+
+
+def test_curves_are_compared_by_windows_of_steps():
+    reference = dict.fromkeys(range(1, 41), 2.0)
+    found = reference | {5: 2.2, 30: 1.9}
+    assert parts.largest_difference(found, reference) == pytest.approx(0.2 / 40)
+
+
+def test_kernels_are_sorted_by_what_they_work_on():
+    names = {
+        "nvjet_hsh_256x128_64x4_2x1_v_bz_coopA_TNN": "products",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma": "attention",
+        "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor>": "optimizer",
+        "Memcpy HtoD (Pinned -> Device)": "copies",
+        "triton_poi_fused_mul_silu_0": "elementwise",
+    }
+    assert {name: kind_of(name) for name in names} == names
+
+
+def test_shares_of_the_ceilings_add_up_layers_chunks_and_the_fastest_kernel():
+    ceilings = {
+        "products": [
+            {"model": "m", "dtype": "bf16", "count": 2, "num_rows": 8, "seconds": 1.0},
+            {"model": "m", "dtype": "bf16", "count": 1, "num_rows": 4, "seconds": 0.5},
+            {"model": "m", "dtype": "fp8", "count": 1, "num_rows": 4, "seconds": 9.0},
+        ],
+        "attention": [
+            {
+                "model": "m",
+                "count": 3,
+                "window_tokens": None,
+                "forward": {"seconds": 1.0},
+                "backward": {"seconds": 2.0},
+            },
+            {
+                "model": "m",
+                "count": 3,
+                "window_tokens": None,
+                "forward": {"seconds": 0.5},
+                "backward": {"seconds": 1.0},
+            },
+            {"model": "m", "count": 3, "window_tokens": None, "not_measured": "no such kernel"},
+        ],
+    }
+    spent = {"products": 6.0, "attention": 9.0, "optimizer": 1.0, "elementwise": 5.0}
+    profile = [
+        {"model": "m", "path": "before", "seconds_by_kind": spent},
+        {"model": "m", "path": "after", "seconds_by_kind": spent},
+    ]
+    found = shares(ceilings, profile, num_tokens={"m": 8})
+    assert found == {"m: products": pytest.approx(0.5), "m: attention": pytest.approx(0.5)}
+    assert plot(found).count("<rect") == 2
+
+
+def test_a_run_s_folder_tells_stalls_waits_and_the_first_step(tmp_path):
+    (tmp_path / "events").mkdir()
+    lines = [{"name": "ledger", "step": step, "compute": 10.0 * step, "data_wait": 0.01 * step} for step in range(4)]
+    lines += [
+        {"name": "checkpoint", "step": step, "seconds": seconds} for step, seconds in ((2, 0.1), (4, 0.3), (6, 9.0))
+    ]
+    (tmp_path / "events/rank0.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    points = [
+        {"time": 100.0 + step, "step": step, "tokens": step, "metrics": {"train/loss": 1.0 / step}} for step in (1, 2)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, points)) + "\n")
+    assert user_runs.stall_seconds(tmp_path, last_step=6) == pytest.approx(0.2)
+    assert user_runs.data_wait_share(tmp_path) == pytest.approx(0.01 / 10.01)
+    assert user_runs.first_step_seconds(tmp_path, 91.0) == pytest.approx(10.0)
+    assert user_runs.losses(tmp_path) == {1: 1.0, 2: 0.5}
+
+
+def test_a_run_that_fails_says_its_last_line(tmp_path):
+    with pytest.raises(RuntimeError, match=r"train.py ended with 2: lmtrain: .*modell"):
+        user_runs.train(["modell=x"], root=tmp_path, name="broken", cache=tmp_path)

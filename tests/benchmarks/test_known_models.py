@@ -1,0 +1,53 @@
+"""The table that ships: every model is in it, and what it says is what would be measured now."""
+
+import json
+from itertools import product
+
+import pytest
+
+from benchmarks.questions.known_models import all_models, composed, write
+from lmtrain.accounting.model.known_facts import known_facts
+from lmtrain.composition.planning import measured_model
+from lmtrain.composition.planning.known_models import TABLE, key_of, model_facts
+from lmtrain.composition.planning.measured_model import measure_model
+
+CONTENT = json.loads(TABLE.read_text())
+H100 = ("cluster=h100_8x", "precision=bf16_mixed")
+USUAL = [
+    (),
+    ("precision=fp32",),
+    *((*H100, f"strategy={s}", f"recompute={r}") for s, r in product(("ddp", "fsdp"), ("none", "every_block"))),
+]
+
+
+@pytest.mark.parametrize("model", all_models())
+def test_a_fresh_clone_knows_every_model_in_its_usual_settings(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(measured_model, "measure_model", None)
+    for words in USUAL:
+        config, setting = composed(model, (*words, f"run.cache={tmp_path}"), 256)
+        assert model_facts(config, setting, allowed=[]).shape.num_parameters > 0
+
+
+@pytest.mark.parametrize("words", [USUAL[1], USUAL[2], USUAL[4]])
+def test_a_row_is_what_would_be_measured_now(words):
+    config, setting = composed("gpt2_124m", words, 256)
+    assert known_facts(CONTENT, key_of(config, setting), 256) == measure_model(config, setting, allowed=[])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["llama_3_8b", "mixtral_tiny"])
+def test_a_row_tells_of_contexts_that_were_not_measured(model):
+    context_tokens = 1024 if model == "mixtral_tiny" else 3000
+    config, setting = composed(model, USUAL[2], context_tokens)
+    told = known_facts(CONTENT, key_of(config, setting), context_tokens)
+    found = measure_model(config, setting, allowed=[])
+    assert told is not None
+    for sequences in (1, 2, 64):
+        assert told.activations.of(sequences) == found.activations.of(sequences)
+        assert told.workspace_bytes(sequences) == pytest.approx(found.workspace_bytes(sequences), rel=0.03)
+
+
+def test_the_file_is_small_and_written_by_the_benchmark(tmp_path):
+    assert TABLE.stat().st_size < 300_000
+    write(CONTENT, tmp_path / "table.json")
+    assert (tmp_path / "table.json").read_text() == TABLE.read_text()

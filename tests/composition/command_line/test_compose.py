@@ -1,0 +1,98 @@
+from pathlib import Path
+
+import pytest
+from hydra._internal.hydra import Hydra
+
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.compose import compose_config, for_each_config
+from lmtrain.errors import ConfigurationError
+
+
+def refusal(*words: str) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train", program="train.py")
+    return str(refused.value)
+
+
+def test_an_unknown_key_names_the_nearest_and_its_neighbours() -> None:
+    message = refusal("optimizer.lrr=1")
+    assert message.startswith("optimizer.lrr=1: there is no key optimizer.lrr; optimizer has ")
+    assert "Did you mean 'optimizer.lr'?" in message
+
+
+def test_an_unknown_option_lists_the_options() -> None:
+    message = refusal("model=lama_tiny")
+    assert "model=lama_tiny: there is no such option; model has gpt2_124m, " in message
+    assert "Did you mean 'llama_tiny'?" in message
+
+
+def test_an_unknown_group_names_the_nearest() -> None:
+    assert "Did you mean 'model'?" in refusal("modle=llama_tiny")
+
+
+def test_a_malformed_override_is_quoted() -> None:
+    assert "seed=[1" in refusal("seed=[1")
+
+
+def test_a_composed_config_is_plain_and_resolved() -> None:
+    config = compose_config(["model.width=64"])
+    assert config["model"]["width"] == 64
+    assert config["model"]["max_context_tokens"] == config["batch"]["context_tokens"]
+    assert "hydra" not in config
+
+
+def test_a_sweep_composes_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seeds: list[int] = []
+    arguments = parse_arguments(["-m", "seed=1,2"])
+    for_each_config(
+        lambda config, choices: seeds.append(config["seed"]), arguments, config_name="train", program="train.py"
+    )
+    assert seeds == [1, 2]
+
+
+def test_a_setting_that_the_option_does_not_name_is_told_to_be_added() -> None:
+    message = refusal("model.num_kv_heads=1")
+    assert message.endswith(
+        "the chosen option does not name model.num_kv_heads, which it may have; write +model.num_kv_heads=1."
+    )
+
+
+@pytest.mark.parametrize("words", [["budget.tokens=500K", "--cfg", "job"], ["--cfg", "job", "budget.tokens=500K"]])
+def test_a_flag_may_stand_before_or_after_a_budget(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train", program="train.py")
+    assert "\n  steps: null\n  tokens: 500K\n" in capsys.readouterr().out
+
+
+def test_flags_that_exclude_one_another_are_refused() -> None:
+    assert "Only one of" in refusal("-m", "seed=1,2", "--cfg", "job")
+
+
+def test_several_values_without_a_sweep_are_refused_with_both_ways_out() -> None:
+    message = refusal("seed=1,2")
+    assert message == "seed=1,2 has several values; choose one, as in seed=1, or add -m for a run of each."
+
+
+def test_one_config_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    composed: list[object] = []
+    original = Hydra.compose_config
+    monkeypatch.setattr(Hydra, "compose_config", lambda *args, **kw: composed.append(kw) or original(*args, **kw))
+    for_each_config(lambda config, choices: None, parse_arguments(["seed=1"]), config_name="train", program="train.py")
+    assert len(composed) == 1
+
+
+def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    seeds: list[tuple[int, bool]] = []
+    for_each_config(
+        lambda config, choices: seeds.append((config["seed"], choices.is_trial)),
+        parse_arguments(["hydra.mode=MULTIRUN", "seed=1,2"]),
+        config_name="train",
+        program="train.py",
+    )
+    assert seeds == [(1, True), (2, True)]
+
+
+@pytest.mark.parametrize("word", ["~optimizer", "~model", "~optimizer=muon"])
+def test_a_run_without_one_of_its_groups_is_refused(word: str) -> None:
+    assert refusal(word) == f"{word}: every run has {word[1:].partition('=')[0]}; nearest valid: without this word."

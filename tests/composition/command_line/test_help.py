@@ -1,0 +1,35 @@
+import pytest
+
+from lmtrain.composition.command_line.help import VERB_PAGES, describe, help_page, verb_page
+from lmtrain.composition.command_line.paths import conf_folder
+
+
+def test_help_lists_every_option_of_every_group_with_a_line() -> None:
+    page = help_page(conf_folder(), program="python train.py")
+    for file in conf_folder().glob("*/*.yaml"):
+        assert f" {file.stem:<22} {describe(file)}\n" in page, file
+
+
+def test_help_marks_the_defaults() -> None:
+    assert "* llama_tiny" in help_page(conf_folder(), program="python train.py")
+
+
+def test_help_lists_shared_keys_with_their_meaning() -> None:
+    page = help_page(conf_folder(), program="python train.py")
+    assert "batch.tokens_per_step=" in page
+    assert "seed=" in page
+
+
+@pytest.mark.parametrize("verb", sorted(VERB_PAGES))
+def test_a_verb_that_takes_a_run_s_words_explains_its_own(verb: str) -> None:
+    page = verb_page(verb, program=f"lmtrain {verb}")
+    assert page.startswith(f"lmtrain {verb}: ")
+    assert "--json" in page
+    assert "lmtrain train --help" in page
+    assert len(page.splitlines()) < 24, "a screen"
+
+
+def test_the_tokenizer_s_page_speaks_of_tokenizers() -> None:
+    page = help_page(conf_folder(), program="lmtrain tokenizer", config="make_tokenizer")
+    assert page.startswith("lmtrain tokenizer: learn a tokenizer")
+    assert "* bpe" in page

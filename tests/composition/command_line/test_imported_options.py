@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.imported_options import imported_options
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+
+LLAMA = {"_target_": "lmtrain.models.llama.Llama", "width": 32, "rope_scaling": {"factor": 8.0}, "windows": [4, None]}
+
+
+def imported(folder: Path, settings: Any = LLAMA) -> Path:
+    (folder / "weights").mkdir(parents=True)
+    (folder / "import.json").write_text(json.dumps({"settings": settings}))
+    return folder
+
+
+def test_an_imported_folder_brings_its_settings_as_values(tmp_path: Path) -> None:
+    arguments = parse_arguments([f"init_from={imported(tmp_path / 'in')}", "seed=3"])
+    assert arguments.words == [
+        "experiment=imported",
+        "++model._target_=lmtrain.models.llama.Llama",
+        "++model.width=32",
+        "++model.rope_scaling.factor=8.0",
+        "++model.windows=[4,null]",
+        f"init_from={tmp_path / 'in'}",
+        "seed=3",
+    ]
+    assert arguments.flags == []
+
+
+def test_its_tokenizer_comes_along_unless_one_is_typed(tmp_path: Path) -> None:
+    folder = imported(tmp_path / "a 'b")
+    ByteLevelTokenizer(vocab_size=300).save(folder / "tokenizer")
+    words = imported_options({"init_from": str(folder)})
+    quoted = str(folder / "tokenizer").replace("'", "\\'")
+    assert words[-3:] == ["tokenizer=folder", f"tokenizer.path='{quoted}'", "tokenizer.vocab_size=300"]
+    assert not any("tokenizer" in word for word in imported_options({"init_from": str(folder), "tokenizer": "bpe"}))
+
+
+def test_a_model_that_is_typed_wins_and_may_be_the_imported_one(tmp_path: Path) -> None:
+    given = {"init_from": str(imported(tmp_path / "in"))}
+    assert imported_options({**given, "model": "gpt2_124m"}) == []
+    assert imported_options({**given, "model": "imported"})[0] == "++model._target_=lmtrain.models.llama.Llama"
+
+
+def test_a_run_brings_nothing(tmp_path: Path) -> None:
+    assert imported_options({"init_from": str(tmp_path)}) == []
+    assert imported_options({}) == []
+
+
+def test_the_imported_model_without_its_folder_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"model=imported needs .* init_from=FOLDER"):
+        imported_options({"model": "imported"})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        None,
+        {"width": "${oc.env:HOME}"},
+        {"width": "1 hydra.mode=MULTIRUN"},
+        {"a=b,hydra.callbacks": 1},
+        {"part": {"x": ["a b"]}},
+    ],
+)
+def test_settings_that_are_no_plain_values_are_refused(tmp_path: Path, settings: Any) -> None:
+    with pytest.raises(DataError, match="import"):
+        imported_options({"init_from": str(imported(tmp_path / "in", settings))})

@@ -1,0 +1,62 @@
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.unknown_words import CALLED, leaf_keys, options_with, unknown_key, unknown_option
+
+PRECISIONS = [path.stem for path in (conf_folder() / "precision").glob("*.yaml")]
+
+
+@pytest.mark.parametrize(
+    ("option", "near"),
+    [
+        ("fp16", "Did you mean 'fp16_mixed'?"),
+        ("bf16", "Did you mean 'bf16_mixed' or 'bf16_true'?"),
+        ("half", "Did you mean 'bf16_mixed' or 'fp16_mixed'?"),
+        ("Float32", "Did you mean 'fp32'?"),
+        ("bf16-mixed", "Did you mean 'bf16_mixed'?"),
+        ("zzz", "fp8, tf32."),
+    ],
+)
+def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: str, near: str) -> None:
+    assert unknown_option("precision", option, PRECISIONS).endswith(near)
+
+
+def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
+    for (group, word), names in CALLED.items():
+        ours = {path.stem for path in (conf_folder() / group).glob("*.yaml")}
+        assert word not in ours
+        assert set(names) <= ours
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("precision.foo", "; precision has no settings as it is chosen."),
+        ("precision.stochastic_rounding", "stochastic_rounding is a setting of precision=bf16_true."),
+        ("weight_average.decay", "decay is a setting of weight_average=ema."),
+        ("optimizer.initial_accumulator", "initial_accumulator is a setting of optimizer=adagrad."),
+        ("optimizer.lrr", "cautious_decay, share_work, compile_update, fused. Did you mean 'optimizer.lr'?"),
+        ("spkes.foo", "spkes.foo=1: there is no key spkes.foo. Did you mean 'spikes'?"),
+        ("model.num_kv_heads", "which it may have; write +model.num_kv_heads=1."),
+    ],
+)
+def test_an_unknown_key_names_what_there_is_and_which_option_has_it(key: str, said: str) -> None:
+    config = compose_config([])
+    assert unknown_key(key, typed=f"{key}=1", config=config, conf=conf_folder()).endswith(said)
+
+
+def test_options_of_a_key_are_those_that_name_it_also_where_they_set_other_groups() -> None:
+    assert options_with("optimizer.beta1", conf=conf_folder()) == [
+        "adamw",
+        "adamw_8bit",
+        "lion",
+        "muon",
+        "schedule_free",
+    ]
+    assert options_with("optimizer", conf=conf_folder()) == []
+    assert options_with("nothing.at_all", conf=conf_folder()) == []
+
+
+def test_leaf_keys_are_dotted_and_leave_out_targets() -> None:
+    assert leaf_keys({"a": {"_target_": "x", "b": {"c": 1}}, "d": 2}) == ["a", "a.b", "a.b.c", "d"]

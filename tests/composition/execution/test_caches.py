@@ -1,0 +1,46 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.execution.caches import keep_caches_in
+from tests import tiny
+
+
+def test_compile_caches_stay_inside_the_project_unless_a_person_put_them_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "mine")
+    keep_caches_in(Path(".cache"))
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / ".cache" / "inductor")
+    assert os.environ["TRITON_CACHE_DIR"] == "mine"
+
+
+def test_no_import_settles_on_other_caches_before_the_config_is_looked_at(tmp_path: Path) -> None:
+    """The import of torch's compiler settles on a folder and keeps it in the environment."""
+    script = (
+        "import atexit, os, sys\n"
+        "atexit.register(lambda: print('KEPT', os.environ.get('TORCHINDUCTOR_CACHE_DIR')))\n"
+        "from lmtrain.cli import main\n"
+        "sys.exit(main())"
+    )
+    environment = tiny.environment()
+    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    words = ["train", "debug=tiny", "model.num_heads=3", f"run.root={tmp_path}", f"run.cache={tmp_path / 'cache'}"]
+    command = [sys.executable, "-c", script, *words]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert f"KEPT {tmp_path / 'cache' / 'inductor'}" in done.stdout, done.stderr[-2000:]
+
+
+def test_a_path_with_a_space_which_torch_does_not_quote_for_the_compiler_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    keep_caches_in(tmp_path / "my project" / ".cache")
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+    assert "TRITON_CACHE_DIR" not in os.environ

@@ -1,0 +1,190 @@
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.execution import run as run_module
+from lmtrain.composition.execution.run import execute, fit, is_done, train
+from lmtrain.composition.execution.start import run_saved
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.tracking.run_log import RunLog, read_points
+from lmtrain.tracking.status import read_status
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture(autouse=True)
+def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what a run sets for its whole process: the level of Lightning's loggers, and where compilers keep files."""
+    names = ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero")
+    levels = {name: logging.getLogger(name).level for name in names}
+    for variable in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        monkeypatch.setenv(variable, os.environ.get(variable, ""))
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def done(step: int, *, of: int, rank: int = 0) -> bool:
+    horizon = SimpleNamespace(steps=of, limited_by="tokens", seconds=None, most_steps=of)
+    context = SimpleNamespace(plan=SimpleNamespace(horizon=horizon), folder="runs/cat", is_main_process=rank == 0)
+    facts = CheckpointFacts(path=Path("x"), step=step, tokens=step * 1000, identity={}, metrics={})
+    return is_done(SimpleNamespace(context=context), facts)
+
+
+@pytest.mark.parametrize(("earlier_seconds", "is_spent"), [(99.0, False), (100.0, True), (500.0, True)])
+def test_a_budget_of_time_is_spent_by_all_attempts_together(earlier_seconds: float, is_spent: bool) -> None:
+    horizon = SimpleNamespace(steps=100_000, limited_by="hours", seconds=100.0, most_steps=None)
+    context = SimpleNamespace(
+        plan=SimpleNamespace(horizon=horizon),
+        folder="runs/cat",
+        is_main_process=False,
+        earlier_seconds=earlier_seconds,
+    )
+    facts = CheckpointFacts(path=Path("x"), step=40, tokens=4000, identity={}, metrics={})
+    assert is_done(SimpleNamespace(context=context), facts) is is_spent
+
+
+def test_a_budget_spent_exactly_is_done_and_the_first_rank_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert done(20, of=20, rank=1)
+    assert capsys.readouterr().out == ""
+    assert done(20, of=20)
+    told = capsys.readouterr().out
+    assert told.startswith("Nothing left to do: runs/cat is at step 20 (20.0K tokens), the end of its budget.")
+    assert "raise the budget" in told
+    assert told.count("\n") == 1
+
+
+def test_a_budget_that_is_not_spent_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not done(19, of=20)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_run_past_its_budget_is_refused_under_the_key_that_ends_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"budget\.tokens ends the run at step 20, .*step 21.*resume=never"):
+        done(21, of=20)
+
+
+@pytest.mark.parametrize(
+    ("stop_signal", "code"), [(None, 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 85)]
+)
+def test_a_run_that_was_told_to_stop_has_the_code_of_its_signal(stop_signal: int | None, code: int) -> None:
+    seen: dict[str, Any] = {}
+    run = SimpleNamespace(
+        trainer=SimpleNamespace(fit=lambda module, **settings: seen.update(settings)),
+        module=None,
+        datamodule=None,
+        context=SimpleNamespace(events=SimpleNamespace(close=lambda: None)),
+        callbacks={"graceful_stop": SimpleNamespace(stop_signal=stop_signal)},
+    )
+    assert fit(run, None) == code
+    run.callbacks = {}
+    assert fit(run, None) == 0
+    assert (seen["ckpt_path"], seen["weights_only"]) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"), [(EnvironmentProblem("full"), "FAILED", 3), (KeyError("bug"), "FAILED", 1)]
+)
+def test_a_run_that_breaks_off_says_so_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, code: int
+) -> None:
+    def fail(run: Any, checkpoint: Any) -> int:
+        raise error
+
+    job = Job(
+        config={"logger": {"_target_": "lmtrain.tracking.no_tracking.NoTracking"}},
+        overrides=[],
+        name="cat",
+        root=str(tmp_path),
+    )
+    plan = SimpleNamespace(batch=SimpleNamespace(tokens_per_step=64))
+    run = SimpleNamespace(
+        trainer=SimpleNamespace(global_step=7),
+        context=SimpleNamespace(log=RunLog(job.folder), plan=plan, dataset=SimpleNamespace(folder=tmp_path)),
+    )
+    monkeypatch.setattr(run_module, "fit", fail)
+    monkeypatch.setattr(run_module, "remember_folder", lambda config, folder: None)
+    with pytest.raises(type(error)):
+        train(job, run, None)
+    ended = read_status(job.folder)
+    assert ended is not None
+    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == (status, code, 7, 448)
+
+
+def losses(job: Job) -> dict[int, float]:
+    points = read_points(job.folder / "metrics.jsonl")
+    return {point.step: point.metrics["train/loss"] for point in points if "train/loss" in point.metrics}
+
+
+def test_a_run_trains_ends_goes_on_and_is_done(tiny_job: MakeJob, capsys: pytest.CaptureFixture[str]) -> None:
+    job = tiny_job()
+    assert execute(job) == 0
+    ended = read_status(job.folder)
+    assert ended is not None
+    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == ("FINISHED", 0, 3, 192)
+    assert list(losses(job)) == [1, 2, 3]
+    capsys.readouterr()
+
+    before = (job.folder / "metrics.jsonl").read_bytes()
+    assert execute(job) == 0
+    assert "\nNothing left to do: " in capsys.readouterr().out
+    assert (job.folder / "metrics.jsonl").read_bytes() == before
+
+    with pytest.raises(ConfigurationError, match=r"budget\.steps ends the run at step 2, which is already spent"):
+        execute(tiny_job("budget.steps=2"))
+
+    assert execute(tiny_job("budget.steps=5")) == 0
+    straight = tiny_job("budget.steps=5", name="straight")
+    assert execute(straight) == 0
+    assert losses(job) == losses(straight), "going on gives the same losses to the last bit"
+
+
+def test_a_log_goes_back_to_its_checkpoint_but_only_for_a_run_that_goes_on(tiny_job: MakeJob) -> None:
+    job = tiny_job("budget.steps=3")
+    execute(job)
+    log = RunLog(job.folder)
+    log.append(4, 256, {"train/loss": 99.0})  # as after a crash: logged, but not saved
+    log.close()
+    for refused in (tiny_job("budget.steps=2"), tiny_job("seed=2"), tiny_job("model.vocab_size=100")):
+        with pytest.raises(ConfigurationError):
+            execute(refused)
+        assert losses(job)[4] == 99.0
+    execute(tiny_job("budget.steps=5"))
+    logged = [point.step for point in read_points(job.folder / "metrics.jsonl") if "train/loss" in point.metrics]
+    assert logged == [1, 2, 3, 4, 5]
+    assert losses(job)[4] < 99.0
+
+
+@pytest.mark.parametrize(
+    ("override", "message"), [("seed=2", "seed=2, there 1337"), ("model.width=32", "model.width=32, there 16")]
+)
+def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
+    tiny_job: MakeJob, override: str, message: str
+) -> None:
+    execute(tiny_job("budget.steps=1"))
+    with pytest.raises(ConfigurationError, match=message):
+        execute(tiny_job(override))
+
+
+def test_ranks_read_the_job_that_their_parent_saved(tiny_job: MakeJob, tmp_path: Path) -> None:
+    job = tiny_job("budget.steps=1")
+    job.save(tmp_path / "job.json")
+    assert run_saved(tmp_path / "job.json") == 0
+    assert list(losses(job)) == [1]
+
+
+def test_damaged_data_is_refused_before_training(tiny_job: MakeJob) -> None:
+    job = tiny_job("budget.steps=1")
+    execute(job)
+    shard = next(Path(job.config["data"]["folder"]["root"]).glob("*/train_00000.ds"))
+    shard.write_bytes(shard.read_bytes()[:-2])
+    with pytest.raises(DataError, match=r"train_00000\.ds has .* bytes instead of"):
+        execute(tiny_job("budget.steps=1", name="other"))

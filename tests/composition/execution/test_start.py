@@ -1,0 +1,178 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution import start as start_module
+from lmtrain.composition.execution.start import check_config, prepare_data, require_launcher, set_aside, start
+from lmtrain.composition.stored_runs.job import Job, load_job
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.launch.detect import OuterLauncher
+from lmtrain.tracking.run_folder import RunFolder
+
+RANK_1 = OuterLauncher("torchrun", rank=1, local_rank=1, world_size=2, local_world_size=2)
+
+
+def make_job(root: Path, *, name: str = "cat", resume: str = "auto", **trainer: int) -> Job:
+    config = {"trainer": {"devices": 1, "num_nodes": 1, **trainer}, "resume": resume, "data": {"folder": "x"}}
+    return Job(config=config, overrides=["seed=1"], name=name, root=str(root))
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Note which way a job was started instead of training it: here gives 5, on ranks of its own 6."""
+    calls: list[tuple[str, Any]] = []
+    monkeypatch.setattr("lmtrain.composition.execution.run.execute", lambda job: calls.append(("here", job)) or 5)
+    monkeypatch.setattr(start_module, "prepare_data", lambda job: calls.append(("prepare", job)))
+    monkeypatch.setattr(
+        start_module, "launch", lambda path, **settings: calls.append(("ranks", {"path": path, **settings})) or 6
+    )
+    return calls
+
+
+def test_a_composed_config_passes_with_its_amounts_as_numbers() -> None:
+    checked = check_config(compose_config(["budget.tokens=2M", "gradient_clip_norm=1"]), allowed=[])
+    assert checked["budget"]["tokens"] == 2_000_000
+    assert checked["gradient_clip_norm"] == 1.0
+
+
+def test_a_root_key_added_by_mistake_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ConfigurationError, match=r"optimiser=1 is not a key of a run\. Did you mean 'optimizer'\?"):
+        check_config(compose_config(["+optimiser=1"]), allowed=[])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed=abc", "seed=abc is not a number"),
+        ("gradient_clip_norm=[1]", r"gradient_clip_norm=\[1\] is not of type"),
+        ("gradient_clip_norm=-1", "gradient_clip_norm=-1 is not a finite number above 0"),
+        ("gradient_clip_norm=nan", "gradient_clip_norm=nan is not a finite number above 0"),
+        ("gradient_clip_norm=inf", "gradient_clip_norm=inf is not a finite number above 0"),
+        ("seed=-3", r"seed=-3 is not at least 0 and below 2\*\*63; nearest valid: 3"),
+        ("seed=99999999999999999999", "seed=99999999999999999999 is not at least 0"),
+        ("+model.widht=8", r"model\.widht=8 is not a setting of this node.*Did you mean 'width'"),
+        ("+callbacks.checkpoint.keep=3", r"callbacks\.checkpoint\.keep=3 is not a setting"),
+        ("+precision.stochastic_rounding=true", r"precision\.stochastic_rounding=True .* it has none\."),
+        ("model._target_=os.system", r"model\._target_=os\.system is not allowed"),
+        ("data=shards", r"data\.folder\.path has no value; set it on the command line"),
+    ],
+)
+def test_the_first_thing_that_is_wrong_is_refused_under_its_full_key(override: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        check_config(compose_config([override]), allowed=[])
+
+
+def test_one_rank_trains_in_this_process_with_the_job_on_disk(tmp_path: Path, started: list[Any]) -> None:
+    job = make_job(tmp_path)
+    assert start(job, outer=None) == 5
+    assert started == [("here", job)]
+    attempt = RunFolder(job.folder).attempts()[0]
+    assert load_job(attempt / "job.json") == job
+    assert (attempt / "overrides.txt").read_text() == "seed=1\n"
+
+
+def test_several_devices_are_ranks_of_their_own_and_the_data_is_ready_before_them(
+    tmp_path: Path, started: list[Any]
+) -> None:
+    job = make_job(tmp_path, devices=2)
+    assert start(job, outer=None) == 6
+    assert [kind for kind, _ in started] == ["prepare", "ranks"]
+    assert started[1][1] == {
+        "path": job.folder / "attempts" / "1" / "job.json",
+        "num_processes": 2,
+        "run_folder": job.folder,
+        "more_environment": {},
+    }
+
+
+def test_a_trial_has_a_process_of_its_own_even_on_one_device(tmp_path: Path, started: list[Any]) -> None:
+    job = replace(make_job(tmp_path), sweep="sweep-1")
+    assert start(job, outer=None, isolated=True) == 6
+    assert json.loads((job.folder / "run.json").read_text())["sweep"] == "sweep-1"
+
+
+def test_a_later_rank_of_an_outer_launcher_leaves_the_folder_to_the_first(tmp_path: Path, started: list[Any]) -> None:
+    job = make_job(tmp_path, resume="never", devices=2)
+    assert start(job, outer=RANK_1) == 5
+    assert not job.folder.exists()
+
+
+def test_the_first_rank_of_an_outer_launcher_trains_in_its_process(tmp_path: Path, started: list[Any]) -> None:
+    job = make_job(tmp_path, devices=2)
+    assert start(job, outer=replace(RANK_1, rank=0, local_rank=0)) == 5
+    assert job.folder.is_dir()
+
+
+def test_a_run_that_is_being_trained_is_not_started_twice(
+    tmp_path: Path, started: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **settings: Any) -> Any:
+        raise EnvironmentProblem("run.name=cat is already being trained")
+
+    monkeypatch.setattr(start_module.RunFolder, "lock", refuse)
+    with pytest.raises(EnvironmentProblem, match="already being trained"):
+        start(make_job(tmp_path), outer=None)
+    assert started == []
+
+
+@pytest.mark.parametrize("existed", [False, True])
+def test_a_model_that_is_refused_when_it_is_built_leaves_no_folder_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existed: bool
+) -> None:
+    def refuse(job: Any) -> int:
+        raise ConfigurationError("model.num_heads=3 does not divide model.width=128")
+
+    monkeypatch.setattr(start_module, "train", refuse)
+    job = make_job(tmp_path)
+    if existed:
+        job.folder.mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match="num_heads"):
+        start(job, outer=None)
+    assert job.folder.exists() == existed
+
+
+@pytest.mark.parametrize("name", ["../cat", "/cat", "a/../../cat", ".hidden"])
+def test_a_name_cannot_leave_the_folder_of_runs(tmp_path: Path, started: list[Any], name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"run\.name="):
+        start(make_job(tmp_path / "runs", name=name), outer=None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_nodes_need_a_launcher_and_the_message_has_the_command(tmp_path: Path) -> None:
+    job = make_job(tmp_path, num_nodes=4, devices=8)
+    with pytest.raises(ConfigurationError, match=r"num_nodes=4 needs.*torchrun --nnodes=4 --nproc-per-node=8.*srun"):
+        require_launcher(job, None)
+    require_launcher(job, RANK_1)
+    require_launcher(make_job(tmp_path), None)
+
+
+def test_a_new_start_renames_the_older_run_and_loses_nothing(
+    tmp_path: Path, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = make_job(tmp_path, name="pets/cat")
+    for content in ("first", "second", "third"):
+        start(replace(job, config={**job.config, "resume": "never"}), outer=None)
+        (job.folder / "metrics.jsonl").write_text(content)
+    kept = {path.name: (path / "metrics.jsonl").read_text() for path in job.folder.parent.iterdir()}
+    assert kept == {"cat.before-1": "first", "cat.before-2": "second", "cat": "third"}
+    assert len(RunFolder(job.folder).attempts()) == 1
+    assert f"{job.folder} is now {job.folder}.before-1; the new run starts at step 0." in capsys.readouterr().err
+
+
+def test_a_first_start_has_nothing_to_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    set_aside(RunFolder(tmp_path / "cat"))
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err == ""
+
+
+def test_data_is_prepared_where_a_node_says_how(tmp_path: Path) -> None:
+    synthetic = {"_target_": "lmtrain.data.synthetic.synthetic", "root": str(tmp_path), "num_tokens": 600}
+    job = make_job(tmp_path)
+    prepare_data(job)  # a plain path is there already
+    assert list(tmp_path.iterdir()) == []
+    prepare_data(replace(job, config={**job.config, "data": {"folder": synthetic}}))
+    assert [path.name.partition("-")[0] for path in tmp_path.glob("synthetic-*")] == ["synthetic"]

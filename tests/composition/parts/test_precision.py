@@ -1,0 +1,56 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.nodes.source_signatures import setting_names
+from lmtrain.composition.parts.precision import ROUNDING, THAT_ROUND, build_precision, tell_of_precision
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.events import EventLog
+from tests.optim.models import tiny_model
+
+OPTIMIZERS = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "optimizer").glob("*.yaml"))
+
+
+def precision(*words):
+    return build_precision(compose_config([*words, "trainer.accelerator=cpu"]))
+
+
+@pytest.mark.parametrize("name", ["fp32", "fp16_mixed", "bf16_mixed", "bf16_true"])
+def test_what_a_cpu_can_do_is_built(name):
+    assert precision(f"precision={name}").name == name
+
+
+@pytest.mark.parametrize("name", ["tf32", "fp8"])
+def test_what_it_cannot_is_refused_although_it_can_be_planned(name):
+    with pytest.raises(ConfigurationError, match=f"precision={name} needs a GPU"):
+        precision(f"precision={name}")
+
+
+@pytest.mark.parametrize(
+    ("peak_flops", "said"), [(989.4e12, "; peak 989.4 TFLOP/s a device (H100)"), (None, "; peak not known (H100)")]
+)
+def test_a_run_states_bytes_and_the_peak_that_utilization_divides_by(peak_flops, said, tmp_path, capsys):
+    plan, events = SimpleNamespace(peak_flops=peak_flops, peak_source="H100"), EventLog(tmp_path, 0)
+    for is_main_process in (True, False):
+        context: Any = SimpleNamespace(plan=plan, events=events, is_main_process=is_main_process)
+        tell_of_precision(precision("precision=bf16_mixed"), tiny_model(), context, strategy_casts=True)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(f"bytes a parameter: 4 weights + 4 gradients + 4 a moment{said}")
+
+
+def test_rounding_at_random_needs_an_optimizer_that_does_it():
+    for name in THAT_ROUND:
+        assert precision("precision=bf16_true", "precision.stochastic_rounding=true", f"optimizer={name}")
+    with pytest.raises(
+        ConfigurationError, match="optimizer=sgd, which rounds to nearest; optimizer=adamw and optimizer"
+    ):
+        precision("precision=bf16_true", "precision.stochastic_rounding=true", "optimizer=sgd")
+
+
+def test_the_refusal_names_every_optimizer_that_rounds():
+    targets = {name: compose_config([f"optimizer={name}"])["optimizer"]["_target_"] for name in OPTIMIZERS}
+    rounding = {target for target in targets.values() if ROUNDING in setting_names(target)}
+    assert {targets[name] for name in THAT_ROUND} == rounding

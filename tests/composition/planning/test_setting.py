@@ -1,0 +1,64 @@
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.planning import setting as module
+from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.errors import ConfigurationError
+
+
+def setting(*words):
+    return planned_setting(compose_config(list(words)), allowed=[])
+
+
+def test_a_cluster_decides_the_devices_and_auto_what_suits_them():
+    found = setting("cluster=h100_8x", "cluster.num_nodes=2")
+    assert (found.num_ranks, found.precision, found.strategy, found.is_gpu) == (16, "bf16_mixed", "ddp", True)
+    assert found.compute_dtype == "bfloat16"
+
+
+def test_without_a_cluster_it_is_this_machine():
+    found = setting("trainer.devices=2", "precision=fp32")
+    assert (found.num_ranks, found.is_gpu, found.compute_dtype) == (2, False, "float32")
+    assert found.peak() is None
+
+
+@pytest.mark.parametrize(("flags", "precision"), [({"amx_bf16"}, "bf16_mixed"), (set(), "fp32")])
+def test_auto_precision_asks_the_processor(monkeypatch, flags, precision):
+    monkeypatch.setattr(module, "bf16_flags", lambda: flags)
+    assert setting().precision == precision
+
+
+@pytest.mark.parametrize(
+    ("precision", "teraflops"),
+    [
+        ("fp32", 66.9),
+        ("tf32", 494.7),
+        ("fp16_mixed", 989.4),
+        ("bf16_mixed", 989.4),
+        ("bf16_true", 989.4),
+        ("fp8", 1978.9),
+    ],
+)
+def test_every_precision_is_planned_with_its_own_peak_on_devices_that_are_not_here(precision, teraflops):
+    peak = setting("cluster=h100_8x", f"precision={precision}").peak()
+    assert peak is not None
+    assert peak.flops == pytest.approx(teraflops * 1e12)
+
+
+@pytest.mark.parametrize(("words", "copy"), [([], 2), (["strategy=fsdp"], 0)])
+def test_no_copy_is_kept_where_sharding_casts_what_it_gathers(words, copy):
+    assert setting("cluster=h100_8x", "precision=bf16_mixed", *words).bytes_of.compute_copy == copy
+
+
+def test_an_average_of_the_weights_counts_beside_the_optimizer():
+    assert setting().state.average_bytes == 0
+    assert setting("weight_average=ema").state.average_bytes == 4
+
+
+@pytest.mark.parametrize("precision", ["bf16_mixed", "fp8"])
+def test_a_rounded_residual_stream_is_planned(precision):
+    words = ("cluster=h100_8x", f"precision={precision}")
+    assert setting(*words).residual is None
+    assert setting(*words, "precision.residual=bf16").residual == "bf16"
+    with pytest.raises(ConfigurationError, match=r"precision\.residual=fp16 is none of bf16, or null"):
+        setting(*words, "precision.residual=fp16")

@@ -1,0 +1,29 @@
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.parts.precision import build_precision
+from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.errors import ConfigurationError
+
+
+def config(*words):
+    return compose_config(["precision=fp8", *words])
+
+
+def test_it_is_off_unless_asked_for():
+    assert config()["precision"]["head"] is False
+    for words in (["loss=liger"], ["precision=bf16_mixed"], ["precision.head=true", "loss=chunked"]):
+        require_float8_head(config(*words))
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "liger", "linear", "z_loss"])
+@pytest.mark.parametrize("read", [build_precision, lambda config: planned_setting(config, allowed=[])])
+def test_a_loss_that_leaves_the_products_to_others_is_refused_by_runs_and_plans(loss, read):
+    with pytest.raises(ConfigurationError, match=r"precision\.head=true needs a loss .* nearest valid: loss=chunked"):
+        read(config("precision.head=true", f"loss={loss}"))
+
+
+def test_what_is_neither_true_nor_false_is_refused():
+    with pytest.raises(ConfigurationError, match=r"precision\.head=3 is not of type bool; nearest valid: false"):
+        require_float8_head(config("precision.head=3"))

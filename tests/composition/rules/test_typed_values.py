@@ -1,0 +1,72 @@
+"""What is told sooner is what is told anyway, and a right command line is told nothing."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.rules.typed_values import refuse_typed
+from lmtrain.errors import ConfigurationError
+from tests.tiny import PROJECT, environment
+
+RIGHT = [
+    "model.width=128",
+    "+model.window_tokens=64",
+    "model.qk_norm=true",
+    "batch.tokens_per_step=256K",
+    "batch.micro_batch_sequences=auto",
+    "budget.tokens=2M",
+    "optimizer.lr=1e-3",
+    "callbacks.validation=null",
+    "run.cache=elsewhere",
+]
+WRONG = {
+    "model.width=-3": "model.width=-3 is below 1; nearest valid: 1.",
+    "model.qk_norm=3": "model.qk_norm=3 is not of type bool.",
+    "batch.context_tokens=banana": "batch.context_tokens=banana is not a number",
+    "batch.tokens_per_step=1000": "nearest valid: 1024.",
+    "budget.tokens=0": "budget.tokens=0 is not above 0",
+    "optimizer.lr=-1": "optimizer.lr=-1 is not at least 0",
+    "cluster.peak_flops=abc": "cluster.peak_flops=abc is not a number",
+    "callbacks.checkpoint.keep_last=no": "callbacks.checkpoint.keep_last=no is not a number",
+}
+REFUSE = """
+import sys
+from lmtrain.cli import serve
+code = serve("train", sys.argv[1:], program="python train.py")
+print(code, "torch" in sys.modules, "lightning" in sys.modules)
+"""
+
+
+def config_of(*words: str) -> dict[str, Any]:
+    return compose_config([*words])
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_a_wrong_value_is_refused_with_the_words_of_the_whole_check(word: str) -> None:
+    with pytest.raises(ConfigurationError) as sooner:
+        refuse_typed(config_of(word), [word], allowed=[])
+    assert WRONG[word] in str(sooner.value)
+
+
+def test_what_a_person_did_not_type_is_left_to_the_whole_check() -> None:
+    refuse_typed(config_of("model.width=-3"), [], allowed=[])
+
+
+@pytest.mark.parametrize("word", RIGHT)
+def test_a_right_value_passes(word: str) -> None:
+    refuse_typed(config_of(word), [word, "model=llama_tiny", "~callbacks.progress"], allowed=[])
+
+
+def test_a_config_is_the_same_whether_it_was_typed_or_not() -> None:
+    config = config_of(*RIGHT)
+    assert check_config(config, allowed=[], typed=RIGHT) == check_config(config, allowed=[])
+
+
+def test_a_wrong_value_is_refused_before_torch_is_there() -> None:
+    command = [sys.executable, "-c", REFUSE, "model.width=-3"]
+    told = subprocess.run(command, cwd=PROJECT, env=environment(), capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["2", "False", "False"]

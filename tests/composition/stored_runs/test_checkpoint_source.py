@@ -1,0 +1,50 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, find_source
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.storage.hashed_folder import write_atomically
+
+
+def run_folder(path: Path, *steps: int) -> Path:
+    for attempt in (1, 2, 10):
+        folder = path / "attempts" / str(attempt)
+        folder.mkdir(parents=True)
+        job = {"config": {"model": {"attempt": attempt}}, "overrides": [], "name": "a", "root": str(path.parent)}
+        (folder / "job.json").write_text(json.dumps(job))
+    for step in steps:
+        write_atomically(
+            path / "checkpoints" / f"step_{step:08d}",
+            facts={"step": step, "tokens": 10 * step, "identity": {}},
+            write=lambda folder: (folder / "state.pt").write_text("x"),
+        )
+    return path
+
+
+def test_a_run_means_its_newest_checkpoint_and_its_newest_attempt(tmp_path: Path) -> None:
+    source = find_source(run_folder(tmp_path / "a", 5, 20), key="SOURCE")
+    assert isinstance(source, CheckpointSource)
+    assert (source.checkpoint.step, source.run) == (20, tmp_path / "a")
+    assert source.job.config["model"] == {"attempt": 10}
+
+
+def test_a_checkpoint_means_itself(tmp_path: Path) -> None:
+    source = find_source(run_folder(tmp_path / "a", 5, 20) / "checkpoints" / "step_00000005", key="SOURCE")
+    assert isinstance(source, CheckpointSource)
+    assert (source.checkpoint.step, source.run) == (5, tmp_path / "a")
+
+
+def test_damage_everywhere_is_told(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "a", 5)
+    (run / "checkpoints" / "step_00000005" / "state.pt").write_text("y")
+    with pytest.raises(EnvironmentProblem, match="is damaged"):
+        find_source(run, key="SOURCE")
+
+
+def test_what_is_none_of_the_three_is_refused_by_the_name_it_was_typed_under(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"init_from=.*nowhere is neither a run, nor a checkpoint"):
+        find_source(tmp_path / "nowhere", key="init_from")
+    with pytest.raises(ConfigurationError, match="has no checkpoint yet"):
+        find_source(run_folder(tmp_path / "a"), key="SOURCE")

@@ -1,0 +1,97 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.training.checkpointing import shared_memory
+from lmtrain.training.checkpointing.shared_memory import SharedMemory, free_host_bytes, require_room
+
+PAGES = 4096
+READ = "import mmap, sys; print(mmap.mmap(int(sys.argv[1]), 0)[:5])"
+
+
+def test_another_process_reads_what_is_in_it():
+    memory = SharedMemory()
+    memory.reserve(PAGES)
+    assert memory.buffer is not None
+    memory.buffer[:5] = b"state"
+    command = [sys.executable, "-c", READ, str(memory.descriptor)]
+    assert subprocess.check_output(command, pass_fds=[memory.descriptor], text=True) == "b'state'\n"
+
+
+def test_what_is_in_it_stays_when_it_grows_and_it_never_shrinks():
+    memory = SharedMemory()
+    memory.reserve(PAGES)
+    assert memory.buffer is not None
+    memory.buffer[:5] = b"state"
+    memory.reserve(3 * PAGES)
+    buffer = memory.buffer
+    memory.reserve(PAGES)
+    assert memory.buffer is buffer
+    assert buffer is not None
+    assert (len(buffer), buffer[:5]) == (3 * PAGES, b"state")
+
+
+def test_memory_that_another_found_is_not_asked_for_again(monkeypatch):
+    memory = SharedMemory()
+    other = SharedMemory(os.dup(memory.descriptor))
+    other.reserve(1 << 20)
+    monkeypatch.setattr(shared_memory, "free_host_bytes", lambda: 0)
+    memory.reserve(1 << 20)
+    assert memory.num_bytes == 1 << 20
+
+
+def test_each_buffer_is_settled_and_unsettled_before_it_is_left():
+    diary = []
+
+    def settle(buffer):
+        diary.append(f"settle {len(buffer)}")
+        return lambda: diary.append(f"undo {len(buffer)}")
+
+    memory = SharedMemory(settle=settle)
+    memory.reserve(PAGES)
+    memory.reserve(2 * PAGES)
+    memory.close()
+    memory.close()
+    assert diary == ["settle 4096", "undo 4096", "settle 8192", "undo 8192"]
+
+
+def test_it_is_given_back():
+    memory = SharedMemory()
+    memory.reserve(PAGES)
+    descriptor = memory.descriptor
+    memory.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_more_than_is_free_is_refused_with_both_amounts(monkeypatch):
+    monkeypatch.setattr(shared_memory, "free_host_bytes", lambda: 1 << 30)
+    require_room(900 << 20)
+    with pytest.raises(EnvironmentProblem, match=r"needs 1\.0GiB, but 1\.0GiB of host memory is free"):
+        require_room(1 << 30)
+
+
+def test_a_host_that_does_not_tell_is_believed_to_have_room(monkeypatch):
+    monkeypatch.setattr(shared_memory, "free_host_bytes", lambda: None)
+    require_room(1 << 60)
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, None),
+        ({"meminfo": "MemTotal: 99 kB\nMemAvailable:   10 kB\n"}, 10 * 1024),
+        ({"meminfo": "MemAvailable: 10 kB\n", "memory.max": "max\n", "memory.current": "5\n"}, 10 * 1024),
+        ({"meminfo": "MemAvailable: 10 kB\n", "memory.max": "1000\n", "memory.current": "600\n"}, 400),
+        ({"memory.max": "1000\n", "memory.current": "1600\n"}, 0),
+        ({"memory/memory.limit_in_bytes": "70", "memory/memory.usage_in_bytes": "30"}, 40),
+    ],
+)
+def test_free_memory_is_what_host_and_container_both_have(tmp_path, files, free):
+    (tmp_path / "memory").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    assert free_host_bytes(proc=tmp_path, cgroup=tmp_path) == free

@@ -1,0 +1,83 @@
+"""Settings are checked one by one; that two runs are equal is tested on whole runs, in processes of their own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain.tracking.run_log import read_points
+from lmtrain.training.loop.determinism import be_deterministic
+
+ROOT = Path(__file__).parents[3]
+SMALL = ["tokenizer=byte_level", "model.width=32", "model.num_bigram_buckets=64", "batch.context_tokens=32"]
+
+
+@pytest.fixture
+def _process_is_left_as_found(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("CUBLAS_WORKSPACE_CONFIG", "TORCHINDUCTOR_DETERMINISTIC"):
+        monkeypatch.setenv(name, "")
+    cudnn, fills = torch.backends.cudnn, torch.utils.deterministic.fill_uninitialized_memory
+    before = cudnn.deterministic, cudnn.benchmark
+    yield
+    torch.use_deterministic_algorithms(False)
+    cudnn.deterministic, cudnn.benchmark = before
+    torch.utils.deterministic.fill_uninitialized_memory = fills
+    if (inductor := sys.modules.get("torch._inductor.config")) is not None:
+        inductor.deterministic = False
+
+
+@pytest.mark.usefixtures("_process_is_left_as_found")
+def test_kernels_have_one_order_of_sums_and_one_choice_of_algorithm():
+    be_deterministic()
+    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.is_deterministic_algorithms_warn_only_enabled(), "what has no deterministic kernel is refused"
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert not torch.utils.deterministic.fill_uninitialized_memory
+
+
+@pytest.mark.usefixtures("_process_is_left_as_found")
+def test_inductor_takes_heuristics_whether_it_is_imported_yet_or_not():
+    import torch._inductor.config as inductor
+
+    be_deterministic()
+    assert inductor.deterministic
+    assert os.environ["TORCHINDUCTOR_DETERMINISTIC"] == "1"
+
+
+@pytest.mark.usefixtures("_process_is_left_as_found")
+def test_an_operation_without_a_deterministic_kernel_is_refused():
+    be_deterministic()
+    with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
+        torch.nn.functional.max_unpool2d(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64), 2)
+
+
+def train(root: Path, name: str, *words: str) -> list[tuple[int, float]]:
+    command = [sys.executable, "train.py", "debug=tiny", "data=synthetic", "budget.steps=6", "deterministic=true"]
+    command += [*SMALL, "batch.tokens_per_step=128", f"run.root={root}", f"run.name={name}"]
+    command += [f"data.folder.root={root}/data", *words]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "2"}
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    points = read_points(root / name / "metrics.jsonl")
+    return [(point.step, point.metrics["train/loss"]) for point in points if "train/loss" in point.metrics]
+
+
+def weights(root: Path, name: str) -> dict[str, torch.Tensor]:
+    return torch.load(root / name / "checkpoints" / "step_00000006" / "state.pt", weights_only=True)["state_dict"]
+
+
+@pytest.mark.slow
+def test_two_runs_are_equal_to_the_last_bit_and_another_seed_differs(tmp_path: Path):
+    one, same, other = (train(tmp_path, name, f"seed={seed}") for name, seed in (("one", 1), ("same", 1), ("other", 2)))
+    assert len(one) == 6
+    assert one == same
+    assert one != other
+    mine = weights(tmp_path, "one")
+    assert all(torch.equal(value, weights(tmp_path, "same")[name]) for name, value in mine.items())
+    assert not all(torch.equal(value, weights(tmp_path, "other")[name]) for name, value in mine.items())

@@ -1,0 +1,59 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+PAGES_OF_A_TENSOR = (48 << 20) // 4096
+COUNT = """
+import resource, torch
+from lmtrain.training.loop.heap import keep_freed_memory
+
+KEEP
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):  # glibc before 2.38 wants a few bytes more than a freed block had
+    torch.zeros(48 << 20, dtype=torch.uint8)
+before = faults()
+for _ in range(10):
+    torch.zeros(48 << 20, dtype=torch.uint8)
+print((faults() - before) / 10)
+"""
+
+
+def page_faults(*, keep: str, **environment: str) -> float:
+    """Return how often, for each tensor of 48 MiB that is made and freed, the kernel maps a page."""
+    program = COUNT.replace("KEEP", keep)
+    told = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**told, **environment}
+    )
+    return float(done.stdout.splitlines()[-1])
+
+
+needs_glibc = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="malloc is not glibc's")
+
+
+@needs_glibc
+def test_memory_that_a_step_frees_is_there_for_the_next():
+    assert page_faults(keep="assert keep_freed_memory()") < 10
+
+
+@needs_glibc
+def test_glibc_itself_would_have_every_page_mapped_anew():
+    assert page_faults(keep="") > PAGES_OF_A_TENSOR / 512  # a huge page is 512 of them
+
+
+@needs_glibc
+def test_what_is_kept_is_given_back_when_asked_for():
+    again = "assert keep_freed_memory(); from lmtrain.training.loop.heap import give_back_freed_memory as give"
+    assert (
+        page_faults(keep=f"{again}; ones = torch.zeros; torch.zeros = lambda *a, **k: (give(), ones(*a, **k))") > 1000
+    )
+
+
+@needs_glibc
+@pytest.mark.parametrize(
+    ("name", "value"), [("MALLOC_TRIM_THRESHOLD_", "131072"), ("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=131072")]
+)
+def test_what_the_environment_says_of_malloc_stays(name, value):
+    assert page_faults(keep="assert not keep_freed_memory()", **{name: value}) > PAGES_OF_A_TENSOR / 512

@@ -1,0 +1,57 @@
+from types import SimpleNamespace
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.loop.last_step import LastStep
+from lmtrain.training.loop.step_interval import StepInterval
+
+
+@pytest.mark.parametrize(("every_steps", "due"), [(3, [3, 6, 7]), (1, [*range(1, 8)]), (None, [7]), (100, [7])])
+def test_multiples_and_the_last_step_are_due(every_steps, due):
+    interval = StepInterval(every_steps, last_step=LastStep(7), key="x.every_steps")
+    assert [step for step in range(1, 8) if interval.includes(step)] == due
+
+
+def test_steps_past_the_last_are_due_too():
+    assert StepInterval(None, last_step=LastStep(7), key="x.every_steps").includes(8)
+
+
+def test_nothing_is_due_in_the_middle_of_a_step():
+    interval = StepInterval(1, last_step=LastStep(7), key="x.every_steps")
+    trainer = SimpleNamespace(accumulate_grad_batches=2, global_step=3)
+    assert [interval.is_due(trainer, micro_step) for micro_step in range(4)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("every_steps", [0, -5])
+def test_an_interval_below_1_is_refused_under_its_key(every_steps):
+    with pytest.raises(ConfigurationError, match=f"x.every_steps={every_steps} is below 1; nearest valid: 1"):
+        StepInterval(every_steps, last_step=LastStep(7), key="x.every_steps")
+
+
+@pytest.mark.parametrize(("num_times", "due"), [(1, [10]), (2, [5, 10]), (4, [3, 5, 8, 10]), (10, [*range(1, 11)])])
+def test_so_many_times_are_spread_evenly(num_times, due):
+    interval = StepInterval(None, num_times=num_times, last_step=LastStep(10), key="x.every_steps")
+    assert [step for step in range(1, 11) if interval.includes(step)] == due
+
+
+@pytest.mark.parametrize(
+    "settings", [(3, None), (1, None), (None, None), (100, None), (None, 4), (None, 10), (None, 25)]
+)
+def test_the_next_one_is_the_first_that_is_included(settings):
+    every_steps, num_times = settings
+    interval = StepInterval(every_steps, num_times=num_times, last_step=LastStep(10), key="x.every_steps")
+    for step in range(14):
+        assert interval.due_after(step) == next(one for one in range(step + 1, 20) if interval.includes(one))
+
+
+def test_a_last_step_that_may_still_move_could_be_the_next():
+    assert StepInterval(5, last_step=LastStep(10, seconds=60.0), key="x.every_steps").due_after(2) == 3
+
+
+def test_the_last_step_may_move():
+    last_step = LastStep(100)
+    interval = StepInterval(None, num_times=2, last_step=last_step, key="x.every_steps")
+    assert not interval.includes(10)
+    last_step.steps = 20
+    assert [step for step in range(1, 21) if interval.includes(step)] == [10, 20]

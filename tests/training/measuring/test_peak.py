@@ -1,0 +1,125 @@
+import pytest
+import torch
+
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.observed.measured import MeasuredDevice, Measurements
+from lmtrain.training.measuring import peak
+from lmtrain.training.measuring.peak import device_peak, measure_matmul
+
+LOCAL = Cluster(name="local")
+
+
+def with_gpu(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name)
+
+
+def bf16_peak(cluster, accelerator="auto"):
+    return device_peak(cluster, matmul="bf16", accelerator=accelerator)
+
+
+@pytest.fixture
+def _quick_measurement(monkeypatch):
+    monkeypatch.setattr(peak, "SIDE", 128)
+    monkeypatch.setattr(peak, "MEASURED_SECONDS", 0.02)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_a_known_gpu_has_the_peak_of_its_data_sheet(monkeypatch):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    found = bf16_peak(LOCAL)
+    assert found is not None
+    assert found.flops == 989.4e12  # NVIDIA's data sheet: 1,979 with 2:4 sparsity
+    assert found.source == "NVIDIA H100 80GB HBM3 bf16 dense"
+
+
+def test_an_unknown_gpu_has_no_peak_rather_than_a_guess(monkeypatch):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM4")
+    assert bf16_peak(LOCAL) is None
+
+
+def test_a_peak_that_a_person_gave_wins(monkeypatch):
+    cluster = Cluster(name="mine", peak_flops=5e12)
+    for name in ("NVIDIA H100 80GB HBM3", "an unknown device"):
+        with_gpu(monkeypatch, name)
+        found = bf16_peak(cluster)
+        assert found is not None
+        assert (found.flops, found.source) == (5e12, "cluster.peak_flops")
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_a_plan_for_another_device_uses_that_device_s_peak_on_a_machine_without_it():
+    found = bf16_peak(Cluster(name="h200", device="NVIDIA H200"))
+    assert found is not None
+    assert found.source == "NVIDIA H200 bf16 dense"
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_a_cpu_is_measured_and_says_so():
+    found = device_peak(LOCAL, matmul="fp32", accelerator="auto")
+    assert found is not None
+    assert 1e7 < found.flops < 1e14
+    threads = torch.get_num_threads()
+    assert found.source == f"measured here: fp32 product of two 128 x 128 matrices on {threads} threads"
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_training_on_the_cpu_of_a_machine_with_a_gpu_is_measured_too(monkeypatch):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    found = bf16_peak(LOCAL, accelerator="cpu")
+    assert found is not None
+    assert found.source.startswith("measured here: bf16")
+
+
+@pytest.mark.parametrize(("accelerator", "watts"), [("auto", 700), ("cpu", None)])
+def test_power_is_rated_for_what_trains_where_it_is_known(monkeypatch, accelerator, watts):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    assert peak.device_watts(LOCAL, accelerator=accelerator) == watts
+
+
+def test_a_measurement_counts_a_multiplication_and_an_addition_per_product(monkeypatch):
+    clock = iter([0.0, 0.0, 1.0, 3.0, 3.0, 4.0, 4.5, 4.5, 9.0])
+    monkeypatch.setattr(peak.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(peak, "SIDE", 4)
+    monkeypatch.setattr(peak, "MEASURED_SECONDS", 4.2)
+    assert measure_matmul(torch.float32) == 2 * 4**3 / 0.5
+
+
+@pytest.mark.parametrize(("matmul", "flops"), [("fp32", 66.9e12), ("tf32", 494.7e12), ("fp8", 1978.9e12)])
+def test_every_format_has_the_peak_of_its_own_products(monkeypatch, matmul, flops):
+    with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
+    found = device_peak(LOCAL, matmul=matmul, accelerator="auto")
+    assert found is not None
+    assert found.flops == pytest.approx(flops)
+
+
+@pytest.mark.usefixtures("_quick_measurement")
+def test_a_format_that_a_cpu_lacks_has_no_peak_there():
+    assert device_peak(LOCAL, matmul="fp8", accelerator="auto") is None
+
+
+def test_what_the_doctor_measured_is_not_measured_anew(monkeypatch):
+    def refuse(dtype):
+        raise AssertionError
+
+    monkeypatch.setattr(peak, "measure_matmul", refuse)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    threads = torch.get_num_threads()
+    cpu = MeasuredDevice(kind="cpu", name=peak.cpu_name(), threads=threads, matmul_flops={"fp32": 1e11})
+    measured = Measurements(devices=(cpu,))
+    found = device_peak(LOCAL, matmul="fp32", accelerator="auto", measured=measured)
+    assert found is not None
+    assert found.flops == 1e11
+    with pytest.raises(AssertionError):  # of another dtype nothing was measured
+        device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured)
+
+
+def test_a_gpu_that_no_table_has_goes_by_its_measured_peak(monkeypatch):
+    measured = Measurements(devices=(MeasuredDevice(kind="gpu", name="Mine", matmul_flops={"bf16": 1e14}),))
+    for name, flops in (("Mine", 1e14), ("NVIDIA H100 80GB HBM3", 989.4e12)):
+        with_gpu(monkeypatch, name)
+        found = device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured)
+        assert found is not None
+        assert found.flops == flops
+    with_gpu(monkeypatch, "Other")
+    assert device_peak(LOCAL, matmul="bf16", accelerator="auto", measured=measured) is None

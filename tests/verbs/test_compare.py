@@ -1,0 +1,29 @@
+import json
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.verbs.compare import compare
+from tests.report.test_comparison import sweep
+
+
+def test_compare_prints_a_page_or_one_json_object_and_draws_a_chart(tmp_path, capsys):
+    sweep(tmp_path / "runs")
+    words = [str(tmp_path / "runs"), "--chart", str(tmp_path / "curves.svg")]
+    assert compare(words) == 0
+    assert "To reach 3.1000, by the mean curve" in capsys.readouterr().out
+    assert (tmp_path / "curves.svg").read_text().startswith("<svg")
+    assert compare([*words, "--json", "--baseline", "optimizer.lr=0.2", "--metric", "validation/loss"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["baseline"], found["target"]) == ("optimizer.lr=0.2", pytest.approx(9.3))
+
+
+def test_compare_refuses_a_chart_in_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere; create it"):
+        compare([str(tmp_path), "--chart", str(tmp_path / "nowhere/a.svg")])
+
+
+def test_compare_states_its_exit_codes(capsys):
+    with pytest.raises(SystemExit):
+        compare(["--help"])
+    assert "Exit codes: 0 compared, 2" in capsys.readouterr().out

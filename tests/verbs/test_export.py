@@ -1,0 +1,152 @@
+"""From a random Qwen 3 of transformers through ten steps of training and back, as a person types it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.interop.gguf import CONVERTER
+from lmtrain.verbs.export import export
+from lmtrain.verbs.generate import continue_text
+from lmtrain.verbs.import_hf import import_model
+from tests import tiny
+from tests.interop.hugging_face import saved, weights_of
+from tests.interop.test_gguf import CONVERTS, converter
+
+PROMPT = "The cat sat"
+WORDS = ["data=synthetic", "data.folder.vocab_size=257", "data.folder.num_tokens=60000", *tiny.BATCH, *tiny.QUIET]
+
+
+def train(folder: Path, *words: str) -> Path:
+    """Train ten steps and return the run."""
+    command = [sys.executable, str(tiny.PROJECT / "train.py"), *WORDS, "budget.steps=10", "run.name=a", *words]
+    finished = subprocess.run(
+        command, cwd=folder, env=tiny.environment(), capture_output=True, text=True, timeout=280, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    return folder / "runs" / "a"
+
+
+def greedy(folder: Path, *, num_new_tokens: int = 30) -> str:
+    """Return what transformers writes after the prompt, as a person would ask it."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer(PROMPT, return_tensors="pt").input_ids
+    written = model.generate(ids, max_new_tokens=num_new_tokens, do_sample=False, eos_token_id=None)
+    return tokenizer.decode(written[0, ids.shape[1] :])
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Import a random Qwen 3, train it for ten steps, and return the folder of all."""
+    folder = tmp_path_factory.mktemp("qwen3")
+    saved("qwen3", folder / "hf")
+    assert import_model(["hf", str(folder / "hf"), str(folder / "in")]) == 0
+    train(folder, "init_from=in", "optimizer.lr=1e-3")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_model_of_transformers_is_trained_on_and_writes_the_same_text_there(trained: Path) -> None:
+    assert export(["hf", str(trained / "runs/a"), str(trained / "out")]) == 0
+    settings = {"num_new_tokens": 30, "temperature": 0.0, "top_k": None, "seed": 0}
+    assert greedy(trained / "out") == continue_text(trained / "runs/a", prompt=PROMPT, **settings)
+    before, after = weights_of(trained / "hf"), weights_of(trained / "out")
+    assert before.keys() == after.keys()
+    changes = [(after[name] - before[name]).abs().max().item() for name in before]
+    assert all(1e-5 < change < 0.05 for change in changes), "ten steps from the imported weights, not from others"
+
+
+@pytest.mark.slow
+def test_the_card_tells_the_facts_of_the_run(trained: Path) -> None:
+    assert export(["hf", str(trained / "runs/a/checkpoints/step_00000010"), str(trained / "card"), "--json"]) == 0
+    card = (trained / "card" / "README.md").read_text()
+    manifest = json.loads((trained / "runs/a/dataset.json").read_text())
+    for fact in (
+        "| 2,560 tokens, 10 optimizer steps |",
+        f"`{manifest['fingerprint']}`",
+        "validation/bits_per_byte",
+        "| in |",
+    ):
+        assert fact in card
+
+
+@pytest.mark.slow
+def test_half_precision_and_shards_are_chosen_on_the_command_line(trained: Path) -> None:
+    words = ["hf", str(trained / "runs/a"), str(trained / "bf16"), "--dtype", "bf16", "--max-shard-bytes", "30KB"]
+    assert export(words) == 0
+    written = weights_of(trained / "bf16")
+    assert {tensor.dtype for tensor in written.values()} == {torch.bfloat16}
+    assert (trained / "bf16" / "model.safetensors.index.json").is_file()
+
+
+@pytest.mark.slow
+def test_gguf_is_made_by_the_converter_and_the_folder_between_goes(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = converter(trained / "llama.cpp", CONVERTS)
+    words = [
+        "gguf",
+        str(trained / "runs/a"),
+        str(trained / "a.gguf"),
+        "--llama-cpp",
+        str(script.parent),
+        "--outtype",
+        "f16",
+    ]
+    assert export(words) == 0
+    assert (trained / "a.gguf").read_text() == "GGUF a.gguf.hf f16"
+    assert not (trained / "a.gguf.hf").exists()
+    assert "for llama.cpp" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_without_a_converter_the_exact_command_is_told(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("LLAMA_CPP", raising=False)
+    with pytest.raises(EnvironmentProblem) as refusal:
+        export(["gguf", str(trained / "runs/a"), str(trained / "b.gguf")])
+    command = f"python LLAMA_CPP/{CONVERTER} {trained}/b.gguf.hf --outfile {trained}/b.gguf --outtype auto"
+    assert str(refusal.value).endswith(f"run: {command}")
+    assert (trained / "b.gguf.hf" / "config.json").is_file()
+
+
+@pytest.mark.slow
+def test_an_import_is_exported_to_the_bit_with_its_own_files(trained: Path) -> None:
+    assert export(["hf", str(trained / "in"), str(trained / "back")]) == 0
+    before, after = weights_of(trained / "hf"), weights_of(trained / "back")
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        assert (trained / "back" / name).read_bytes() == (trained / "hf" / name).read_bytes()
+
+
+def test_a_run_that_no_class_computes_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    from lmtrain.composition.command_line.compose import compose_config
+    from tests.composition.stored_runs.test_checkpoint_source import run_folder
+
+    run = run_folder(tmp_path / "a", 5)
+    job = json.loads((run / "attempts/10/job.json").read_text()) | {"config": compose_config(["tokenizer=byte_level"])}
+    (run / "attempts/10/job.json").write_text(json.dumps(job))
+    with pytest.raises(
+        ConfigurationError, match=r"model\.activation=relu_squared, .*no class of transformers has this"
+    ):
+        export(["hf", str(run), str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_a_sharded_checkpoint_of_experts_is_exported_and_computes_the_same(tmp_path: Path) -> None:
+    """Two ranks of FSDP2 train a mixture of experts; transformers writes what one process here writes."""
+    model = ["model=mixtral_tiny", "model.width=32", "model.num_layers=2", "model.feed_forward_width=48"]
+    model += ["model.num_heads=2", "model.experts.num_experts=5", "tokenizer=byte_level"]
+    run = train(tmp_path, *model, "strategy=fsdp", "trainer.devices=2", "trainer.accelerator=cpu")
+    assert list(run.glob("checkpoints/*/sharded/*.distcp"))
+    assert export(["hf", str(run), str(tmp_path / "out")]) == 0
+    settings = {"num_new_tokens": 20, "temperature": 0.0, "top_k": None, "seed": 0}
+    assert greedy(tmp_path / "out", num_new_tokens=20) == continue_text(run, prompt=PROMPT, **settings)

@@ -1,0 +1,166 @@
+"""The equation as a person types it, against published runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.verbs.fleet import FleetModel, is_fleet, make_fleet_plan, plan_fleet, read_terms
+from lmtrain.verbs.plan import plan
+
+H100 = "fleet.device=NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+    assert plan([*words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "term", "value"),
+    [
+        ("fleet.num_parameters=70B fleet.tokens=15T fleet.num_devices=1024 fleet.mfu=0.5", "days", 143.9),
+        ("fleet.num_parameters=405B fleet.tokens=15.6T fleet.num_devices=16000 fleet.mfu=0.4", "days", 69.3),
+        ("fleet.num_parameters=1.2735B fleet.tokens=300B fleet.num_devices=8 fleet.mfu=0.5", "days", 6.71),
+        ("fleet.num_parameters=1.2358B fleet.tokens=20B fleet.num_devices=8 fleet.mfu=0.4", "hours", 13.0),
+        ("fleet.num_devices=32 fleet.days=14 fleet.mfu=0.5", "num_parameters", 12.63e9),
+        ("fleet.num_devices=32 fleet.hours=2w fleet.mfu=0.5", "tokens", 252.7e9),
+        ("fleet.num_parameters=8B fleet.tokens=160B fleet.num_devices=8 fleet.mfu=0.5", "days", 22.46),
+        ("fleet.num_parameters=70B fleet.num_devices=1024 fleet.days=143.94 fleet.mfu=0.5", "tokens", 15e12),
+        ("fleet.tokens=15T fleet.num_devices=1024 fleet.days=143.94 fleet.mfu=0.5", "num_parameters", 70e9),
+        ("fleet.num_parameters=70B fleet.tokens=15T fleet.num_devices=1024 fleet.days=143.94", "mfu", 0.5),
+        ("fleet.num_parameters=70B fleet.tokens=15T fleet.days=143.942 fleet.mfu=0.5", "num_devices", 1024),
+    ],
+)
+def test_the_missing_term_comes_out_as_published(
+    words: str, term: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(capsys, *words.split(), H100)[term] == pytest.approx(value, rel=2e-3)
+
+
+def test_money_is_computed_from_a_price_and_stands_for_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fleet.num_parameters=8B", "fleet.num_devices=8", "fleet.mfu=0.5", "fleet.usd_per_gpu_hour=3", H100]
+    there = asked(capsys, *words, "fleet.tokens=160B")
+    assert there["usd"] == pytest.approx(12_937, rel=1e-3)
+    assert asked(capsys, *words, f"fleet.usd={there['usd']}")["tokens"] == pytest.approx(160e9)
+
+
+def test_the_shorter_of_time_and_money_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fleet.num_parameters=8B", "fleet.num_devices=8", "fleet.mfu=0.5", "fleet.usd_per_gpu_hour=3", H100]
+    assert asked(capsys, *words, "fleet.hours=10", "fleet.usd=1000")["hours"] == pytest.approx(10)
+    assert asked(capsys, *words, "fleet.hours=10", "fleet.usd=120")["hours"] == pytest.approx(5)
+
+
+def test_devices_are_whole_and_the_time_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fleet.num_parameters=70B", "fleet.tokens=15T", "fleet.days=30", "fleet.mfu=0.5", H100]
+    found = asked(capsys, *words)
+    assert found["num_devices"] == 4914
+    assert found["found"] == ["num_devices"]
+    assert found["days"] < 30
+
+
+def test_a_known_model_counts_as_it_is_and_by_its_own_flops(capsys: pytest.CaptureFixture[str]) -> None:
+    model = ["model=llama_tiny", "batch.context_tokens=128"]
+    found = asked(capsys, *model, "cluster=h100_8x", "fleet.num_devices=1", "fleet.tokens=1B")
+    assert found["num_parameters"] == int(found["num_parameters"])
+    assert found["flops"] == pytest.approx(found["flops_per_token"] * 1e9)
+    assert found["mfu"] == 0.4
+    assert found["mfu_is_assumed"]
+    assert found["context_tokens"] == 128
+
+
+def test_a_cluster_brings_its_devices_and_price(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["cluster=h100_8x", "cluster.usd_per_gpu_hour=3", "fleet.num_parameters=8B", "fleet.tokens=160B"]
+    found = asked(capsys, *words, "fleet.mfu=0.5")
+    assert found["num_devices"] == 8
+    assert found["usd"] == pytest.approx(12_937, rel=1e-3)
+    assert asked(capsys, *words, "fleet.num_devices=null", "fleet.mfu=0.5", "fleet.days=22.5")["num_devices"] == 8
+
+
+def test_a_run_that_does_not_fit_or_finish_exits_one_with_the_nearest_change(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["fleet.num_parameters=405B", "fleet.tokens=1B", "fleet.num_devices=64", "fleet.mfu=0.4", H100]
+    (line,) = asked(capsys, *words, code=1)["advice"]
+    assert "fleet.num_devices=81" in line
+    words = ["fleet.num_parameters=70B", "fleet.tokens=15T", "fleet.num_devices=1024", "fleet.mfu=0.5", H100]
+    (line,) = asked(capsys, *words, "fleet.days=71.971", code=1)["advice"]
+    assert "fleet.num_devices=2048" in line
+    assert "fleet.tokens=7.5T" in line
+    asked(capsys, *words, "fleet.days=150")
+    (line,) = asked(capsys, *words, "fleet.usd=1M", "fleet.usd_per_gpu_hour=3", code=1)["advice"]
+    assert "$10,6" in line
+
+
+def test_the_table_marks_what_was_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fleet.num_parameters=70B", "fleet.tokens=15T", "fleet.num_devices=1024", "fleet.mfu=0.5", H100]
+    assert plan_fleet(words, program="lmtrain plan") == 0
+    assert "143.94 days, 3,454.6 hours  <- computed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("fleet.gpus=8", "Did you mean 'num_devices'"),
+        ("fleet.num_parmeters=8B", "Did you mean 'num_parameters'"),
+        ("fleet.tokens=2h", "fleet.tokens=2h is not a number; write it as 20M"),
+        ("fleet.days=3B", "fleet.days=3B is not a time"),
+        ("fleet.mfu=40%", "fleet.mfu=0.4"),
+        ("fleet.mfu=1.5", "at most 1; 0.4 is 40%"),
+        ("fleet.tokens=0", "fleet.tokens=0 is not above 0"),
+        ("fleet.tokens=-3B", "fleet.tokens=-3B is not a number"),
+        ("fleet.num_devices=3.4", "not a whole number; nearest valid: 3"),
+        ("fleet.num_parameters=3B", "told twice"),
+        ("fleet.usd=500", "fleet.usd=500 needs a price"),
+        ("fleet.dtype=bf17", "Did you mean 'bf16'"),
+        ("optimizer=adamw", "optimizer=adamw has no effect"),
+        ("batch.context_tokens=4096", "no effect without a model"),
+        ("cluster=h100_8x", "are two devices"),
+    ],
+)
+def test_bad_words_are_refused_with_the_nearest_right_form(word: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plan(["fleet.num_parameters=8B", H100, word])
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("H100", "Did you mean 'NVIDIA H100 80GB HBM3'"),
+        ("NVIDIA H10O PCIe", "Did you mean 'NVIDIA H100 PCIe'"),
+        ("NVIDIA H200,NVIDIA L4", "mixes devices.*nearest valid: NVIDIA H200"),
+        (None, "fleet.device has no value"),
+    ],
+)
+def test_devices_go_by_their_exact_names(device: str | None, message: str) -> None:
+    terms = read_terms(["fleet.num_parameters=8B", *([f"fleet.device={device}"] if device else [])])
+    with pytest.raises(ConfigurationError, match=message):
+        make_fleet_plan(terms, cluster=None, model=None)
+
+
+def test_too_few_terms_and_more_than_the_peak_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="num_devices and hours are both unknown"):
+        plan(["fleet.num_parameters=8B", "fleet.tokens=160B", "fleet.mfu=0.5", H100])
+    with pytest.raises(ConfigurationError, match=r"fleet\.mfu=1\.01 would be needed"):
+        plan(["fleet.num_parameters=405B", "fleet.tokens=15.6T", "fleet.num_devices=16000", "fleet.days=27.4", H100])
+
+
+def test_an_unknown_device_takes_its_peak_and_a_model_counts_once() -> None:
+    terms = read_terms(["fleet.device=Mine", "fleet.peak_flops=100T", "fleet.num_devices=1", "fleet.tokens=1B"])
+    model = FleetModel("small", 1_000_000, 7_000_000, 512)
+    planned = make_fleet_plan(terms, cluster=None, model=model)
+    assert planned.run.hours == pytest.approx(7e15 / (1e14 * 0.4) / 3600)
+    with pytest.raises(ConfigurationError, match="two models"):
+        make_fleet_plan({**terms, "num_parameters": 1e6}, cluster=None, model=model)
+
+
+def test_only_fleet_words_ask_for_the_equation() -> None:
+    assert is_fleet(["cluster=h100_8x", "fleet.tokens=1B"])
+    assert not is_fleet(["cluster=h100_8x", "budget.tokens=1B"])

@@ -1,0 +1,133 @@
+"""The plan as a person asks for it, against published runs. Facts of a model come from the real one, once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.verbs.plan import plan
+
+SMALL = ["model=llama_tiny", "compile=none", "cluster=h100_8x", "batch.tokens_per_step=1M", "batch.context_tokens=1000"]
+CACHE = Path(__file__).parents[2] / ".cache" / "tests"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+    assert plan([*words, "--json", "compile=none", f"run.cache={CACHE}"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_plan_has_every_key_that_scripts_rely_on(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL, "budget.tokens=100M", "cluster.usd_per_gpu_hour=2")
+    assert {"total", "embedding", "matmul", "active"} <= set(found["parameters"])
+    assert found["batch"]["tokens_per_step"] == 1_000_000
+    assert {"steps", "tokens", "epochs", "flops"} <= set(found["horizon"])
+    kinds = {"weights", "gradients", "optimizer", "activations", "workspace", "total"}
+    assert kinds <= set(found["memory"]["per_device_bytes"])
+    assert found["memory"]["fits"] is True
+    assert {"step_seconds", "hours", "days"} <= set(found["time"])
+    assert found["cost"]["usd"] == pytest.approx(found["time"]["hours"] * 8 * 2)
+    assert sum(found["parameters"]["components"].values()) == found["parameters"]["total"]
+
+
+def test_llama_3_2_1b_on_20_billion_tokens_takes_thirteen_hours_on_eight_h100(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["model=llama_3_2_1b", "cluster=h100_8x", "batch.context_tokens=4096", "batch.tokens_per_step=1048576"]
+    found = asked(capsys, *words, "budget.tokens=20B", "batch.micro_batch_sequences=2")
+    assert found["parameters"]["total"] == 1_235_814_400
+    six_n_hours = found["time"]["hours"] * found["flops_per_token"]["six_n"] / found["flops_per_token"]["palm"]
+    assert six_n_hours == pytest.approx(13.0, rel=5e-3), "the published figure reckons with 6N"
+
+
+@pytest.mark.parametrize(
+    ("model", "devices", "tokens", "mfu", "days"),
+    [("llama_3_70b", 1024, "15T", 0.5, 143.9), ("llama_3_405b", 16_000, "15.6T", 0.4, 69.3)],
+)
+def test_large_runs_take_the_known_days(
+    capsys: pytest.CaptureFixture[str], model: str, devices: int, tokens: str, mfu: float, days: float
+) -> None:
+    words = [f"model={model}", "cluster=h100_8x", f"cluster.num_nodes={devices // 8}", f"cluster.mfu={mfu}"]
+    batch = ["batch.context_tokens=8192", f"batch.tokens_per_step={8192 * devices}", "batch.micro_batch_sequences=1"]
+    found = asked(
+        capsys, *words, *batch, "strategy=fsdp", "recompute=every_block", "loss=chunked", f"budget.tokens={tokens}"
+    )
+    in_billions = {"llama_3_70b": 70e9, "llama_3_405b": 405e9}[model]
+    at_six_n = found["time"]["days"] * 6 * in_billions / found["flops_per_token"]["palm"]
+    assert at_six_n == pytest.approx(days, rel=2e-3), "the published figures reckon with 6 x 70e9 and 6 x 405e9"
+    assert found["memory"]["fits"] is True
+
+
+def test_what_does_not_fit_answers_1_and_names_the_nearest_change(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=llama_3_8b", "cluster=h100_8x", "batch.context_tokens=8192", "batch.tokens_per_step=524288"]
+    words.append("recompute=every_block")
+    found = asked(capsys, *words, "budget.tokens=1B", code=1)
+    assert found["memory"]["fits"] is False
+    (advised,) = (line.removeprefix("fits with ").split() for line in found["advice"] if "strategy=fsdp" in line)
+    fitting = asked(capsys, *words, "budget.tokens=1B", *advised, code=0)
+    assert fitting["memory"]["fits"] is True, "the advice is right"
+
+
+def test_a_micro_batch_called_auto_is_the_largest_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=llama_3_2_1b", "cluster=h100_8x", "batch.context_tokens=4096", "batch.tokens_per_step=4194304"]
+    found = asked(capsys, *words, "budget.tokens=1B", "batch.micro_batch_sequences=auto")
+    sequences = found["batch"]["micro_batch_sequences"]
+    assert found["memory"]["fits"] is True
+    assert found["batch"]["tokens_per_step"] == 4_194_304
+    more = asked(capsys, *words, "budget.tokens=1B", f"batch.micro_batch_sequences={2 * sequences}", code=1)
+    assert more["memory"]["fits"] is False
+
+
+def test_a_run_that_cannot_finish_in_its_hours_answers_1(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL, "budget.tokens=1T", "budget.hours=1", code=1)
+    assert found["horizon"]["limited_by"] == "hours"
+    assert any(line.startswith("does not finish: budget.hours ends it after") for line in found["advice"])
+
+
+def test_hours_alone_say_how_many_tokens_they_buy(capsys: pytest.CaptureFixture[str]) -> None:
+    found = asked(capsys, *SMALL, "budget.hours=2")
+    assert found["time"]["hours"] == pytest.approx(2, rel=1e-3)
+
+
+def test_the_page_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert plan([*SMALL, f"run.cache={CACHE}", "budget.tokens=100M"]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    for shown in ("Memory of one device", "FLOPs", "compute-optimal", "40% MFU (assumed)", "NVIDIA H100 80GB HBM3"):
+        assert shown in printed
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("cluster.mfu=1.4", r"cluster\.mfu=1\.4 is not above 0 and at most 1"),
+        ("budget.tokens=2h", r"budget\.tokens=2h is not a number"),
+        ("budget.tokens=-5", r"budget\.tokens=-5 is not above 0"),
+        ("cluster.device=NVIDIA H20", r"Did you mean 'NVIDIA H200'"),
+        ("budget.usd=500", r"budget\.usd=500 needs a price"),
+    ],
+)
+def test_what_cannot_be_is_refused(word: str, message: str) -> None:
+    words = [*SMALL, f"run.cache={CACHE}", *([] if "budget" in word else ["budget.tokens=1M"]), word]
+    with pytest.raises(ConfigurationError, match=message):
+        plan(words)
+
+
+def test_planning_a_known_model_needs_no_torch(capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    import subprocess
+    import sys
+
+    asked(capsys, *SMALL, "budget.tokens=100M")  # now it is known
+    code = (
+        "import sys; from lmtrain.cli import main;"
+        f"code = main(['plan', *{[*SMALL, 'budget.tokens=100M', f'run.cache={CACHE}']!r}]);"
+        "sys.exit(code or 'torch' in sys.modules or 'lightning' in sys.modules)"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path), "HYDRA_FULL_ERROR": "1"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

@@ -1,0 +1,170 @@
+import contextlib
+import http.client
+import json
+import threading
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.verbs import plan_web
+from lmtrain.verbs.plan import plan
+from lmtrain.verbs.plan_web import HOST, answer, choices, listen, read_words, serve
+from tests.browser import browser_page
+
+RUN = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=160B"]
+FLEET = ["fleet.device=NVIDIA H100 80GB HBM3", "fleet.num_devices=32", "fleet.days=14", "fleet.mfu=0.5"]
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@contextlib.contextmanager
+def served(*start):
+    server = listen(0, list(start))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def get(port, path, host=None):
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
+    connection.request("GET", path, headers={"Host": host or f"{HOST}:{port}"})
+    response = connection.getresponse()
+    return response.status, response.read().decode()
+
+
+@pytest.mark.parametrize("words", [RUN, FLEET])
+def test_an_answer_is_what_the_command_prints(words, capsys):
+    plan([*words, "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    found = answer(words)
+    assert found.get("plan", found.get("fleet")) == printed
+    assert found["command"].startswith("lmtrain plan ")
+    json.dumps(found)
+
+
+def test_a_refusal_is_the_line_of_the_command():
+    assert "no such option" in answer(["model=llama_9b"])["error"]
+    assert "at most 1" in answer([*FLEET[:3], "fleet.mfu=1.5"])["error"]
+
+
+@pytest.mark.parametrize(
+    "word", ["run.cache=/tmp/x", "model._target_=os.system", "hydra.run.dir=x", "--json", "model=a/../b", "budget"]
+)
+def test_what_is_no_setting_of_a_plan_is_not_asked(word):
+    assert "the page has settings of" in answer([word])["error"]
+    with pytest.raises(ConfigurationError, match="the page has settings of"):
+        read_words([word])
+
+
+def test_menus_offer_what_the_command_line_takes():
+    found = choices(["model=nano"])
+    assert "llama_3_8b" in found["options"]["model"]
+    assert "NVIDIA H200" in found["devices"]
+    assert found["start"] == ["model=nano"]
+
+
+def test_a_port_that_is_taken_or_none_is_refused():
+    with served() as port, pytest.raises(ConfigurationError, match=f"port={port} is taken"):
+        listen(port, [])
+    with pytest.raises(ConfigurationError, match="nearest valid: port=8770"):
+        read_words(["port=high"])
+
+
+def test_another_site_s_name_for_this_machine_gets_nothing():
+    with served() as port:
+        assert get(port, "/choices")[0] == 200
+        assert get(port, "/choices", host=f"evil.example:{port}")[0] == 403
+        assert get(port, "/../plan_web.py")[0] == 404
+
+
+def test_the_page_needs_nothing_from_elsewhere():
+    with served() as port:
+        for path in ("/", "/page.css", "/page.js", "/charts.js"):
+            status, text = get(port, path)
+            assert status == 200
+            assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_it_says_where_it_is_and_ends(capsys):
+    assert serve(["port=0", "model=nano"], opened=lambda server: threading.Timer(0.2, server.shutdown).start()) == 0
+    assert f"http://{HOST}:" in capsys.readouterr().out
+
+
+ANSWERED = "document.querySelector('#run')?.dataset.answered"
+
+
+@pytest.mark.browser
+def test_the_page_shows_what_the_command_prints(tmp_path):
+    with served(*RUN[:1], "budget.tokens=160B") as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/")
+        command = page.wait_for(ANSWERED)
+        found = answer(command_words(command))["plan"]
+        shown = page.run("document.querySelector('#run .tiles').innerText")
+        assert f"{found['time']['days']:.3g} days" in shown
+        assert f"{found['parameters']['total'] / 1e9:.3g}B" in shown
+        assert f"{found['memory']['per_device_bytes']['total'] / 1e9:.3g} GB" in shown
+        drawn = page.run("[...document.querySelectorAll('#run [data-chart]')].map(each => each.children.length)")
+        assert len(drawn) == 7
+        assert all(drawn)
+        assert page.run("document.querySelector('#run .state').innerText") == "It fits and finishes."
+
+
+@pytest.mark.browser
+def test_the_keyboard_moves_a_slider_and_the_command_follows(tmp_path):
+    with served(*RUN[:1]) as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/")
+        before = page.wait_for(ANSWERED)
+        assert "cluster.num_nodes=8 " in before
+        page.run("document.querySelector('[name=devices]').focus()")
+        page.press("ArrowRight")
+        page.wait_for(f"{ANSWERED}.includes('cluster.num_nodes=16 ')")
+        page.press("Home")
+        page.wait_for("document.querySelector('#run .state').innerText === 'It does not fit.'")
+        assert "recompute=every_block" in page.run("document.querySelector('#run .advice').innerText")
+
+
+@pytest.mark.browser
+def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
+    with served() as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/#fleet")
+        page.wait_for("document.querySelector('#fleet')?.dataset.answered")
+        found = "[...document.querySelectorAll('#fleet .found span')].map(each => each.innerText).join()"
+        assert page.run(found) == "parameters,tokens,cost"
+        page.run(
+            "const find = document.querySelector('#fleet [name=find]'); find.value = 'days';"
+            "find.dispatchEvent(new Event('input', {bubbles: true}))"
+        )
+        page.wait_for(f"{found} === 'time,cost'")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [360, 768, 1360])
+def test_nothing_is_wider_than_the_screen(tmp_path, width):
+    with served() as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/", width=width, height=800, scheme="dark")
+        page.wait_for(ANSWERED)
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 19)"
+
+
+@pytest.mark.browser
+def test_what_is_refused_is_shown_in_the_words_of_the_command(tmp_path):
+    with served("cluster.peak_flops=-1") as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/")
+        page.wait_for("document.querySelector('#run .state.bad')?.innerText.includes('cluster.peak_flops=-1')")
+
+
+def command_words(command):
+    import shlex
+
+    return shlex.split(command)[2:]
+
+
+def test_files_of_the_page_are_in_the_package():
+    assert plan_web.file_text("page.html").startswith("<!doctype html>")

@@ -1,0 +1,121 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.stored_runs.job import Job, default_name
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tracking.no_tracking import NoTracking
+from lmtrain.verbs.prepare import prepare
+from lmtrain.verbs.train import make_job, print_outcomes, train
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Collect the jobs that would have been started; those of seed 2 are refused."""
+    started: list[Job] = []
+
+    def start(job: Job, **settings: Any) -> int:
+        started.append(job)
+        if job.config["seed"] == 2:
+            raise DataError("the shards are damaged")
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lmtrain.composition.execution.start.start", start)
+    return started
+
+
+def named(*words: str, is_trial: bool = False) -> Job:
+    config = compose_config([word for word in words if not word.startswith("-")])
+    return make_job(config, list(words), "llama_tiny", parse_arguments(words), is_trial=is_trial)
+
+
+def test_a_run_is_named_after_its_model_and_what_it_overrides() -> None:
+    job = named("seed=3")
+    assert job.name == default_name("llama_tiny", ["seed=3"])
+    assert (job.sweep, Path(job.root)) == (None, Path("runs").absolute())
+
+
+def test_a_given_name_is_kept_and_trials_that_share_it_get_a_folder_each_below_it() -> None:
+    assert named("run.name=cat", "seed=3").name == "cat"
+    one, two = (named("run.name=cat", f"seed={seed}", is_trial=True) for seed in (3, 4))
+    assert one.name == f"cat/{default_name('llama_tiny', ['seed=3'])}"
+    assert one.name != two.name
+
+
+def test_a_wrong_value_is_refused_before_anything_is_made() -> None:
+    with pytest.raises(ConfigurationError, match=r"model\.width=x is not a number"):
+        named("model.width=x")
+
+
+def test_trials_of_one_sweep_share_its_name() -> None:
+    arguments = parse_arguments(["-m", "seed=3,4"])
+    config = compose_config([])
+    sweeps = {make_job(config, [f"seed={seed}"], "m", arguments, is_trial=True).sweep for seed in (3, 4)}
+    assert len(sweeps) == 1
+    assert str(sweeps.pop()).startswith("sweep-")
+
+
+def test_training_starts_one_job(jobs: list[Job]) -> None:
+    assert train(["seed=3", "run.name=cat"]) == 0
+    assert [(job.name, job.config["seed"], job.overrides) for job in jobs] == [("cat", 3, ["seed=3", "run.name=cat"])]
+
+
+def test_what_is_added_for_a_budget_or_a_launcher_does_not_rename_a_run(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(["budget.steps=5"])
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    train(["budget.steps=5"])
+    assert jobs[0].name == jobs[1].name
+    assert [(job.config["trainer"]["devices"], job.config["trainer"]["num_nodes"]) for job in jobs] == [(1, 1), (2, 2)]
+
+
+def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
+    jobs: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(["-m", "seed=1,2,3", "logger=none"]) == 4
+    assert [job.config["seed"] for job in jobs] == [1, 2, 3]
+    printed = capsys.readouterr()
+    failed = jobs[1].name
+    assert f"{failed}: the shards are damaged" in printed.err
+    assert [line.split() for line in printed.out.splitlines() if "llama_tiny-" in line][-3:] == [
+        [jobs[0].name, "done"],
+        [failed, "failed,", "exit", "code", "4"],
+        [jobs[2].name, "done"],
+    ]
+    assert f"\n  side by side: lmtrain compare runs/{jobs[0].sweep}\n" in printed.out, "all trials have this sweep"
+
+
+@pytest.mark.parametrize(("seeds", "status"), [("1,3", "FINISHED"), ("1,2", "FAILED")])
+def test_a_sweep_ends_in_the_state_of_its_worst_trial(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch, seeds: str, status: str
+) -> None:
+    ended: list[object] = []
+    monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append((*args[1:], facts["status"])))
+    train(["-m", f"seed={seeds}", "logger=none"])
+    assert ended == [(Path("runs").absolute(), jobs[0].sweep, status)]
+
+
+def test_a_refused_run_raises_for_the_command_line_to_word(jobs: list[Job]) -> None:
+    with pytest.raises(DataError, match="the shards are damaged"):
+        train(["seed=2"])
+
+
+def test_outcomes_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcomes({"a": 0, "longer": 3})
+    assert capsys.readouterr().out == "  a       done\n  longer  failed, exit code 3\n"
+
+
+@pytest.mark.parametrize(("verb", "group"), [(train, "optimizer"), (prepare, "tokenizer")])
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_is_printed_without_composing(
+    verb: Callable[..., int], group: str, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verb(["no=such", flag], program="lmtrain x") == 0
+    assert f"\n  {group}\n" in capsys.readouterr().out
