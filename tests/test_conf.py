@@ -10,7 +10,14 @@ from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.start import check_config
 
 FILES = sorted(conf_folder().glob("*/*.yaml"))
+IMPORTED = [
+    "model._target_=lmtrain.models.gpt2.GPT2",
+    *("+model.width=8", "+model.num_layers=1", "+model.num_heads=1", "+model.vocab_size=300"),
+    "+model.max_context_tokens=256",
+]
 GIVEN = {
+    "experiment/imported": IMPORTED,
+    "model/imported": IMPORTED,
     "scaling/depth_dial": ["model=nano"],
     "source/files": ["source.paths=[README.md]"],
     "source/hf_dataset": ["source.name=x"],

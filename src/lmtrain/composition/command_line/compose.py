@@ -15,7 +15,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
 
 from lmtrain.accounting.scaling import UNSCALED
@@ -158,10 +158,12 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
 
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
+    with open_dict(composed):
+        composed.pop("hydra", None)  # of which each part resolves in Hydra's own jobs alone
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
     remember_secrets(OmegaConf.to_container(composed, resolve=False, throw_on_missing=False), plain)
-    return {str(name): value for name, value in plain.items() if name != "hydra"}
+    return {str(name): value for name, value in plain.items()}
 
 
 def _scaled(config: dict[str, Any], overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> dict[str, Any]:
