@@ -18,10 +18,13 @@ TORCHRUN = {
 SRUN = {
     "SLURM_PROCID": "5",
     "SLURM_LOCALID": "1",
-    "SLURM_NTASKS": "8",
-    "SLURM_NNODES": "2",
+    "SLURM_NODEID": "1",
+    "SLURM_JOB_ID": "7",
     "SLURM_STEP_ID": "0",
-    "SLURM_JOB_NAME": "train",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    "SLURM_STEP_NODELIST": "localhost,n2",
 }
 
 
@@ -30,7 +33,7 @@ def test_ordinary_process_has_no_outer_launcher():
 
 
 def test_torchrun_is_recognised():
-    assert outer_launcher(TORCHRUN) == OuterLauncher("torchrun", 5, 1, 8, 4)
+    assert outer_launcher(TORCHRUN) == OuterLauncher("torchrun", 5, 1, 8, 4, node_rank=1)
 
 
 def test_training_operator_that_sets_the_torch_variables_alone_is_recognised():
@@ -38,10 +41,12 @@ def test_training_operator_that_sets_the_torch_variables_alone_is_recognised():
 
 
 def test_slurm_tasks_started_by_srun_are_recognised():
-    assert outer_launcher(SRUN) == OuterLauncher("slurm", 5, 1, 8, 4)
+    found = outer_launcher(SRUN)
+    assert found is not None
+    assert found == OuterLauncher("slurm", 5, 1, 8, 4, node_rank=1, address="localhost", port=found.port)
 
 
-@pytest.mark.parametrize("change", [{"SLURM_JOB_NAME": "bash"}, {"SLURM_NTASKS": "1"}, {"SLURM_STEP_ID": None}])
+@pytest.mark.parametrize("change", [{"SLURM_STEP_NUM_TASKS": "1"}, {"SLURM_STEP_NUM_TASKS": None}])
 def test_one_process_in_a_slurm_job_starts_its_own_ranks(change):
     merged = {**SRUN, **change}
     assert outer_launcher({name: value for name, value in merged.items() if value is not None}) is None
@@ -55,6 +60,9 @@ def test_torchrun_inside_slurm_is_torchrun():
 
 def test_mpi_is_recognised():
     environment = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
+    with pytest.raises(ConfigurationError, match="-x MASTER_ADDR="):
+        outer_launcher(environment)
+    environment |= {"MASTER_ADDR": "h", "MASTER_PORT": "1"}
     assert outer_launcher({**environment, "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}) == OuterLauncher("mpi", 3, 1, 4, 2)
 
 
@@ -71,5 +79,5 @@ def test_environment_without_rank_variables_is_an_ordinary_one():
 
 def test_our_own_launcher_says_in_which_file_its_ranks_meet():
     mine = {**TORCHRUN, "LMTRAIN_STORE": "stores/0"}
-    assert outer_launcher(mine) == OuterLauncher("torchrun", 5, 1, 8, 4, Path("stores/0"))
+    assert outer_launcher(mine) == OuterLauncher("torchrun", 5, 1, 8, 4, Path("stores/0"), node_rank=1)
     assert "LMTRAIN_STORE" not in without_rank_variables(mine)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.launch.slurm import SlurmStep, slurm_step
 
 Kind = Literal["torchrun", "slurm", "mpi"]
 
@@ -19,14 +20,14 @@ RANK_VARIABLES = frozenset(
     | {"GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED", "PL_SEED_WORKERS"}
     | {STORE_VARIABLE}
 )
-INTERACTIVE_SLURM_JOBS = frozenset({"bash", "zsh", "sh", "interactive"})
 
 
 @dataclass(frozen=True)
 class OuterLauncher:
     """Who started this process, and which of how many ranks it is.
 
-    `store_file` is where ranks of one machine meet, None where they meet over the network.
+    `store_file` is where ranks of one machine meet, None where they meet over the network: at `address` and `port`,
+    which are None where the environment has them (MASTER_ADDR, MASTER_PORT).
     """
 
     kind: Kind
@@ -35,18 +36,21 @@ class OuterLauncher:
     world_size: int
     local_world_size: int
     store_file: Path | None = None
+    node_rank: int = 0
+    address: str | None = None
+    port: int | None = None
 
 
 def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
     """Return the launcher that started this process as one of its ranks, None when this is an ordinary process.
 
     Raises:
-        ConfigurationError: A rank variable is not a number.
+        ConfigurationError: A rank variable is not a number, or nodes have different numbers of ranks.
     """
     if "TORCHELASTIC_RUN_ID" in environment or {"RANK", "WORLD_SIZE"} <= environment.keys():
         return _torchrun(environment)
-    if "SLURM_PROCID" in environment and environment.get("SLURM_JOB_NAME") not in INTERACTIVE_SLURM_JOBS:
-        return _slurm(environment)
+    if slurm := slurm_step(environment):
+        return _slurm(slurm)
     if {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"} <= environment.keys():
         return _mpi(environment)
     return None
@@ -70,26 +74,30 @@ def _torchrun(environment: Mapping[str, str]) -> OuterLauncher:
         world_size=world_size,
         local_world_size=_number(environment, "LOCAL_WORLD_SIZE", world_size),
         store_file=Path(environment[STORE_VARIABLE]) if STORE_VARIABLE in environment else None,
+        node_rank=_number(environment, "GROUP_RANK", 0),
     )
 
 
-def _slurm(environment: Mapping[str, str]) -> OuterLauncher | None:
-    world_size = _number(environment, "SLURM_NTASKS", 1)
-    num_nodes = _number(environment, "SLURM_NNODES", 1)
-    # A batch script that runs python without srun is one process, however many tasks its job may start.
-    if world_size == 1 or "SLURM_STEP_ID" not in environment:
-        return None
+def _slurm(step: SlurmStep) -> OuterLauncher:
     return OuterLauncher(
         kind="slurm",
-        rank=_number(environment, "SLURM_PROCID", 0),
-        local_rank=_number(environment, "SLURM_LOCALID", 0),
-        world_size=world_size,
-        local_world_size=_number(environment, "SLURM_NTASKS_PER_NODE", max(1, world_size // num_nodes)),
+        rank=step.rank,
+        local_rank=step.local_rank,
+        world_size=step.num_tasks,
+        local_world_size=step.tasks_per_node,
+        node_rank=step.node_rank,
+        address=step.address,
+        port=step.port,
     )
 
 
 def _mpi(environment: Mapping[str, str]) -> OuterLauncher:
     world_size = _number(environment, "OMPI_COMM_WORLD_SIZE", 1)
+    if world_size > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
+        raise ConfigurationError(
+            "mpirun tells its ranks no address to meet at; add -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500, "
+            "or start them with torchrun or srun."
+        )
     return OuterLauncher(
         kind="mpi",
         rank=_number(environment, "OMPI_COMM_WORLD_RANK", 0),

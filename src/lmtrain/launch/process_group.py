@@ -3,7 +3,7 @@
 import atexit
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar
@@ -28,9 +28,10 @@ def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None
     if outer is None or outer.world_size == 1 or dist.is_initialized():
         return
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    os.environ.update(_as_torchrun(outer, os.environ))
     device_id = None
     if torch.cuda.is_available():
-        device_id = torch.device("cuda", outer.local_rank)
+        device_id = torch.device("cuda", outer.local_rank % torch.cuda.device_count())  # a task may see its own alone
         torch.cuda.set_device(device_id)
     backend = "cpu:gloo,cuda:nccl" if device_id else "gloo"
     dist.init_process_group(
@@ -42,6 +43,20 @@ def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None
         device_id=device_id,
     )
     atexit.register(leave)
+
+
+def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return a rank's variables in torchrun's form, in which torch and Lightning read those of every launcher."""
+    ranks = {
+        "RANK": outer.rank,
+        "LOCAL_RANK": outer.local_rank,
+        "GROUP_RANK": outer.node_rank,
+        "WORLD_SIZE": outer.world_size,
+        "LOCAL_WORLD_SIZE": outer.local_world_size,
+    }
+    meeting = {"MASTER_ADDR": outer.address, "MASTER_PORT": outer.port}
+    known = {name: value for name, value in meeting.items() if value is not None and name not in environment}
+    return {name: str(value) for name, value in {**ranks, **known}.items()}
 
 
 def _store_of_this_machine(path: Path, num_ranks: int) -> dist.Store:

@@ -10,7 +10,9 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.distributed as dist
 from lightning.pytorch.accelerators import CPUAccelerator
+from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 
@@ -47,7 +49,9 @@ def make_trainer(
         be_deterministic()
     is_plugin = isinstance(precision, PrecisionPlugin)
     torch.set_float32_matmul_precision(precision.matmul_precision if is_plugin else "highest")
-    plugins: list[Any] = [precision] if is_plugin else []
+    # Told, and not looked for: Lightning's own look at SLURM refuses --ntasks and takes a batch script for a rank.
+    plugins: list[Any] = [TorchElasticEnvironment() if dist.is_initialized() else LightningEnvironment()]
+    plugins += [precision] if is_plugin else []
     if not getattr(strategy, "writes_own_checkpoints", False):
         plugins.append(AtomicCheckpointIO())
     options: dict[str, Any] = {

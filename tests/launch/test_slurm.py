@@ -1,0 +1,140 @@
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.errors import EXIT_REQUEUE, ConfigurationError
+from lmtrain.launch.slurm import first_host, slurm_step
+from tests import tiny
+from tests.launch import slurm_cluster
+
+STEP = {
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_JOB_ID": "70",
+    "SLURM_STEP_ID": "2",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    "SLURM_STEP_NODELIST": "localhost,n2",
+}
+
+
+def test_a_task_knows_its_ranks_and_where_they_meet() -> None:
+    step = slurm_step(STEP)
+    assert step is not None
+    assert (step.rank, step.local_rank, step.node_rank) == (5, 1, 1)
+    assert (step.num_tasks, step.tasks_per_node, step.address) == (8, 4, "localhost")
+    assert 15_000 <= step.port < 30_000
+
+
+@pytest.mark.parametrize("change", [{"SLURM_STEP_ID": "3"}, {"SLURM_JOB_ID": "71"}, {"SLURM_RESTART_COUNT": "1"}])
+def test_jobs_steps_and_requeued_jobs_have_ports_of_their_own(change: dict[str, str]) -> None:
+    one, other = slurm_step(STEP), slurm_step({**STEP, **change})
+    assert one is not None
+    assert other is not None
+    assert one.port != other.port
+
+
+def test_tasks_of_one_node_meet_on_its_loopback() -> None:
+    step = slurm_step({**STEP, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_TASKS_PER_NODE": "8"})
+    assert step is not None
+    assert (step.address, step.tasks_per_node) == ("127.0.0.1", 8)
+
+
+@pytest.mark.parametrize("missing", ["SLURM_STEP_NUM_TASKS", "SLURM_PROCID"])
+def test_a_process_outside_a_step_is_no_task(missing: str) -> None:
+    assert slurm_step({name: value for name, value in STEP.items() if name != missing}) is None
+    assert slurm_step({**STEP, "SLURM_STEP_NUM_TASKS": "1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "host"),
+    [
+        ("n1", "n1"),
+        ("n1,n2", "n1"),
+        ("n[1-2]", "n1"),
+        ("rack1-n[007-009,12],login", "rack1-n007"),
+        ("r[1-2]n[3,5]x,other", "r1n3x"),
+    ],
+)
+def test_the_first_host_of_a_short_list_is_found(nodes: str, host: str) -> None:
+    assert first_host(nodes) == host
+
+
+def test_nodes_of_different_numbers_of_tasks_are_refused_with_the_option_that_evens_them() -> None:
+    with pytest.raises(ConfigurationError, match=r"4\(x1\),3.*--ntasks-per-node=3"):
+        slurm_step({**STEP, "SLURM_STEP_NUM_TASKS": "7", "SLURM_STEP_TASKS_PER_NODE": "4(x1),3"})
+
+
+def test_a_variable_that_is_no_number_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="SLURM_STEP_NUM_TASKS='many'"):
+        slurm_step({**STEP, "SLURM_STEP_NUM_TASKS": "many"})
+
+
+REASON = slurm_cluster.why_not()
+ON_SLURM = [pytest.mark.slow, pytest.mark.distributed, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
+WORDS = ["trainer.accelerator=cpu", "callbacks.text_samples=null", "callbacks.validation=null"]
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[dict[str, str]]:
+    with slurm_cluster.cluster() as environment:
+        yield {**tiny.environment(), "SLURM_CONF": environment["SLURM_CONF"]}
+
+
+def srun(
+    words: list[str], *options: str, environment: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    command = tiny.command(*WORDS, *words, launcher=())
+    return subprocess.run(
+        ["srun", *options, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+class TestOnRealSlurm:
+    pytestmark = ON_SLURM
+
+    def test_one_node_and_two_train_alike(self, slurm: dict[str, str], tmp_path: Path) -> None:
+        ways = {"one": ["-N1", "-n2"], "two": ["-N2", "--ntasks-per-node=1"], "all": ["-N2", "-n4"]}
+        losses: dict[str, Any] = {}
+        for name, options in ways.items():
+            words = [f"run.name={name}", "budget.steps=3"]
+            finished = srun(words, *options, environment=slurm, folder=tmp_path)
+            assert finished.returncode == 0, finished.stderr
+            losses[name] = tiny.losses(tmp_path / "runs" / name)
+        assert len(losses["one"]) == 3
+        assert losses["one"] == losses["two"]
+        assert losses["all"] == pytest.approx(losses["one"], rel=1e-5)  # four ranks add up in another order
+
+    def test_a_job_that_is_told_of_its_limit_is_requeued_and_goes_on(
+        self, slurm: dict[str, str], tmp_path: Path
+    ) -> None:
+        words = " ".join(f"'{word}'" for word in tiny.command(*WORDS, "run.name=a", "budget.steps=300"))
+        asks = "import os; from lmtrain.launch.detect import outer_launcher; print(outer_launcher(os.environ))"
+        script = f"""#!/bin/bash
+            #SBATCH --nodes=2 --ntasks-per-node=1 --requeue --open-mode=append --output={tmp_path}/out
+            {tiny.command()[0]} -c "{asks}"
+            srun {words}
+            code=$?
+            echo "exit $code"
+            [ $code = {EXIT_REQUEUE} ] && scontrol requeue $SLURM_JOB_ID
+            """
+        (tmp_path / "job.sh").write_text("\n".join(line.strip() for line in script.splitlines()))
+        ran: dict[str, Any] = {"cwd": tmp_path, "env": slurm, "check": True, "capture_output": True, "text": True}
+        job = subprocess.run(["sbatch", "--parsable", "job.sh"], **ran).stdout.strip()
+        run, out = tmp_path / "runs/a", tmp_path / "out"
+        slurm_cluster.poll(lambda: (run / "metrics.jsonl").exists() and len(tiny.losses(run)) >= 2, seconds=120)
+        subprocess.run(["scancel", "--signal=USR1", f"{job}.0"], **ran)
+        slurm_cluster.poll(lambda: f"exit {EXIT_REQUEUE}" in out.read_text(), seconds=120)
+        stopped = len(tiny.losses(run))
+        assert 2 <= stopped < 300
+        waits = ["squeue", "-h", "-j", job, "-t", "PENDING", "-o", "%T"]
+        slurm_cluster.poll(lambda: "PENDING" in subprocess.run(waits, **ran).stdout, seconds=60)
+        subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], **ran)  # it would wait two minutes
+        slurm_cluster.poll(lambda: "exit 0" in out.read_text(), seconds=180)
+        assert len(tiny.losses(run)) == 300
+        assert out.read_text().startswith("None\n"), "a batch script's own process is no rank"
