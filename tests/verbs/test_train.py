@@ -10,7 +10,7 @@ from lmtrain.composition.stored_runs.job import Job, default_name
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking.no_tracking import NoTracking
 from lmtrain.verbs.prepare import prepare
-from lmtrain.verbs.train import make_job, print_outcomes, train
+from lmtrain.verbs.train import make_job, train
 
 
 @pytest.fixture
@@ -31,7 +31,8 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
 def named(*words: str, is_trial: bool = False) -> Job:
     config = compose_config([word for word in words if not word.startswith("-")])
-    return make_job(config, list(words), "llama_tiny", parse_arguments(words), is_trial=is_trial)
+    swept = [list(words)] if is_trial else None
+    return make_job(config, list(words), "llama_tiny", parse_arguments(words), swept=swept)
 
 
 def test_a_run_is_named_after_its_model_and_what_it_overrides() -> None:
@@ -55,7 +56,7 @@ def test_a_wrong_value_is_refused_before_anything_is_made() -> None:
 def test_trials_of_one_sweep_share_its_name() -> None:
     arguments = parse_arguments(["-m", "seed=3,4"])
     config = compose_config([])
-    sweeps = {make_job(config, [f"seed={seed}"], "m", arguments, is_trial=True).sweep for seed in (3, 4)}
+    sweeps = {make_job(config, [f"seed={seed}"], "m", arguments, swept=[]).sweep for seed in (3, 4)}
     assert len(sweeps) == 1
     assert str(sweeps.pop()).startswith("sweep-")
 
@@ -107,9 +108,15 @@ def test_a_refused_run_raises_for_the_command_line_to_word(jobs: list[Job]) -> N
         train(["seed=2"])
 
 
-def test_outcomes_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    print_outcomes({"a": 0, "longer": 3})
-    assert capsys.readouterr().out == "  a       done\n  longer  failed, exit code 3\n"
+def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None:
+    with pytest.raises(ConfigurationError, match=r"optimizer\.lr.*trial 2 of 2 \(optimizer\.lr=-1 logger=none\); no trial"):
+        train(["-m", "optimizer.lr=0.01,-1", "logger=none"])
+    assert jobs == []
+
+
+def test_a_key_of_execution_that_is_swept_gives_each_trial_a_run(jobs: list[Job]) -> None:
+    assert train(["-m", "trainer.cpu_threads=1,2", "logger=none"]) == 0
+    assert len({job.name for job in jobs}) == 2
 
 
 @pytest.mark.parametrize(("verb", "group"), [(train, "optimizer"), (prepare, "tokenizer")])

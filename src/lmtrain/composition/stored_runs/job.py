@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,16 @@ def job_of_rank(path: Path) -> Job:
     return Job(**json.loads(whole)) if whole else load_job(path)
 
 
-def default_name(model: str, overrides: Sequence[str]) -> str:
-    """Name a run by its model option and what it overrides: the same command gives the same name."""
-    telling = sorted(word for word in overrides if not word.lstrip("+").startswith(EXECUTION_KEYS))
+def default_name(model: str, overrides: Sequence[str], *, swept: Collection[str] = ()) -> str:
+    """Name a run by its model option and its overrides: the same command gives the same name.
+
+    A key of execution leaves the name alone, unless it is one of those `swept` that tell the trials of a sweep apart.
+    """
+    telling = sorted(
+        word
+        for word in overrides
+        if not word.lstrip("+").startswith(EXECUTION_KEYS) or word.lstrip("+").partition("=")[0] in swept
+    )
     return f"{model}-{short_hash(telling)}" if telling else model
 
 

@@ -1,0 +1,75 @@
+"""A sweep: every trial is checked before the first trains; then one after another, and a stop from outside ends it."""
+
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.status import status_name
+
+STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial
+NOT_STARTED: Final = -1
+
+
+def swept_keys(trials: Iterable[Sequence[str]]) -> frozenset[str]:
+    """Return the keys that have several values among the overrides of a sweep's trials."""
+    words = {word for trial in trials for word in trial}
+    keys = [word.lstrip("+~").partition("=")[0] for word in words]
+    return frozenset(key for key in keys if keys.count(key) > 1)
+
+
+@contextmanager
+def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None]:
+    """Say of a refusal which trial it is, by its number from 0 and its overrides: before any is started."""
+    try:
+        yield
+    except ConfigurationError as refusal:
+        where = f"trial {number + 1} of {len(trials)} ({' '.join(trials[number])})"
+        raise ConfigurationError(f"{refusal} This is {where}; no trial was started.") from refusal
+
+
+def run_sweep(trials: Sequence[Job], start: Callable[[Job], int]) -> int:
+    """Train trial after trial and return the worst exit code, or that of a stop; the last lines name each outcome."""
+    outcomes = dict.fromkeys((trial.name for trial in trials), NOT_STARTED)
+    code = EXIT_INTERRUPTED  # of Ctrl-C between two trials
+    try:
+        for trial in trials:
+            outcomes[trial.name] = _outcome(trial, start)
+            if outcomes[trial.name] in STOPPED:
+                break
+        code = next((outcome for outcome in outcomes.values() if outcome in STOPPED), max(outcomes.values()))
+    finally:
+        print_outcomes(outcomes)
+        last = trials[-1]
+        print(f"  side by side: lmtrain compare {last.config['run']['root']}/{last.sweep}")
+        logger = instantiate(last.config["logger"], key="logger")
+        logger.finish_sweep(Path(last.root), last.sweep, status=status_name(code))
+    return code
+
+
+def print_outcomes(outcomes: dict[str, int]) -> None:
+    """Print one line a trial: its name and its end."""
+    width = max(map(len, outcomes))
+    for name, code in outcomes.items():
+        print(f"  {name:<{width}}  {_ending(code)}")
+
+
+def _ending(code: int) -> str:
+    if code == NOT_STARTED:
+        return "not started"
+    if code in STOPPED:
+        return f"stopped, exit code {code}; the same command goes on"
+    return "done" if code == 0 else f"failed, exit code {code}"
+
+
+def _outcome(trial: Job, start: Callable[[Job], int]) -> int:
+    try:  # a failing trial does not end the sweep
+        return start(trial)
+    except LMTRAIN_ERRORS as error:
+        print(redact_text(f"{trial.name}: {error}"), file=sys.stderr)
+        return error.exit_code

@@ -1,0 +1,73 @@
+from typing import Any
+
+import pytest
+
+from lmtrain.composition.execution.sweep import naming_trial, print_outcomes, run_sweep, swept_keys
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError
+from lmtrain.tracking.no_tracking import NoTracking
+
+LOGGER = {"_target_": "lmtrain.tracking.no_tracking.NoTracking"}
+
+
+def trials(*names: str) -> list[Job]:
+    config: dict[str, Any] = {"logger": LOGGER, "run": {"root": "runs"}}
+    return [Job(config=config, overrides=[f"seed={name}"], name=name, root="runs", sweep="sweep-1") for name in names]
+
+
+def test_swept_keys_have_several_values() -> None:
+    assert swept_keys([["a=1", "+b=2", "c=3"], ["a=1", "+b=3"]]) == {"b"}
+    assert swept_keys([]) == frozenset()
+
+
+@pytest.mark.parametrize("code", [EXIT_INTERRUPTED, EXIT_TERMINATED])
+def test_a_stop_from_outside_ends_the_sweep_and_not_its_trial_alone(
+    code: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append(facts["status"]))
+    codes = {"a": 4, "b": code, "c": 0}
+    assert run_sweep(trials("a", "b", "c"), lambda trial: codes[trial.name]) == code
+    assert ended == ["KILLED"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "  a  failed, exit code 4"
+    assert lines[1] == f"  b  stopped, exit code {code}; the same command goes on"
+    assert lines[2] == "  c  not started"
+
+
+def test_the_last_lines_stand_also_when_ctrl_c_comes_between_two_trials(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append(facts["status"]))
+
+    def start(trial: Job) -> int:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(trials("a", "b"), start)
+    assert ended == ["KILLED"]
+    assert "  side by side: lmtrain compare runs/sweep-1" in capsys.readouterr().out
+
+
+def test_a_trial_that_is_refused_later_does_not_end_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    def start(trial: Job) -> int:
+        if trial.name == "a":
+            raise DataError("the shards are damaged")
+        return 0
+
+    assert run_sweep(trials("a", "b"), start) == DataError.exit_code
+    assert "a: the shards are damaged" in capsys.readouterr().err
+
+
+def test_a_trial_that_cannot_be_is_named_by_its_overrides() -> None:
+    with (
+        pytest.raises(ConfigurationError, match=r"trial 2 of 2 \(seed=b\); no trial was started"),
+        naming_trial([["seed=a"], ["seed=b"]], 1),
+    ):
+        raise ConfigurationError("seed=b is not a number.")
+
+
+def test_outcomes_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcomes({"a": 0, "longer": 3})
+    assert capsys.readouterr().out == "  a       done\n  longer  failed, exit code 3\n"
