@@ -8,6 +8,7 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.training.stopping import StoppedEarly
 from tests.callbacks.tiny_run import AtStep
 
 
@@ -30,6 +31,20 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(make_run, number
     assert train(run, AtStep(3, receive(number))) == number
     assert run.saved_steps() == [3]
     assert list(run.points("train/loss")) == [1, 2, 3]
+    assert signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_first_step_ends_the_run_at_once_without_a_checkpoint(make_run, number):
+    class BeforeIt(pl.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            receive(number)()
+
+    before = signal.getsignal(number)
+    run = make_run(steps=9)
+    with pytest.raises(StoppedEarly, match="before the first step"):
+        train(run, BeforeIt())
+    assert run.saved_steps() == []
     assert signal.getsignal(number) == before
 
 
@@ -72,5 +87,6 @@ def test_sigterm_before_training_starts_is_not_lost(make_run):
             receive(signal.SIGTERM)()  # this callback comes first, so that Lightning's handler is still there
 
     run = make_run(steps=9)
-    assert train(run, TooEarly()) == signal.SIGTERM
-    assert run.saved_steps() == [1]
+    with pytest.raises(StoppedEarly):
+        train(run, TooEarly())
+    assert run.saved_steps() == []

@@ -109,7 +109,9 @@ def test_a_refused_run_raises_for_the_command_line_to_word(jobs: list[Job]) -> N
 
 
 def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None:
-    with pytest.raises(ConfigurationError, match=r"optimizer\.lr.*trial 2 of 2 \(optimizer\.lr=-1 logger=none\); no trial"):
+    with pytest.raises(
+        ConfigurationError, match=r"optimizer\.lr.*trial 2 of 2 \(optimizer\.lr=-1 logger=none\); no trial"
+    ):
         train(["-m", "optimizer.lr=0.01,-1", "logger=none"])
     assert jobs == []
 

@@ -8,7 +8,7 @@ import logging
 import signal
 import threading
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -17,17 +17,19 @@ from typing_extensions import override
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.stopping import SIGNALS, StoppedEarly
 
 _LOG = logging.getLogger(__name__)
-SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class GracefulStop(pl.Callback):
     """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves that step.
 
-    Handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps` steps. A
-    second SIGINT interrupts at once. `stop_signal` tells, after training, which signal ended it short of its budget
-    (None: none did), for the exit code: 143, 130, 85. It belongs last in the list: handlers stay until all is saved.
+    Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
+    then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
+    steps. A second SIGINT interrupts at once. `stop_signal` tells, after training, which signal ended it short of its
+    budget (None: none did), for the exit code: 143, 130, 85. It belongs last in the list: handlers stay until all is
+    saved.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -37,6 +39,7 @@ class GracefulStop(pl.Callback):
             every_steps, last_step=context.last_step, key="callbacks.graceful_stop.every_steps"
         )
         self._received = 0
+        self._has_stepped = False
         self._previous: dict[signal.Signals, Any] = {}
         self.stop_signal: int | None = None
 
@@ -45,11 +48,14 @@ class GracefulStop(pl.Callback):
         self._received = _replace_own_signals(trainer)
         if threading.current_thread() is threading.main_thread():  # elsewhere Python refuses handlers
             self._previous = {number: signal.signal(number, self._remember) for number in SIGNALS}
+        if self._received:
+            raise StoppedEarly(self._received)
 
     @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        self._has_stepped = self._has_stepped or is_step_end(trainer, batch_idx)
         if trainer.world_size == 1:
             received = self._received if is_step_end(trainer, batch_idx) else 0
         else:
@@ -67,6 +73,8 @@ class GracefulStop(pl.Callback):
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         del frame
+        if not self._has_stepped:
+            raise StoppedEarly(number)
         self._received = number
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)

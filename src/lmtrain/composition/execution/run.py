@@ -26,15 +26,16 @@ from lmtrain.errors import (
     ConfigurationError,
 )
 from lmtrain.launch.agree import agree_on
-from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.detect import OuterLauncher, outer_launcher
 from lmtrain.launch.process_group import broadcast_outcome, join
 from lmtrain.report.html_page import write_report
 from lmtrain.report.ledger import read_attempts
 from lmtrain.report.summary import print_summary
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, status_name
+from lmtrain.tracking.status import Status, status_name, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, require_same_identity
+from lmtrain.training.stopping import StoppedEarly, stopping_at_once
 
 EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED, signal.SIGUSR1: EXIT_REQUEUE}
 
@@ -49,6 +50,20 @@ def execute(job: Job) -> int:
     keep_caches_in(Path(job.config["run"]["cache"]))
     outer = outer_launcher(os.environ)
     rank = outer.rank if outer else 0
+    try:
+        with stopping_at_once():
+            run, checkpoint = prepare(job, outer, rank=rank)
+    except StoppedEarly as stop:
+        code = EXIT_CODES[stop.number]
+        if rank == 0:
+            print(stop, file=sys.stderr)
+            write_status(job.folder, Status(status=status_name(code), exit_code=code))
+        return code
+    return EXIT_DONE if run is None else train(job, run, checkpoint)
+
+
+def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:
+    """Join the other ranks and build the run, None where its budget is spent; with the checkpoint to go on from."""
     join(outer)
     agree_on(config_hash(job.config))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
@@ -63,26 +78,33 @@ def execute(job: Job) -> int:
     if checkpoint:
         require_same_identity(checkpoint, run.context.identity)
         if is_done(run, checkpoint):
-            return EXIT_DONE
+            return None, checkpoint
     if run.context.log:  # only now: what is refused has lost nothing
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
             remember_fork(job, checkpoint)
         elif line := difference_line(job.config["init_from"], job.config["model"]):
             print(line, flush=True)
-    return train(job, run, checkpoint)
+    return run, checkpoint
 
 
 def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Fit, with the run's status true from start to end."""
     folder = RunFolder(job.folder, root=Path(job.root))
     if run.context.log is None:
-        return fit(run, checkpoint)
+        try:
+            return fit(run, checkpoint)
+        except StoppedEarly as stop:
+            return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
     handle = instantiate(job.config["logger"], key="logger").start(folder)
     code = 1
     try:
         code = fit(run, checkpoint)
+    except StoppedEarly as stop:
+        code = EXIT_CODES[stop.number]
+        print(stop, file=sys.stderr)
+        return code
     except LMTRAIN_ERRORS as error:
         code = error.exit_code
         raise
@@ -115,12 +137,13 @@ def keep_report(folder: Path) -> None:
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return the exit code that its end stands for."""
     try:
-        run.trainer.fit(
-            run.module,
-            datamodule=run.datamodule,
-            ckpt_path=str(checkpoint.path) if checkpoint else None,
-            weights_only=True,
-        )
+        with stopping_at_once():
+            run.trainer.fit(
+                run.module,
+                datamodule=run.datamodule,
+                ckpt_path=str(checkpoint.path) if checkpoint else None,
+                weights_only=True,
+            )
     finally:
         run.context.events.close()
     stop_signal = getattr(run.callbacks.get("graceful_stop"), "stop_signal", None)

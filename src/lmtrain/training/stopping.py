@@ -1,0 +1,41 @@
+"""A stop from outside before the first step of an attempt: there is nothing to save, so the attempt ends at once."""
+
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+
+class StoppedEarly(BaseException):  # no error, and nothing that catches errors may keep it
+    """A signal came before the first step; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        name = signal.Signals(self.number).name
+        return f"{name}: stopped before the first step of this attempt, which has nothing to save."
+
+
+@contextmanager
+def stopping_at_once() -> Generator[None]:
+    """Let signals raise StoppedEarly as long as this lasts; outside the main thread Python takes no handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, _raise) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+def _raise(number: int, frame: FrameType | None) -> None:
+    del frame
+    raise StoppedEarly(number)

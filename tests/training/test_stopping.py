@@ -1,0 +1,35 @@
+import os
+import signal
+import threading
+
+import pytest
+
+from lmtrain.training.stopping import SIGNALS, StoppedEarly, stopping_at_once
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_raises_and_handlers_are_put_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    said = f"{number.name}: stopped before the first step"
+    with pytest.raises(StoppedEarly, match=said) as stopped, stopping_at_once():
+        os.kill(os.getpid(), number)
+    assert stopped.value.number == number
+    assert signal.getsignal(number) == before
+
+
+def test_what_catches_errors_does_not_keep_it() -> None:
+    assert not issubclass(StoppedEarly, Exception)
+
+
+def test_another_thread_than_the_main_one_keeps_its_handlers() -> None:
+    seen: list[bool] = []
+
+    def run() -> None:
+        before = signal.getsignal(signal.SIGTERM)
+        with stopping_at_once():
+            seen.append(signal.getsignal(signal.SIGTERM) == before)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert seen == [True]
