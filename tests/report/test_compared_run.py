@@ -21,7 +21,7 @@ def test_how_a_run_is_executed_is_none_of_its_settings(tmp_path):
 
 def test_a_run_that_did_not_end_well_says_why(tmp_path):
     going = read_compared_run(write(tmp_path / "a", status="RUNNING", values=(8.0, 4.0)))
-    assert going.trouble == "running, exit code 3 at step 1 of 2"
+    assert going.trouble == "killed, exit code 3 at step 1 of 2"
     diverged = read_compared_run(write(tmp_path / "b", values=(8.0, float("nan"))))
     assert diverged.trouble == "diverged: its last value is nan"
     nothing = read_compared_run(write(tmp_path / "c", status="FAILED", values=()))

@@ -14,7 +14,7 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
-from lmtrain.tracking.status import read_status
+from lmtrain.tracking.settled_status import settled_status
 
 Curve = Sequence[tuple[float, float]]  # (tokens trained on, value)
 MEASURED: Final = ("/bits_per_byte", "/loss")  # lower is better
@@ -86,7 +86,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         ConfigurationError: The run has no such metric.
         DataError: The run's settings are gone.
     """
-    status = read_status(folder)
+    status = settled_status(folder)
     assert status is not None, "the folder of a run has a status"
     attempts = RunFolder(folder).attempts()
     job: dict[str, Any] = read_json(attempts[-1] / "job.json") if attempts else {}

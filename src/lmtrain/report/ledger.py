@@ -12,7 +12,7 @@ from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.status import read_status
+from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.stopwatch import KINDS
 
 
@@ -139,7 +139,7 @@ def read_ledger(folder: Path) -> RunLedger:
     Raises:
         ConfigurationError: The folder holds no run, or one from before there were accounts.
     """
-    status = read_status(folder)
+    status = settled_status(folder)
     plan: dict[str, Any] = read_json(folder / "plan.json")
     if status is None or not (folder / "events" / "rank0.jsonl").exists():
         names = sorted(path.name for path in folder.parent.glob("*") if (path / "status.json").exists())

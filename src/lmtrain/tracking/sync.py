@@ -10,6 +10,7 @@ from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.secret_patterns import REDACTED
 from lmtrain.tracking.secret_values import REFERENCE, resolve_references
+from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.status import Status, Tracked, read_status, write_status
 
 SYNC_SECONDS = 30.0
@@ -60,13 +61,8 @@ def _require_known(value: str, *, key: str) -> None:
 
 
 def _settled_status(folder: RunFolder) -> Status:
-    """Return the run's state, corrected where a run that was killed still reads RUNNING."""
-    status = read_status(folder.path) or Status("KILLED")
-    if status.status != "RUNNING":
-        return status
-    try:
-        with folder.lock(wait_seconds=0.0):
-            write_status(folder.path, Status("KILLED", step=status.step, tokens=status.tokens))
-    except EnvironmentProblem:
-        return status
+    """Return the run's state, and write it where a run that was killed still reads RUNNING."""
+    status = settled_status(folder.path) or Status("KILLED")
+    if status.status == "KILLED":
+        write_status(folder.path, Status("KILLED", status.exit_code, step=status.step, tokens=status.tokens))
     return read_status(folder.path) or status

@@ -37,7 +37,11 @@ from lmtrain.tracking.status import Status, status_name, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, require_same_identity
 from lmtrain.training.stopping import StoppedEarly, stopping_at_once
 
-EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED, signal.SIGUSR1: EXIT_REQUEUE}
+EXIT_CODES: dict[int, int] = {
+    signal.SIGTERM: EXIT_TERMINATED,
+    signal.SIGINT: EXIT_INTERRUPTED,
+    signal.SIGUSR1: EXIT_REQUEUE,
+}
 
 
 def execute(job: Job) -> int:

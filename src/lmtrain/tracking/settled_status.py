@@ -1,0 +1,24 @@
+"""A run's state as it is, also where a run that was killed could not write that it ended."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status, read_status
+
+
+def settled_status(folder: Path) -> Status | None:
+    """Return a run's state, KILLED where it reads RUNNING and no process holds the run; None for what is no run.
+
+    A folder that cannot be written tells of nobody who holds it: there the state stays as it reads.
+    """
+    status = read_status(folder)
+    if status is None or status.status != "RUNNING" or status.process == os.getpid():
+        return status
+    try:
+        with RunFolder(folder).lock(wait_seconds=0.0):
+            return replace(status, status="KILLED")
+    except (EnvironmentProblem, OSError):
+        return status
