@@ -19,6 +19,7 @@ from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.parts.optimizers import rehearsed_optimizer
 from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
+from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import read_fork
@@ -54,9 +55,11 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     instantiate(config["weight_average"], key="weight_average")
     num_ranks = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
     batch: Batch = instantiate(config["batch"], key="batch")
-    if batch.micro_batch_sequences == "auto":  # found on the device
-        batch = replace(batch, micro_batch_sequences=None)
-    tokens_per_step = plan_batches(batch, num_ranks=num_ranks).tokens_per_step
+    is_auto = batch.micro_batch_sequences == "auto"  # found on the device
+    divided = plan_batches(replace(batch, micro_batch_sequences=None) if is_auto else batch, num_ranks=num_ranks)
+    tokens_per_step = divided.tokens_per_step
+    if touches_device and not is_auto:
+        require_memory(config, divided, num_parameters=model.shape().num_parameters)
     end = expected_end(config, model, tokens_per_step=tokens_per_step, num_ranks=num_ranks)
     schedules = schedules_of(config, horizon=end, tokens_per_step=tokens_per_step, fork_step=expected_fork(job))
     names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}

@@ -10,6 +10,7 @@ from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.plan import fit_setting, fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
@@ -44,7 +45,7 @@ def held_device(*, accelerator: str, num_local_ranks: int) -> HeldDevice:
     if torch.cuda.is_available() and accelerator != "cpu":
         properties = torch.cuda.get_device_properties()
         return HeldDevice(properties.name, properties.total_memory)
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    free = available_bytes() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return HeldDevice(None, int(free * CPU_SHARE / num_local_ranks))
 
 

@@ -1,0 +1,44 @@
+"""A refusal of runs that this machine's memory cannot hold: the kernel would kill them without a word."""
+
+from typing import Any, Final
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.training_plan.fit import largest_micro_batch, memory_of
+from lmtrain.composition.planning.auto_batch import held_device, setting_here
+from lmtrain.errors import ConfigurationError
+
+# Less than any run takes: a run of which this is a small part of the memory is not looked at more closely, which can
+# take seconds for a model that is new here.
+FEWEST_BYTES_A_PARAMETER: Final = 4
+FEWEST_BYTES_A_TOKEN: Final = 4_096
+CLEARLY_ENOUGH: Final = 1 / 8  # of the memory
+
+
+def require_memory(config: dict[str, Any], batch: BatchPlan, *, num_parameters: int) -> None:
+    """Hold the plan of a run's memory against the memory of this machine that is free now.
+
+    Raises:
+        ConfigurationError: It does not fit, with the micro batch that does.
+    """
+    num_local_ranks = config["trainer"]["devices"]
+    device = held_device(accelerator=config["trainer"]["accelerator"], num_local_ranks=num_local_ranks)
+    tokens = batch.micro_batch_sequences * batch.context_tokens
+    least = num_parameters * FEWEST_BYTES_A_PARAMETER + tokens * FEWEST_BYTES_A_TOKEN
+    if least < CLEARLY_ENOUGH * device.num_bytes:
+        return
+    setting = setting_here(config, num_ranks=batch.num_ranks, num_local_ranks=num_local_ranks)
+    needed, held = memory_of(setting, batch).total, setting.device_bytes or device.num_bytes
+    if needed <= held:
+        return
+    fitting = largest_micro_batch(setting, batch)
+    fix = (
+        f"nearest that fits: batch.micro_batch_sequences={fitting.micro_batch_sequences}, accumulated over "
+        f"{fitting.accumulation_micro_steps:,} micro-steps a step"
+        if fitting
+        else "not one sequence fits: take a smaller model, recompute=every_block, or strategy=fsdp over more devices"
+    )
+    raise ConfigurationError(
+        f"batch.micro_batch_sequences={batch.micro_batch_sequences} of {batch.context_tokens} tokens needs "
+        f"{format_quantity(needed, 'bytes')} on each device, of which {format_quantity(held, 'bytes')} are free; {fix}."
+    )
