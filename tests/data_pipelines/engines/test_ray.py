@@ -90,7 +90,7 @@ def test_without_ray_it_says_how_to_install_it(monkeypatch):
     with pytest.raises(EnvironmentProblem) as refusal:
         RayEngine()
     assert str(refusal.value) == (
-        'engine=ray needs ray, which is not installed; install with: pip install "lmtrain[data]" ray'
+        'engine=ray needs ray, which is not installed; install with: pip install "lmtrain[ray]"'
     )
     RayEngine(dry_run=True)
 
