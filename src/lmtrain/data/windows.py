@@ -46,16 +46,6 @@ def num_training_windows(num_tokens: int, context_tokens: int) -> int:
     return num_windows
 
 
-def training_window(split: TokenSplit, window: int, context_tokens: int) -> Ids:
-    """Return window w, tokens w x T to w x T + T: [T + 1]. Inputs and targets are its two ends."""
-    return split.window(window * context_tokens, context_tokens + 1)
-
-
-def training_windows(split: TokenSplit, windows: NDArray[np.int64], context_tokens: int) -> Ids:
-    """Return many training windows: [B] -> [B, T + 1] of the shards' own integer type."""
-    return split.windows(windows * context_tokens, context_tokens + 1)
-
-
 @final
 @dataclass(frozen=True)
 class EvaluationWindows:

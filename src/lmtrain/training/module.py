@@ -83,13 +83,6 @@ class CausalLMModule(pl.LightningModule):
         self._transforms = transforms or ModelTransforms()
         self._is_configured = False
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; Lightning notes the hook it is in some forty times a step, which is no parameter."""
-        if name == "_current_fx_name":
-            self.__dict__[name] = value
-        else:
-            super().__setattr__(name, value)
-
     def configure_model(self) -> None:
         """Materialise, initialise and transform the model, and start what is kept beside it: once."""
         if self._is_configured:
