@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lmtrain.data.gather import gather_rows
 from lmtrain.data.rows import DocumentSpans, LocatedRows, PieceReader, RowBatch, document_spans
-from lmtrain.data.shards import Ids, TokenSplit
+from lmtrain.data.shards import TokenSplit
 from lmtrain.errors import ConfigurationError
 
 IGNORED = -100
