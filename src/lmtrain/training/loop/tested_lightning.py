@@ -1,5 +1,6 @@
 """Our innermost loop where its parts of Lightning were tested, Lightning's own elsewhere."""
 
+import importlib
 import logging
 from typing import Final
 
@@ -7,6 +8,7 @@ import lightning
 import lightning.pytorch as pl
 
 TESTED: Final = "2.6."  # tests/training/loop/test_step_loop.py compares both loops with each of these
+LOOP: Final = "lmtrain.training.loop.step_loop"
 _LOG = logging.getLogger(__name__)
 
 
@@ -22,7 +24,6 @@ def use_step_loop(trainer: pl.Trainer) -> bool:
             TESTED,
         )
         return False
-    from lmtrain.training.loop.step_loop import StepLoop  # private parts, which another version may not have
-
-    trainer.fit_loop.epoch_loop = StepLoop(trainer)
+    # Not above: it imports private parts of Lightning, which another version may not have.
+    trainer.fit_loop.epoch_loop = importlib.import_module(LOOP).StepLoop(trainer)
     return True
