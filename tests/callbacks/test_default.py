@@ -1,6 +1,5 @@
 """The callbacks of conf/callbacks/default.yaml, all at once."""
 
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -89,26 +88,6 @@ def test_together_they_leave_a_whole_run(make_run):
     assert run.saved_steps()[-1] == 12
     for name in ("plan.json", "dataset.json", "samples.jsonl"):
         assert (run.context.folder / name).is_file()
-
-
-@pytest.mark.parametrize("micro_steps", [1, 2])
-def test_those_who_sleep_write_what_they_write_when_called_at_every_step(make_run, monkeypatch, micro_steps):
-    written = []
-    for name in ("asleep", "awake"):
-        if name == "awake":
-            monkeypatch.setattr("lmtrain.training.loop.step_hooks._is_about", lambda *_: False)
-        run = make_run(name=name, steps=11, accumulation_micro_steps=micro_steps)
-        settings = {"validation": {"num_passes": 3}, "text_samples": {"every_steps": 4}}
-        run.fit(*default_callbacks(run.context, log_every_steps=3, **settings).values())
-        lines = [json.loads(line) for line in (run.context.folder / "metrics.jsonl").read_text().splitlines()]
-        events = [json.loads(line) for line in (run.context.folder / "events" / "rank0.jsonl").read_text().splitlines()]
-        written.append(
-            (
-                [(line["step"], sorted(line["metrics"]), line["metrics"].get("train/loss")) for line in lines],
-                [(event["name"], event.get("step"), event.get("tokens")) for event in events],
-            )
-        )
-    assert written[0] == written[1]
 
 
 def test_resuming_a_finished_run_changes_nothing(make_run):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from lmtrain.data.packing import BestFit, Contiguous, OneDocument
 from lmtrain.data.rows import read_rows
-from lmtrain.data.windows import training_windows
 from tests.data.documents import END_OF_TEXT, documents_of, make_dataset
 
 DOCUMENTS = {
@@ -73,7 +72,7 @@ def test_contiguous_with_a_mask_predicts_each_id_inside_its_document(
     if split.num_tokens <= context_tokens:
         return
     rows, batch = read_all(Contiguous(document_mask=True), dataset, context_tokens)
-    assert batch.ids.tolist() == training_windows(split, np.arange(rows.num_rows), context_tokens).tolist()
+    assert batch.ids.tolist() == split.windows(np.arange(rows.num_rows) * context_tokens, context_tokens + 1).tolist()
     for row, numbers in enumerate(batch.documents):
         ends = np.cumsum(lengths)
         positions = row * context_tokens + np.arange(context_tokens)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lmtrain.data.manifest import SplitManifest
 from lmtrain.data.shard_writer import ShardWriter
 from lmtrain.data.shards import TokenSplit
-from lmtrain.data.windows import evaluation_windows, num_training_windows, training_window, training_windows
+from lmtrain.data.windows import evaluation_windows, num_training_windows
 from lmtrain.errors import ConfigurationError
 
 
@@ -33,16 +33,9 @@ def make_split(tmp_path_factory):
 def test_training_windows_begin_a_context_apart_and_overlap_by_one(make_split, num_tokens, num_windows):
     assert num_training_windows(num_tokens, 8) == num_windows
     for window in range(num_windows):
-        ids = training_window(make_split(num_tokens), window, 8)
+        ids = make_split(num_tokens).window(8 * window, 9)
         assert ids.dtype == np.uint16
         assert ids.tolist() == list(range(8 * window, 8 * window + 9))
-
-
-def test_a_batch_of_training_windows_keeps_its_order(make_split):
-    batch = training_windows(make_split(100), np.array([11, 0, 5]), 8)
-    assert batch.dtype == np.uint16
-    assert batch[:, 0].tolist() == [88, 0, 40]
-    assert (np.diff(batch.astype(int), axis=1) == 1).all()
 
 
 @pytest.mark.parametrize(("num_tokens", "nearest"), [(100, 64), (65, 64), (3, 2)])

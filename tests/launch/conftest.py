@@ -56,15 +56,6 @@ def exit_4_on_1(config):
 def killed_on_1(config):
     wait(config) if RANK == 0 else os.kill(os.getpid(), signal.SIGKILL)
 
-def fail_once(config):
-    import torch.distributed as dist
-    meet()
-    dist.barrier()
-    with (config.parent / f"starts{RANK}").open("a") as file:
-        file.write("x")
-    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and RANK == 1:
-        raise ValueError("once")
-
 def refuse_and_count(config):
     with (config.parent / f"starts{RANK}").open("a") as file:
         file.write("x")

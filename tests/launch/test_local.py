@@ -129,13 +129,8 @@ def test_refusal_on_every_rank_is_told_once(run_folder, capfd):
     assert capfd.readouterr().err.count("seed=x is not a number") == 1
 
 
-def test_failed_job_is_started_again(run_folder):
-    assert run(run_folder, "fail_once", restarts=1) == 0
-    assert (run_folder / "starts0").read_text() == (run_folder / "starts1").read_text() == "xx"
-
-
-def test_refused_job_is_not_started_again(run_folder):
-    assert run(run_folder, "refuse_and_count", restarts=3) == 2
+def test_a_job_that_failed_or_was_refused_is_started_once(run_folder):
+    assert run(run_folder, "refuse_and_count") == 2
     # The rank that refuses first may end the other before it has counted.
     assert {path.read_text() for path in run_folder.glob("starts*")} == {"x"}
 

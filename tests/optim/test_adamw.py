@@ -5,7 +5,6 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim.adamw import adamw
-from lmtrain.optim.fused_adamw import FusedAdamW
 from lmtrain.optim.rounded_adamw import RoundedAdamW
 from tests.optim.models import fill_gradients, tiny_model
 from tests.optim.reference import DECAY, require_same_course
@@ -51,7 +50,7 @@ def test_tied_model_has_no_head_group() -> None:
 
 def test_options_that_torch_has_not_take_ours() -> None:
     assert type(adamw(tiny_model(), lr=0.01, fused=False)) is torch.optim.AdamW
-    assert type(adamw(tiny_model(), lr=0.01)) is FusedAdamW
+    assert type(adamw(tiny_model(), lr=0.01)) is torch.optim.AdamW
     assert type(adamw(tiny_model(), lr=0.01, moments="bf16")) is RoundedAdamW
     assert type(adamw(tiny_model().bfloat16(), lr=0.01, stochastic_rounding=True)) is RoundedAdamW
     with pytest.raises(ConfigurationError, match="no weight is bf16"):

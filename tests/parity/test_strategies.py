@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
-from lmtrain.data.windows import num_training_windows, training_windows
+from lmtrain.data.windows import num_training_windows
 from tests.parity.plain_python import CLIP, CONTEXT_TOKENS, TOKENS_PER_STEP, build_model
 
 SCRIPT = Path(__file__).with_name("plain_python.py")
@@ -54,7 +54,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     losses: list[float] = []
     for step in range(STEPS):
         windows = order(np.arange(step * num_sequences, (step + 1) * num_sequences))
-        batch = torch.from_numpy(training_windows(split, windows, CONTEXT_TOKENS)).long()
+        batch = torch.from_numpy(split.windows(windows * CONTEXT_TOKENS, CONTEXT_TOKENS + 1)).long()
         logits = model(batch[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
         optimizer.zero_grad()

@@ -14,7 +14,7 @@ from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import BestFit, Contiguous
 from lmtrain.data.shard_writer import ShardWriter, write_manifest
 from lmtrain.data.shards import open_dataset
-from lmtrain.data.windows import num_training_windows, training_windows
+from lmtrain.data.windows import num_training_windows
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.training.datamodule import TokenDataModule, mixture
 
@@ -51,7 +51,8 @@ def expected_steps(data_folder, first_step, num_steps):
     num_windows = num_training_windows(split.num_tokens, CONTEXT_TOKENS)
     order = WindowOrder(num_windows=num_windows, seed=SEED, fingerprint=dataset.manifest.fingerprint)
     positions = np.arange(first_step * SEQUENCES_PER_STEP, (first_step + num_steps) * SEQUENCES_PER_STEP)
-    return torch.from_numpy(training_windows(split, order(positions), CONTEXT_TOKENS)).view(num_steps, -1, 17)
+    windows = split.windows(order(positions) * CONTEXT_TOKENS, CONTEXT_TOKENS + 1)
+    return torch.from_numpy(windows).view(num_steps, -1, 17)
 
 
 def test_a_negative_number_of_loader_processes_is_refused(data_folder):
@@ -78,7 +79,7 @@ def test_a_loader_starts_at_the_trainer_s_step(data_folder, num_ranks):
 def test_an_epoch_reads_every_window_once_and_the_next_one_in_another_order(data_folder):
     split = open_dataset(data_folder).split("train")
     num_windows = num_training_windows(split.num_tokens, CONTEXT_TOKENS)
-    every_window = training_windows(split, np.arange(num_windows), CONTEXT_TOKENS)
+    every_window = split.windows(np.arange(num_windows) * CONTEXT_TOKENS, CONTEXT_TOKENS + 1)
     steps = rank_steps(data_folder, 2 * num_windows // SEQUENCES_PER_STEP).reshape(-1, 17)
     epochs = steps[:num_windows].tolist(), steps[num_windows : 2 * num_windows].tolist()
     assert len(steps) >= 2 * num_windows - SEQUENCES_PER_STEP

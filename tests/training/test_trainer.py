@@ -1,4 +1,3 @@
-import os
 from datetime import timedelta
 
 import pytest
@@ -40,12 +39,6 @@ def test_settings_reach_the_trainer(make, tmp_path):
     assert trainer.precision == "bf16-mixed"
     assert trainer._detect_anomaly
     assert trainer.default_root_dir == str(tmp_path)
-
-
-def test_a_step_on_a_cpu_does_not_look_for_a_gpu_s_library(make, monkeypatch):
-    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    make()
-    assert "PYTORCH_NVML_BASED_CUDA_CHECK" not in os.environ
 
 
 def test_checkpoints_go_through_the_atomic_writer(make):

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
-from lmtrain.training.loop.steps import NEVER, is_step_end
+from lmtrain.training.loop.steps import is_step_end
 
 Interval = tuple[float, float]
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
@@ -45,10 +45,6 @@ class Communication(pl.Callback):
         self._share = 0.0
         self._computed = 0.0  # seconds whose share is booked
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return NEVER if self._is_off else step + 1
-
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._is_off |= trainer.world_size == 1
@@ -68,7 +64,7 @@ class Communication(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if not is_step_end(trainer, batch_idx):
+        if self._is_off or not is_step_end(trainer, batch_idx):
             return
         self._num_steps += 1
         if self._trace is not None:

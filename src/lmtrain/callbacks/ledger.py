@@ -28,11 +28,6 @@ class Ledger(pl.Callback):
         self._second_step = 0  # of this process
         self._tokens = 0
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        due = self._interval.due_after(step)
-        return min(due, self._second_step) if step < self._second_step else due
-
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._second_step = trainer.global_step + 2

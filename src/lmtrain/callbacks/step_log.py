@@ -27,10 +27,6 @@ class StepLog(pl.Callback):
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.step_log.every_steps")
         self._unwritten: list[StepRecord] = []
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return self._interval.due_after(step)
-
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)

@@ -51,10 +51,6 @@ class TextSamples(pl.Callback):
             every_steps, last_step=context.last_step, key="callbacks.text_samples.every_steps"
         )
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return self._interval.due_after(step)
-
     @override
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

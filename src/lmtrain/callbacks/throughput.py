@@ -51,10 +51,6 @@ class Throughput(pl.Callback):
         self._first_step = contextlib.ExitStack()
         self._warned = False
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return self._interval.due_after(step) if self._mark else step + 1
-
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._began_at_step = trainer.global_step

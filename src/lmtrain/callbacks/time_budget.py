@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
-from lmtrain.training.loop.steps import NEVER, is_step_end
+from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
 
 STEPS_BEFORE_THE_END: Final = 2  # from so many intervals before the end on, ranks agree on every step
@@ -29,10 +29,6 @@ class TimeBudget(pl.Callback):
         self._every_steps = every_steps
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.time_budget.every_steps")
         self._mark: tuple[int, float] | None = None  # step and moment since which speed is measured
-
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return NEVER if self._last_step.seconds is None else step + 1
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -18,10 +18,6 @@ class TokenBudget(pl.Callback):
         super().__init__()
         self._last_step = context.last_step
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return step + 1 if self._last_step.seconds is not None else max(step + 1, self._last_step.steps)
-
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._stop_if_spent(trainer)

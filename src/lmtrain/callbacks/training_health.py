@@ -31,10 +31,6 @@ class TrainingHealth(pl.Callback):
         self._unseen: list[StepRecord] = []
         self._num_skipped = 0  # one after the other, none of them finite
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return self._interval.due_after(step)
-
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)

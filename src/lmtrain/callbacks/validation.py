@@ -62,10 +62,6 @@ class Validation(pl.Callback):
             key="callbacks.validation.every_steps",
         )
 
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        return self._interval.due_after(step)
-
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.global_step == 0:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lmtrain.data.gather import gather_rows
 from lmtrain.data.rows import DocumentSpans, LocatedRows, PieceReader, RowBatch, document_spans
-from lmtrain.data.shards import Ids, TokenSplit
+from lmtrain.data.shards import TokenSplit
 from lmtrain.errors import ConfigurationError
 
 IGNORED = -100
@@ -44,16 +44,6 @@ def num_training_windows(num_tokens: int, context_tokens: int) -> int:
         )
         raise ConfigurationError(f"{msg}; {fix}.")
     return num_windows
-
-
-def training_window(split: TokenSplit, window: int, context_tokens: int) -> Ids:
-    """Return window w, tokens w x T to w x T + T: [T + 1]. Inputs and targets are its two ends."""
-    return split.window(window * context_tokens, context_tokens + 1)
-
-
-def training_windows(split: TokenSplit, windows: NDArray[np.int64], context_tokens: int) -> Ids:
-    """Return many training windows: [B] -> [B, T + 1] of the shards' own integer type."""
-    return split.windows(windows * context_tokens, context_tokens + 1)
 
 
 @final

@@ -27,7 +27,6 @@ def main() -> int:
         signal.signal(number, request_stop)
     job = Job(
         num_ranks=arguments.num_processes,
-        restarts=arguments.restarts,
         entry_point=arguments.entry_point,
         config_path=arguments.config,
         log_folder=arguments.log_folder,
@@ -49,7 +48,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="lmtrain.launch.agent")
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--num-processes", type=int, required=True)
-    parser.add_argument("--restarts", type=int, required=True)
     parser.add_argument("--grace-seconds", type=float, required=True)
     parser.add_argument("--entry-point", required=True)
     parser.add_argument("--config", type=Path, required=True)

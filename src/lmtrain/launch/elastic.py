@@ -1,9 +1,9 @@
-"""The ranks of one job under torch.distributed's elastic agent, which watches them and restarts a failed job.
+"""The ranks of one job under torch.distributed's elastic agent, which watches them.
 
-Five of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
-only, not the data loader workers in their process groups. A job that was refused or told to stop is not started again.
-When a rank fails, the others have one second, not thirty. And the exit code is that of the rank that failed first, not
-1.
+Four of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
+only, not the data loader workers in their process groups. When a rank fails, the others have one second, not thirty.
+And the exit code is that of the rank that failed first, not 1. A failed job is not started again: that is for a
+scheduler, which sees the exit code.
 """
 
 import json
@@ -20,7 +20,6 @@ from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, W
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 
-from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
 from lmtrain.launch.job import Job, StopRequest
@@ -28,7 +27,6 @@ from lmtrain.launch.local_rendezvous import LocalRendezvous
 
 MONITOR_SECONDS = 0.1
 FAILURE_GRACE_SECONDS = 1
-FINAL_CODES = REFUSALS | {EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_REQUEUE}
 TAIL_LINES = 20
 
 
@@ -78,8 +76,6 @@ class _Agent(LocalElasticAgent):
             self._kill_after_grace()
             return RunResult(state=WorkerState.HEALTHY)
         self.first_failures = failures
-        if self._stop.number is not None or any(end.exit_code in FINAL_CODES for end in failures):
-            self._remaining_restarts = 0
         self._stop.processes.clear()
         return super()._monitor_workers(worker_group)  # stops the other ranks and reaps all
 
@@ -128,7 +124,7 @@ def _worker_spec(job: Job) -> WorkerSpec:
         rdzv_handler=LocalRendezvous(run_id=f"lmtrain-{os.getpid()}"),
         entrypoint=sys.executable,
         args=tuple(argument.replace("$", "$$") for argument in arguments),  # they are a template of ${local_rank}
-        max_restarts=job.restarts,
+        max_restarts=0,
         monitor_interval=MONITOR_SECONDS,
     )
 

@@ -12,7 +12,6 @@ class Job:
     """One start of num_ranks ranks, each calling entry_point ("module:function") with the saved config's path."""
 
     num_ranks: int
-    restarts: int
     entry_point: str
     config_path: Path
     log_folder: Path

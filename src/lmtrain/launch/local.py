@@ -29,7 +29,6 @@ def launch(
     *,
     num_processes: int,
     run_folder: Path,
-    restarts: int = 0,
     entry_point: str = DEFAULT_ENTRY_POINT,
     grace_seconds: float = 120.0,
     more_environment: Mapping[str, str] | None = None,
@@ -37,12 +36,11 @@ def launch(
     """Run entry_point(config_path) on each of num_processes ranks and return the job's exit code.
 
     The code is that of the rank that failed first. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, which have
-    grace_seconds to save and leave. A failed job is started again, restarts times, unless it was refused or told to
-    stop. Nothing outlives this call, nor this process. The ranks get `more_environment`
+    grace_seconds to save and leave. Nothing outlives this call, nor this process. The ranks get `more_environment`
     beside this process's own.
     """
     command = [sys.executable, "-m", "lmtrain.launch.agent", "--parent", str(os.getpid())]
-    command += ["--num-processes", str(num_processes), "--restarts", str(restarts)]
+    command += ["--num-processes", str(num_processes)]
     command += ["--grace-seconds", str(grace_seconds), "--log-folder", str(_log_folder(run_folder))]
     command += ["--entry-point", entry_point, "--config", str(config_path.absolute())]
     with _forwarding() as forwarder:

@@ -43,10 +43,6 @@ class LinearCrossEntropy(TokenLoss):
 
     @override
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
-        if not hasattr(F, "linear_cross_entropy") or not hasattr(nn, "LinearCrossEntropyOptions"):
-            raise EnvironmentProblem(
-                f"loss=linear needs torch 2.13, and this is {torch.__version__}; use loss=chunked."
-            )
         if soft_cap is not None:
             msg = f"loss=linear has no soft cap, and the model's is {soft_cap}; nearest valid: loss=chunked."
             raise ConfigurationError(msg)

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from lmtrain.optim.fused import choose_fused
-from lmtrain.optim.fused_adamw import FusedAdamW
 from lmtrain.optim.parameter_groups import parameter_groups
 from lmtrain.optim.rounded_adamw import RoundedAdamW
 from lmtrain.optim.rounding import require_bf16
@@ -46,5 +45,4 @@ def adamw(
     if moments == "bf16" or stochastic_rounding:
         dtype = torch.bfloat16 if moments == "bf16" else None
         return RoundedAdamW(groups, betas=(beta1, beta2), eps=eps, fused=fused, moments_dtype=dtype)
-    kind = FusedAdamW if fused else torch.optim.AdamW
-    return kind(groups, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=0.0, fused=fused)
+    return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=0.0, fused=fused)

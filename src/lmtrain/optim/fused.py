@@ -11,11 +11,6 @@ from lmtrain.optim.sharded import local
 FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
 
 
-def can_fuse(parameters: Iterable[Tensor]) -> bool:
-    """Tell whether every parameter lives where torch has a fused kernel."""
-    return all(parameter.device.type in FUSED_DEVICES for parameter in parameters)
-
-
 def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
     """Return what was wanted; None means where the device can.
 

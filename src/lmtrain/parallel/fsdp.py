@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
@@ -109,7 +110,8 @@ class FullyShardedStrategy(ModelParallelStrategy):
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Return this rank's part of an optimizer's state as it is."""
         assert self.model is not None
-        return get_optimizer_state_dict(self.model, getattr(optimizer, "_optimizer", optimizer))
+        plain = optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
+        return get_optimizer_state_dict(self.model, plain)
 
     @override
     def save_checkpoint(

@@ -1,7 +1,6 @@
-"""Where model, loss, optimizer and parallelism meet, and nowhere else: one optimizer step of a language model.
+"""Where model, loss, optimizer and parallelism meet, and nowhere else; Lightning's hooks of a step lead to its page.
 
-The loss is a sum over tokens; gradients are divided once a step by the valid tokens of the whole accumulation window
-over all ranks, so that one rank with four micro-batches, four with one, and two with two give the same update.
+That page, from the forward pass to the averaged weights, is `optimizer_step.py`.
 """
 
 from collections.abc import Callable
@@ -14,22 +13,18 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.losses.base import LossTotal, OutputHead
 from lmtrain.models.base import LanguageModel
-from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.optim.parameter_groups import require_each_once
-from lmtrain.parallel.gradients import global_norm, scale_gradients
-from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
+from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
-from lmtrain.training.micro_step_graph import MakeGraph, RecordedMicroStep
+from lmtrain.training.micro_step_graph import MakeGraph
+from lmtrain.training.optimizer_step import Loss, OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
-from lmtrain.training.step_metrics import StepMetrics, StepSums
+from lmtrain.training.step_metrics import StepMetrics
 from lmtrain.training.transforms import ModelTransforms
-from lmtrain.training.undo import Undo
 from lmtrain.training.weight_average import WeightAverage
 
-Loss = Callable[[OutputHead, Tensor, Tensor], LossTotal]
 MASK: Final = (1 << 64) - 1
 
 
@@ -65,32 +60,28 @@ class CausalLMModule(pl.LightningModule):
         self.language_model = model
         self.loss = loss
         self.step_metrics = StepMetrics()
+        self.spikes = spikes
+        self.weight_average = weight_average
         self._optimizer = optimizer
         self._scheduled = partial(
             Hyperparameters, lr=schedule, momentum=momentum_schedule, weight_decay=weight_decay_schedule
         )
-        self.spikes = spikes
-        self.weight_average = weight_average
-        self._scales_loss = scales_loss
+        self._make_step = partial(
+            OptimizerStep,
+            loss=loss,
+            metrics=self.step_metrics,
+            batch=batch,
+            gradient_clip_norm=gradient_clip_norm,
+            spikes=spikes,
+            weight_average=weight_average,
+            scales_loss=scales_loss,
+        )
         self._make_graph = make_graph
-        self._recorded: RecordedMicroStep | None = None
         self._micro_steps = batch.accumulation_micro_steps
-        self._tokens_per_step = batch.tokens_per_step
-        # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
-        self._loss_weight = batch.accumulation_micro_steps * batch.num_ranks / batch.tokens_per_step
         self.total_steps = total_steps
         self._seed = seed
-        self._gradient_clip_norm = gradient_clip_norm
         self._transforms = transforms or ModelTransforms()
         self._is_configured = False
-        self._undo: tuple[Undo, Tensor] | None = None
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; Lightning notes the hook it is in some forty times a step, which is no parameter."""
-        if name == "_current_fx_name":
-            self.__dict__[name] = value
-        else:
-            super().__setattr__(name, value)
 
     def configure_model(self) -> None:
         """Materialise, initialise and transform the model, and start what is kept beside it: once."""
@@ -108,12 +99,12 @@ class CausalLMModule(pl.LightningModule):
         """Build the optimizer on the final (perhaps sharded) parameters, with what its schedules say of each step."""
         optimizer = self._optimizer(self.language_model)
         require_each_once(self.language_model, optimizer)
-        self._hyperparameters = self._scheduled(optimizer)
-        self._folds = can_fold(optimizer)
-        self._all_parameters = list(self.language_model.parameters())  # walking the modules takes a while
-        if self._make_graph is not None:
-            graph = self._make_graph(self.device)
-            self._recorded = RecordedMicroStep(self._forward_and_backward, self._all_parameters, graph=graph)
+        self.step = self._make_step(
+            model=self.language_model,
+            optimizer=optimizer,
+            hyperparameters=self._scheduled(optimizer),
+            graph=None if self._make_graph is None else self._make_graph(self.device),
+        )
         return optimizer
 
     def on_train_start(self) -> None:
@@ -132,35 +123,16 @@ class CausalLMModule(pl.LightningModule):
         seed_device(device, keyed_seed(self._seed, self.trainer.global_step, batch_idx % self._micro_steps, rank))
 
     def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
-        """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
+        """Return this micro-batch's share of the step's loss."""
         del batch_idx
-        if self._recorded is None:
-            total, loss = self.share_of(batch)
-        else:
-            total, loss = self._recorded(batch)
-            total = LossTotal(*(sums.clone() for sums in total))  # the next micro-step fills the same memory
-        self.step_metrics.add_micro_step(total)
-        return loss
-
-    def share_of(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
-        """Return a micro-batch's sums, and what is differentiated."""
-        inputs, targets, documents = training_tokens(batch)
-        total: LossTotal = self.language_model(inputs, targets, self.loss, documents)
-        return total, total.objective * self._loss_weight
+        return self.step.forward(batch)
 
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
-        """Add this micro-batch's gradients, unless a recorded micro-step has done so already."""
-        if self._recorded is None:
-            loss.backward(*arguments, **settings)
+        """Add this micro-batch's gradients."""
+        self.step.backward(loss, *arguments, **settings)
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:
         """Do nothing: gradients went, or were zeroed, as soon as the step before had used them."""
-
-    def _forward_and_backward(self, batch: TokenBatch) -> tuple[LossTotal, Tensor]:
-        total, loss = self.share_of(batch)
-        with torch.autocast(self.device.type, enabled=False):  # as outside of a graph: the forward pass alone is cast
-            (loss / self._micro_steps).backward()
-        return LossTotal(*(sums.detach() for sums in total)), loss.detach()
 
     def configure_gradient_clipping(
         self,
@@ -168,55 +140,18 @@ class CausalLMModule(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Divide gradients by the valid tokens of the whole step, clip their global norm, and record the step."""
-        del gradient_clip_val, gradient_clip_algorithm
-        parameters = self._all_parameters
-        sums = self.step_metrics.reduce_micro_steps()
-        divisor = sums.num_tokens.clamp(min=1) / self._tokens_per_step  # no token of a whole step may carry loss
-        undivided = global_norm(parameters)
-        norm = undivided / divisor
-        if self._gradient_clip_norm is not None:
-            divisor = torch.maximum(divisor, undivided / self._gradient_clip_norm)
-        if self._folds:
-            fold_into_step(optimizer, divisor)
-        else:
-            scale_gradients(parameters, divisor.reciprocal())
-        step = self.trainer.global_step
-        lr = self._hyperparameters.set_for(step, self.total_steps)
-        skip = self._judge(sums, norm)
-        if skip is not None and self.spikes is not None:
-            self._undo = Undo(optimizer), skip
-        self.step_metrics.finish_step(step + 1, sums=sums, gradient_norm=norm, lr=lr, skip=skip)
+        """Make gradients and optimizer ready: Lightning's last hook before the weights move."""
+        del optimizer, gradient_clip_val, gradient_clip_algorithm
+        self.step.prepare(self.trainer.global_step, self.total_steps)
 
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Step; take the step back if it was a spike; average the weights.
-
-        Gradients go at once: Lightning frees them after the next forward pass, at whose end memory is fullest.
-        """
+        """Let the strategy step, and settle what the step left."""
         del epoch, batch_idx, optimizer  # Lightning's wrapper of the only one, which does nothing more
         assert optimizer_closure is not None
         self.trainer.strategy.optimizer_step(self.trainer.optimizers[0], optimizer_closure)
-        if self._undo is not None:
-            undo, skip = self._undo
-            undo.where(skip)
-            self._undo = None
-        self._release_gradients()
-        if self.weight_average is not None:
-            self.weight_average.update(self.language_model, step=self.global_step)
-
-    def _release_gradients(self) -> None:
-        if self._recorded is not None:
-            self._recorded.zero_gradients()
-            return
-        for parameter in self._all_parameters:
-            parameter.grad = None
-
-    def _judge(self, sums: StepSums, norm: Tensor) -> Tensor | None:
-        if self.spikes is not None:
-            return self.spikes.judge(torch.stack([sums.loss, norm.double()]))
-        return ~norm.isfinite() if self._scales_loss else None
+        self.step.settle(self.trainer.global_step)  # Lightning counts the step as done after this hook
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restate Lightning's micro-batch counters for this run's accumulation, which may differ from the saved one.

@@ -3,7 +3,6 @@
 Each is named in docs/decisions/0005; what they guard is counted or killed by the tests.
 """
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.loop.determinism import be_deterministic
 from lmtrain.training.loop.heap import keep_freed_memory
 from lmtrain.training.loop.precision_plugin import PrecisionPlugin
-from lmtrain.training.loop.step_loop import use_step_loop
+from lmtrain.training.loop.tested_lightning import use_step_loop
 
 
 def make_trainer(
@@ -82,6 +81,4 @@ def make_trainer(
     use_step_loop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
         keep_freed_memory()
-        # Set by Lightning's import: each optimizer step then looks for NVIDIA's library anew, 90 microseconds (2.6.6).
-        os.environ.pop("PYTORCH_NVML_BASED_CUDA_CHECK", None)
     return trainer

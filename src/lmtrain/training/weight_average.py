@@ -46,7 +46,7 @@ class WeightAverage(nn.Module):
 
     @torch.no_grad()
     def update(self, model: LanguageModel, *, step: int) -> None:
-        """Move towards the weights after `step`, counted from 1."""
+        """Move towards the weights that step number `step`, counted from 0, has left."""
         decay = min(self._decay, (1 + step) / (10 + step))
         averages = [local(average) for average in self.parameters()]
         weights = [weight.to(torch.float32) for weight in _weights(model)]

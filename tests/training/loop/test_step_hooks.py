@@ -2,7 +2,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
-import pytest
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.profilers import PassThroughProfiler
 
@@ -43,35 +42,6 @@ def test_callbacks_are_called_in_order_with_trainer_and_module():
     assert hooks.call("on_train_batch_end", "outputs", "batch", 7) is None
     assert seen == [("first", "outputs", "batch", 7)]
     assert last.ended == 7
-
-
-class EveryThird(pl.Callback):
-    def __init__(self):
-        self.ends = []
-
-    def due_after(self, step):
-        return step - step % 3 + 3
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.ends.append(trainer.global_step)
-
-
-class Counts(EveryThird):
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        self.ends.append(trainer.global_step)
-
-
-@pytest.mark.parametrize(
-    ("callback", "ends"), [(EveryThird(), [3, 6]), (Counts(), [1, 2, 3, 4, 5, 6, 7])], ids=["sleeps", "does more"]
-)
-def test_who_knows_the_next_step_that_concerns_it_is_not_called_before(callback, ends):
-    awake = OneHook()
-    hooks = hooks_of(callback, awake)
-    for step in range(1, 8):
-        hooks._trainer.global_step = step  # pyright: ignore[reportAttributeAccessIssue]
-        hooks.call("on_train_batch_end", None, None, step - 1)
-        assert awake.ended == step - 1
-    assert callback.ends == ends
 
 
 def test_the_modules_hook_answers_and_knows_its_name():

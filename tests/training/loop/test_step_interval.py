@@ -35,20 +35,6 @@ def test_so_many_times_are_spread_evenly(num_times, due):
     assert [step for step in range(1, 11) if interval.includes(step)] == due
 
 
-@pytest.mark.parametrize(
-    "settings", [(3, None), (1, None), (None, None), (100, None), (None, 4), (None, 10), (None, 25)]
-)
-def test_the_next_one_is_the_first_that_is_included(settings):
-    every_steps, num_times = settings
-    interval = StepInterval(every_steps, num_times=num_times, last_step=LastStep(10), key="x.every_steps")
-    for step in range(14):
-        assert interval.due_after(step) == next(one for one in range(step + 1, 20) if interval.includes(one))
-
-
-def test_a_last_step_that_may_still_move_could_be_the_next():
-    assert StepInterval(5, last_step=LastStep(10, seconds=60.0), key="x.every_steps").due_after(2) == 3
-
-
 def test_the_last_step_may_move():
     last_step = LastStep(100)
     interval = StepInterval(None, num_times=2, last_step=last_step, key="x.every_steps")

@@ -21,7 +21,6 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
-from lmtrain.composition.command_line.lean_compose import lean_compose
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.unknown_words import unknown_key, unknown_option
@@ -140,14 +139,13 @@ def _require_every_group(overrides: list[str]) -> None:
 def _complete(words: list[str], *, config_name: str, program: str) -> None:
     """Answer the shell's question for completions, or print its set-up, which instantiates nothing."""
     sys.argv = [program, *words]
-    with lean_compose():
-        hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(lambda _: None)()
+    hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(lambda _: None)()
 
 
 @contextmanager
 def _our_configs() -> Generator[None]:
     GlobalHydra.instance().clear()
-    with lean_compose(), initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"):
+    with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"):
         yield
 
 

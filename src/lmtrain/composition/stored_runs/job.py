@@ -15,7 +15,7 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.secret_values import resolve_references
 
 # Where and how a run is executed, not what it computes: these leave its name alone.
-EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger", "launcher")
+EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
 HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 
 

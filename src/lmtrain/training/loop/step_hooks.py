@@ -3,7 +3,7 @@
 # pyright: reportPrivateUsage=false
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import lightning.pytorch as pl
 from lightning.pytorch.profilers import Profiler
@@ -18,29 +18,6 @@ HOOKS_OF_A_STEP: Final = (
 )
 # Those beside the computing: within it, all time is computing's.
 PROFILED_HOOKS: Final = ("on_train_batch_start", "on_train_batch_end")
-
-
-@runtime_checkable
-class Sleeper(Protocol):
-    """A callback whose class has an `on_train_batch_end` that does nothing before some step."""
-
-    def due_after(self, step: int) -> int:
-        """Return the next step whose end concerns it."""
-        ...
-
-
-class _End:
-    """A callback's `on_train_batch_end`, which is not called before the step `due` is done."""
-
-    def __init__(self, callback: pl.Callback) -> None:
-        self.hook, self.due, self.due_after = callback.on_train_batch_end, 0, None
-        if isinstance(callback, Sleeper) and _is_about(callback, "due_after", "on_train_batch_end"):
-            self.due_after = callback.due_after
-
-    def sleep(self, step: int) -> None:
-        """Wait for the next step that concerns it; whoever does not know is called at every one."""
-        if self.due_after is not None:
-            self.due = self.due_after(step)
 
 
 class StepHooks:
@@ -63,18 +40,6 @@ class StepHooks:
             name: getattr(self._module, name) if is_defined(self._module, name, pl.LightningModule) else None
             for name in HOOKS_OF_A_STEP
         }
-        self._ends = [_End(one) for one in callbacks if is_defined(one, "on_train_batch_end", pl.Callback)]
-        for one in self._ends:
-            one.sleep(trainer.global_step)
-        self._of_callbacks["on_train_batch_end"] = [self._end_batch] if self._ends else []
-
-    def _end_batch(self, trainer: pl.Trainer, *arguments: Any) -> None:
-        """Call those who are awake."""
-        step = trainer.global_step
-        for one in self._ends:
-            if one.due <= step:
-                one.hook(trainer, *arguments)
-                one.sleep(step)
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a hook of all that define it, and return what the module's returned."""
@@ -93,13 +58,6 @@ class StepHooks:
         result = None if of_module is None else of_module(*arguments)
         module._current_fx_name = outer
         return result
-
-
-def _is_about(of: object, name: str, hook: str) -> bool:
-    """Return whether what an object has by a name was written with its hook, or after it: a subclass may do more."""
-    kinds = type(of).__mro__
-    first = [next((place for place, kind in enumerate(kinds) if one in vars(kind)), len(kinds)) for one in (name, hook)]
-    return first[0] <= first[1] and hook not in vars(of)
 
 
 def is_defined(of: object, name: str, base: type) -> bool:

@@ -34,17 +34,6 @@ class StepInterval:
             return self._part(step) > self._part(step - 1)
         return self._every_steps is not None and step % self._every_steps == 0
 
-    def due_after(self, step: int) -> int:
-        """Return a step after this one up to which none is due; under a budget of time that is the next one."""
-        last = self._last_step
-        if last.seconds is not None or step >= last.steps:
-            return step + 1
-        if self._num_times is not None:
-            return min(last.steps, -(-(self._part(step) + 1) * last.steps // self._num_times))
-        if self._every_steps is None:
-            return last.steps
-        return min(last.steps, step - step % self._every_steps + self._every_steps)
-
     def _part(self, step: int) -> int:
         """Return how many of `num_times` equal parts of the run are done after a step."""
         return step * (self._num_times or 0) // self._last_step.steps

@@ -9,7 +9,6 @@ train beside each other and compares every hook, counter and weight.
 # (the loops are private in Lightning; the range of versions in pyproject is narrow for that)
 
 from functools import partial
-from itertools import count, repeat
 from typing import Any, Final
 
 import lightning.pytorch as pl
@@ -26,11 +25,6 @@ from typing_extensions import override
 from lmtrain.training.loop.step_hooks import StepHooks, is_defined
 
 HOOKS_OF_A_MOVE: Final = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
-
-
-def use_step_loop(trainer: pl.Trainer) -> None:
-    """Give a Trainer this loop in place of its own, before it has run."""
-    trainer.fit_loop.epoch_loop = StepLoop(trainer)
 
 
 class StepLoop(_TrainingEpochLoop):
@@ -63,7 +57,6 @@ class StepLoop(_TrainingEpochLoop):
         )
         self._stays = self._is_moved_as_it_is and trainer.strategy.root_device.type == "cpu"
         self._convert = trainer.precision_plugin.convert_input
-        _read_directly(data_fetcher)
 
     @override
     def advance(self, data_fetcher: _DataFetcher) -> None:
@@ -131,13 +124,6 @@ class StepLoop(_TrainingEpochLoop):
     @override
     def _should_check_val_epoch(self) -> bool:
         return self._validates and super()._should_check_val_epoch()
-
-
-def _read_directly(fetcher: _DataFetcher) -> None:
-    """Take batches from the only loader, rather than through a combination of one."""
-    combined = fetcher.combined_loader
-    if combined._iterator is not None and len(combined.flattened) == 1 and combined.flattened[0] is combined.iterables:
-        fetcher.iterator = zip(combined._iterator.iterators[0], count(), repeat(0))  # batch, its index, its loader's
 
 
 class StepOptimization(_AutomaticOptimization):

@@ -1,11 +1,6 @@
 """When a micro-batch ends an optimizer step."""
 
-import sys
-from typing import Final
-
 import lightning.pytorch as pl
-
-NEVER: Final = sys.maxsize  # the number of a step that does not come
 
 
 def is_step_end(trainer: pl.Trainer, batch_idx: int) -> bool:

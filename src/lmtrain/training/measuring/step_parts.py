@@ -161,7 +161,7 @@ class HandStep:
 
     def _forward(self) -> None:
         with self._trainer.precision_plugin.forward_context():
-            total, self._loss = self._module.share_of(self._batch)
+            total, self._loss = self._module.step.share_of(self._batch)
         self._module.step_metrics.add_micro_step(total)
 
     def _backward(self) -> None:
@@ -170,10 +170,10 @@ class HandStep:
         self._loss = None
 
     def _optimizer(self) -> None:
-        optimizer: Any = self._trainer.optimizers[0]
-        self._module.configure_gradient_clipping(optimizer)
-        optimizer.step()
-        optimizer.zero_grad()
+        number = self._trainer.global_step
+        self._module.step.prepare(number, self._module.total_steps)
+        self._module.step.optimizer.step()
+        self._module.step.settle(number)
 
 
 def wait_for(device: torch.device) -> None:

@@ -1,0 +1,158 @@
+"""One optimizer step of a language model, from top to bottom; without Lightning.
+
+    on_train_batch_start    callbacks; random numbers from (seed, step, micro step, rank)       once a micro-batch
+    forward                 summed loss and valid tokens of this rank's micro-batch
+    backward                gradients are added up; ranks meet in the last micro-step alone
+    unscale                 fp16 alone: gradients divided by the loss scale                     once a step, from here
+    on_before_optimizer_step  callbacks
+    prepare                 divide by the step's valid tokens over all ranks, clip, set rates, judge, record
+    optimizer.step          the weights move; in fp16 not where a gradient is infinite
+    settle                  take a spike back, free the gradients, average the weights
+    on_train_batch_end      callbacks: log, checkpoint, validate, stop                          once a micro-batch
+
+The loss is a sum over tokens; gradients are divided once a step by the valid tokens of the whole accumulation window
+over all ranks, so that one rank with four micro-batches, four with one, and two with two give the same update.
+
+Lightning's part: the loop over micro-batches and its counters, the order of callbacks, the device, the wrapper around
+the model (DDP, FSDP), autocast and the loss scale. `CausalLMModule` passes its hooks on to the methods below:
+`training_step` to `forward`, `configure_gradient_clipping` to `prepare`, the end of `optimizer_step` to `settle`.
+
+Places for more: an outer optimizer over rare meetings of ranks (DiLoCo) acts in `settle`, between the spike and the
+average, where gradients are gone and weights are this step's. A second, frozen model (preference tuning) is called in
+`share_of`, beside the first. A generator (rewards) fills batches: it writes with the weights that `settle` left, so the
+loader reads none ahead.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.losses.base import LossTotal, OutputHead
+from lmtrain.models.base import LanguageModel
+from lmtrain.optim.fused import can_fold, fold_into_step
+from lmtrain.parallel.gradients import global_norm, scale_gradients
+from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
+from lmtrain.training.hyperparameters import Hyperparameters
+from lmtrain.training.micro_step_graph import Graph, RecordedMicroStep
+from lmtrain.training.spikes import SpikeFilter
+from lmtrain.training.step_metrics import StepMetrics, StepSums
+from lmtrain.training.undo import Undo
+from lmtrain.training.weight_average import WeightAverage
+
+Loss = Callable[[OutputHead, Tensor, Tensor], LossTotal]
+
+
+@final
+@dataclass(kw_only=True, eq=False)
+class OptimizerStep:
+    """The parts of a step in their order, on the final (perhaps sharded) parameters.
+
+    `spikes` says which steps are taken back. `scales_loss`: the precision skips steps whose gradient is not finite.
+    `graph` records micro-steps, which are then launched as one; gradients stay in memory for it.
+    """
+
+    model: LanguageModel
+    loss: Loss
+    optimizer: Optimizer
+    hyperparameters: Hyperparameters
+    metrics: StepMetrics
+    batch: BatchPlan
+    gradient_clip_norm: float | None = None
+    spikes: SpikeFilter | None = None
+    weight_average: WeightAverage | None = None
+    scales_loss: bool = False
+    graph: Graph | None = None
+
+    def __post_init__(self) -> None:
+        """Look up what no step changes."""
+        self._parameters = list(self.model.parameters())  # walking the modules takes a while
+        self._folds = can_fold(self.optimizer)
+        # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
+        micro_steps, ranks = self.batch.accumulation_micro_steps, self.batch.num_ranks
+        self._loss_weight = micro_steps * ranks / self.batch.tokens_per_step
+        self._undo: tuple[Undo, Tensor] | None = None
+        self._recorded: RecordedMicroStep | None = None
+        if self.graph is not None:
+            self._recorded = RecordedMicroStep(self._forward_and_backward, self._parameters, graph=self.graph)
+
+    def forward(self, batch: Tensor | TokenBatch) -> Tensor:
+        """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
+        if self._recorded is None:
+            total, loss = self.share_of(batch)
+        else:
+            total, loss = self._recorded(batch)
+            total = LossTotal(*(sums.clone() for sums in total))  # the next micro-step fills the same memory
+        self.metrics.add_micro_step(total)
+        return loss
+
+    def share_of(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
+        """Return a micro-batch's sums, and what is differentiated."""
+        inputs, targets, documents = training_tokens(batch)
+        total: LossTotal = self.model(inputs, targets, self.loss, documents)
+        return total, total.objective * self._loss_weight
+
+    def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
+        """Add this micro-batch's gradients, unless a recorded micro-step has done so already."""
+        if self._recorded is None:
+            loss.backward(*arguments, **settings)
+
+    def prepare(self, step: int, total_steps: int) -> None:
+        """Make gradients and optimizer ready for step number `step`, counted from 0, and record the step."""
+        sums = self.metrics.reduce_micro_steps()
+        norm = self._divide_and_clip(sums.num_tokens)
+        lr = self.hyperparameters.set_for(step, total_steps)
+        skip = self._judge(sums, norm)
+        self.metrics.finish_step(step + 1, sums=sums, gradient_norm=norm, lr=lr, skip=skip)
+
+    def _divide_and_clip(self, num_tokens: Tensor) -> Tensor:
+        """Divide gradients by the valid tokens [] and clip them, in one pass; return their norm [] before clipping."""
+        divisor = num_tokens.clamp(min=1) / self.batch.tokens_per_step  # no token of a whole step may carry loss
+        undivided = global_norm(self._parameters)
+        norm = undivided / divisor
+        if self.gradient_clip_norm is not None:
+            divisor = torch.maximum(divisor, undivided / self.gradient_clip_norm)
+        if self._folds:
+            fold_into_step(self.optimizer, divisor)
+        else:
+            scale_gradients(self._parameters, divisor.reciprocal())
+        return norm
+
+    def _judge(self, sums: StepSums, norm: Tensor) -> Tensor | None:
+        """Return whether the step is skipped, bool [], None where none is; keep what a spike is taken back to."""
+        if self.spikes is None:
+            return ~norm.isfinite() if self.scales_loss else None
+        skip = self.spikes.judge(torch.stack([sums.loss, norm.double()]))
+        self._undo = Undo(self.optimizer), skip
+        return skip
+
+    def settle(self, step: int) -> None:
+        """Leave the weights of step number `step`, counted from 0, for whoever comes next.
+
+        Gradients go at once: Lightning frees them after the next forward pass, at whose end memory is fullest.
+        """
+        if self._undo is not None:
+            undo, skip = self._undo
+            undo.where(skip)
+            self._undo = None
+        self._release_gradients()
+        if self.weight_average is not None:
+            self.weight_average.update(self.model, step=step)
+
+    def _release_gradients(self) -> None:
+        if self._recorded is not None:
+            self._recorded.zero_gradients()
+            return
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def _forward_and_backward(self, batch: TokenBatch) -> tuple[LossTotal, Tensor]:
+        """Do a whole micro-step, as a graph records it."""
+        total, loss = self.share_of(batch)
+        with torch.autocast(loss.device.type, enabled=False):  # as outside of a graph: the forward pass alone is cast
+            (loss / self.batch.accumulation_micro_steps).backward()
+        return LossTotal(*(sums.detach() for sums in total)), loss.detach()
