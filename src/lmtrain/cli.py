@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from types import TracebackType
 
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
@@ -50,6 +51,9 @@ def main(words: Sequence[str] | None = None) -> int:
     verb, *rest = [*(sys.argv[1:] if words is None else words)] or ["--help"]
     if verb in ("-h", "--help", "help"):
         print(usage())
+        return 0
+    if verb in ("--version", "-V", "version"):
+        print(f"lmtrain {version('lmtrain')}")
         return 0
     if verb not in VERBS:
         print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
