@@ -21,14 +21,13 @@ from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.composition.stored_runs.resume import read_fork
+from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, read_fork
 from lmtrain.models.base import LanguageModel
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.loop.last_step import LastStep
 
 CONTEXT = "context"  # the parameter by which a constructor asks for the run's context
-WAYS_TO_GO_ON = ("auto", "must", "never")
 
 
 def rehearse(job: Job, *, is_alone: bool) -> None:
