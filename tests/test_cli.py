@@ -29,6 +29,13 @@ def test_usage_lists_every_verb_with_a_line(words: list[str], capsys: pytest.Cap
         assert f"  {name:<10} {line}\n" in printed
 
 
+def test_usage_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 40
+    assert [line for line in lines if len(line) > 80] == []
+
+
 def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"lmtrain {importlib.metadata.version('lmtrain')}\n"

@@ -25,7 +25,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     """
     began = time.time()
     if HELP_FLAGS & set(words):
-        print(help_page(conf_folder(), program=program))
+        print(help_page(conf_folder(), program=program, words=words))
         return 0
     # Read once, when torch is imported. OpenMP threads that wait for one another spin for long by default: where other
     # work shares the cores, that halves the speed; a short spin costs nothing on an idle machine.
