@@ -41,8 +41,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     def task(config: dict[str, Any], choices: Choices) -> None:
         typed = [word for word in choices.overrides if word not in arguments.not_typed]
         job = make_job(config, typed, choices.options["model"], arguments, is_trial=choices.is_trial)
-        if not choices.is_trial:
-            job = replace(job, started_at=began)
+        job = replace(job, program=program, **({} if choices.is_trial else {"started_at": began}))
         if choices.is_trial:
             trials.append(job)
         outcomes[job.name] = _outcome(job, outer, is_trial=choices.is_trial)
