@@ -1,4 +1,5 @@
 import importlib
+import importlib.metadata
 import inspect
 import subprocess
 import sys
@@ -26,6 +27,18 @@ def test_usage_lists_every_verb_with_a_line(words: list[str], capsys: pytest.Cap
     printed = capsys.readouterr().out
     for name, (_, line) in VERBS.items():
         assert f"  {name:<10} {line}\n" in printed
+
+
+def test_usage_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) < 40
+    assert [line for line in lines if len(line) > 80] == []
+
+
+def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lmtrain {importlib.metadata.version('lmtrain')}\n"
 
 
 def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.help import describe
+from lmtrain.composition.command_line.help_topics import describe
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.start import check_config
 

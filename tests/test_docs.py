@@ -22,6 +22,9 @@ from tests import tiny
 ROOT = tiny.PROJECT
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 README = (ROOT / "README.md").read_text()
+RUNS = (ROOT / "docs/runs.md").read_text()
+CHOICES = (ROOT / "docs/choices.md").read_text()
+MOST_CHARACTERS = 8000  # of the README: a page that is read to its end
 
 
 def blocks(page: str) -> list[str]:
@@ -35,12 +38,17 @@ def commands(page: str, program: str) -> list[str]:
     return [line for line in lines if line.startswith(f"{program} ")]
 
 
-REFUSALS = re.findall(r"^\$ python train\.py (.+)\nlmtrain: (.+)$", README, flags=re.MULTILINE)
+REFUSALS = re.findall(r"^\$ python train\.py (.+)\nlmtrain: (.+)$", RUNS, flags=re.MULTILINE)
 TRAININGS = [
     command.partition("train.py ")[2]
-    for command in [*commands(README, "python train.py"), *commands(README, "torchrun")]
+    for page in (README, RUNS, CHOICES)
+    for command in [*commands(page, "python train.py"), *commands(page, "torchrun")]
     if command.removeprefix("python train.py ") not in dict(REFUSALS)
 ]
+
+
+def test_the_readme_is_a_page() -> None:
+    assert len(README) <= MOST_CHARACTERS
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -105,8 +113,8 @@ def test_every_make_target_shown_exists() -> None:
 
 
 def table_of_groups() -> Iterator[tuple[str, list[str], set[str]]]:
-    """Yield the groups of README's table with their options, and those in bold."""
-    for group, options in re.findall(r"^\| `(\w+)` \| ([^|]*`[^|]*) \|", README, flags=re.MULTILINE):
+    """Yield the groups of the table of choices with their options, and those in bold."""
+    for group, options in re.findall(r"^\| `(\w+)` \| ([^|]*`[^|]*) \|", CHOICES, flags=re.MULTILINE):
         yield group, re.findall(r"`(\w+)`", options), set(re.findall(r"\*\*`(\w+)`\*\*", options))
 
 

@@ -6,39 +6,40 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from types import TracebackType
 
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
 
 # verb -> the function that serves it, and the line that `lmtrain --help` prints; imported only when asked for
 VERBS = {
-    "train": ("lmtrain.verbs.train:train", "train a model, or sweep with -m; `train --help` lists every choice"),
+    "train": ("lmtrain.verbs.train:train", "train a model, or one a value with -m"),
     "plan": ("lmtrain.verbs.plan:plan", "what a training config will need, take and cost; no GPU needed"),
     "doctor": (
         "lmtrain.verbs.doctor:doctor",
-        "check this machine before a long run of a config, measure it, and time some real steps with --calibrate",
+        "check this machine before a long run, and measure it",
     ),
     "bench": (
         "lmtrain.verbs.bench:bench",
-        "time a training config's step by part on this machine, name the bottleneck and what would help",
+        "time a step by part, name the bottleneck and what would help",
     ),
-    "prepare": ("lmtrain.verbs.prepare:prepare", "turn text into tokenized shards; `prepare --help` lists sources"),
-    "verify": ("data_pipelines.verify:verify", "read prepared data again and hold every byte against its manifest"),
+    "prepare": ("lmtrain.verbs.prepare:prepare", "turn text into tokenized shards"),
+    "verify": ("data_pipelines.verify:verify", "hold every byte of prepared data against its manifest"),
     "tokenizer": (
         "lmtrain.verbs.tokenizer:make",
-        "learn a tokenizer or take one, and report its bytes per token beside others'",
+        "learn a tokenizer or take one, and compare it with others",
     ),
     "generate": ("lmtrain.verbs.generate:generate", "continue a text with a run's newest checkpoint"),
     "export": (
         "lmtrain.verbs.export:export",
-        "give a trained model to transformers, vLLM or llama.cpp: hf, gguf",
+        "give a model to transformers, vLLM or llama.cpp: hf, gguf",
     ),
     "import": ("lmtrain.verbs.import_hf:import_model", "take a model of transformers, to train on from: hf"),
     "ledger": ("lmtrain.verbs.ledger:ledger", "show where every second of a run went, also while it runs"),
-    "report": ("lmtrain.verbs.report:report", "write all that a run's folder says as one HTML file, with curves"),
+    "report": ("lmtrain.verbs.report:report", "write a run as one HTML file, with curves"),
     "compare": (
         "lmtrain.verbs.compare:compare",
-        "set runs side by side: seeds give mean and spread, choices their noise",
+        "set runs side by side, with the noise of their seeds",
     ),
     "ui": ("lmtrain.verbs.ui:ui", "open MLflow on the runs of this project"),
     "sync": ("lmtrain.verbs.sync:sync", "send a run's metrics to MLflow, each point once"),
@@ -50,6 +51,9 @@ def main(words: Sequence[str] | None = None) -> int:
     verb, *rest = [*(sys.argv[1:] if words is None else words)] or ["--help"]
     if verb in ("-h", "--help", "help"):
         print(usage())
+        return 0
+    if verb in ("--version", "-V", "version"):
+        print(f"lmtrain {version('lmtrain')}")
         return 0
     if verb not in VERBS:
         print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
@@ -97,8 +101,12 @@ def find_verb(verb: str) -> Callable[..., int]:
 def usage() -> str:
     """List the verbs with a line each."""
     lines = [f"  {verb:<10} {line}" for verb, (_, line) in VERBS.items()]
-    codes = "Exit codes: 0 done, 1 no, 2 configuration, 3 environment, 4 data, 85 requeue me, 130 and 143 stopped."
-    return "\n".join(["lmtrain: every FLOP accounted for.", "", *lines, "", codes])
+    last = [
+        "`lmtrain VERB --help` says what a command takes.",
+        "Exit codes: 0 done, 1 no, 2 configuration, 3 environment, 4 data,",
+        "85 queue me again, 130 and 143 stopped.",
+    ]
+    return "\n".join(["lmtrain: every FLOP accounted for.", "", *lines, "", *last])
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Rate
 from lmtrain.errors import ConfigurationError
 
 
-def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600, rate=None):
+def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600, train_tokens=None, rate=None):
     return horizon(
         budget,
         tokens_per_step=tokens_per_step,
         num_parameters=num_parameters,
         flops_per_token=flops_per_token,
+        train_tokens=train_tokens,
         rate=rate,
     )
 
@@ -49,6 +50,17 @@ def test_flops_budget_stops_at_first_step_at_or_past_it():
 @pytest.mark.parametrize(("ratio", "steps"), [(20, 2), (20.1, 3), (0.001, 1)])
 def test_ratio_counts_tokens_per_parameter(ratio, steps):
     assert of(Budget(tokens_per_parameter=ratio)).steps == steps
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1, 10), (3, 30), (0.5, 5), (1.01, 11), (1e-9, 1)])
+def test_epochs_are_passes_over_the_training_tokens(epochs, steps):
+    run = of(Budget(epochs=epochs), train_tokens=10_000)
+    assert (run.steps, run.limited_by) == (steps, "epochs")
+
+
+def test_epochs_of_data_that_is_not_prepared_are_refused_with_what_makes_them_known():
+    with pytest.raises(ConfigurationError, match=r"budget\.epochs=3 needs the number of training tokens.*budget"):
+        of(Budget(epochs=3))
 
 
 def test_of_several_budgets_the_first_reached_ends_the_run():

@@ -90,6 +90,12 @@ def test_a_command_keeps_what_it_does_not_replace(folder):
     assert command(facts, "source.paths=[my/notes]").endswith(" 'source.paths=[my/notes]'")
 
 
+def test_a_command_begins_as_the_run_s_did(folder):
+    job = folder / "attempts" / "1" / "job.json"
+    write(job, json.loads(job.read_text()) | {"program": "lmtrain train"})
+    assert command(read_run(folder), "run.name=", "resume=") == "lmtrain train optimizer.lr=0.02"
+
+
 def test_what_lies_below_a_replaced_name_goes_with_it(folder):
     facts = replace(read_run(folder), overrides=("data=shards", "data.folder.path=x", "+data_seed=1"))
     assert command(facts, "data=") == "python train.py +data_seed=1"

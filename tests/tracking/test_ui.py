@@ -1,9 +1,11 @@
 import socket
+import sqlite3
+from contextlib import closing
 
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.ui import ui_command
+from lmtrain.tracking.ui import runs_page, ui_command
 
 
 @pytest.fixture
@@ -33,3 +35,18 @@ def test_taken_port_is_refused_with_a_free_one(root):
             ui_command(root, port=port)
     free = int(str(caught.value).rsplit(" ", 1)[1].removesuffix("."))
     assert free > port
+
+
+@pytest.mark.parametrize(
+    ("names", "page"),
+    [
+        (["Default", "lmtrain"], "#/experiments/1/runs?workflowType=machine_learning"),
+        (["Default", "lmtrain", "other"], "#/experiments?workflowType=machine_learning"),
+    ],
+)
+def test_the_address_is_the_list_of_runs_where_there_is_one(tmp_path, names, page):
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as store:
+        store.execute("CREATE TABLE experiments (experiment_id INTEGER, name TEXT, lifecycle_stage TEXT)")
+        store.executemany("INSERT INTO experiments VALUES (?, ?, 'active')", enumerate(names))
+        store.commit()
+    assert runs_page(tmp_path) == page

@@ -9,12 +9,14 @@ from lmtrain.errors import ConfigurationError
 # A ratio is a target, not a limit: 20 tokens per parameter is met by 19.9999, and a whole step of a million tokens
 # for the last few thousand would only move the ratio away from it.
 RATIO_TOLERANCE: Final = 1e-5
+RATIOS: Final = frozenset({"tokens_per_parameter", "epochs"})
 
 
 SECONDS_PER_HOUR: Final = 3600.0
 # Beyond which an amount is a slip of the pen: a thousand times what the largest runs had.
 MOST: Final = {
-    "steps": 1e12, "tokens": 1e17, "tokens_per_parameter": 1e12, "flops": 1e30, "hours": 1e6, "usd": 1e13,
+    "steps": 1e12, "tokens": 1e17, "epochs": 1e9, "tokens_per_parameter": 1e12, "flops": 1e30, "hours": 1e6,
+    "usd": 1e13,
 }  # fmt: skip
 
 
@@ -22,11 +24,13 @@ MOST: Final = {
 class Budget:
     """What a run may spend; of those that are set, the one that is reached first ends it.
 
-    `hours` and `usd` count all the time that the devices are held, over all attempts of the run.
+    `epochs` counts passes over the training tokens; `hours` and `usd` count all the time that devices are held, over
+    all attempts of the run.
     """
 
     steps: int | None = None
     tokens: int | None = None
+    epochs: float | None = None
     tokens_per_parameter: float | None = None
     flops: float | None = None
     hours: float | None = None
@@ -68,24 +72,32 @@ STEPS_BEFORE_SPEED_IS_KNOWN: Final = 100_000
 
 
 def horizon(
-    budget: Budget, *, tokens_per_step: int, num_parameters: int, flops_per_token: int, rate: Rate | None = None
+    budget: Budget,
+    *,
+    tokens_per_step: int,
+    num_parameters: int,
+    flops_per_token: int,
+    train_tokens: int | None = None,
+    rate: Rate | None = None,
 ) -> Horizon:
     """Return the first step at or past the budget.
 
-    `num_parameters` is what tokens_per_parameter multiplies; `flops_per_token` is PaLM's; `rate` turns hours and
-    dollars into steps.
-    Raises: ConfigurationError when no budget is set, one is not above 0, or dollars are without a price.
+    `num_parameters` is what tokens_per_parameter multiplies; `flops_per_token` is PaLM's; `train_tokens` are
+    those of an epoch, None where the data is not known; `rate` turns hours and dollars into steps.
+    Raises: ConfigurationError when no budget is set, one is not above 0, dollars are without a price, or epochs
+        without data.
     """
     limits = limits_of(budget)
     seconds = _limit_seconds(limits, rate or Rate())
     size_of_step = {
         "steps": 1,
         "tokens": tokens_per_step,
+        "epochs": tokens_per_step / _tokens_of_an_epoch(limits, train_tokens),
         "tokens_per_parameter": tokens_per_step / num_parameters,
         "flops": tokens_per_step * flops_per_token,
     }
     steps = {
-        name: _first_step_past(value, size_of_step[name], RATIO_TOLERANCE if name == "tokens_per_parameter" else 0)
+        name: _first_step_past(value, size_of_step[name], RATIO_TOLERANCE if name in RATIOS else 0)
         for name, value in limits.items()
         if name in size_of_step
     }
@@ -114,8 +126,8 @@ def limits_of(budget: Budget) -> dict[str, float]:
     limits = {name: value for name, value in asdict(budget).items() if value is not None}
     if not limits:
         raise ConfigurationError(
-            "budget is empty: set one of budget.tokens, budget.steps, budget.tokens_per_parameter, budget.flops, "
-            "budget.hours or budget.usd."
+            "budget is empty: set one of budget.tokens, budget.epochs, budget.steps, "
+            "budget.tokens_per_parameter, budget.flops, budget.hours or budget.usd."
         )
     for name, value in limits.items():
         most = MOST[name]
@@ -124,6 +136,15 @@ def limits_of(budget: Budget) -> dict[str, float]:
         if not (math.isfinite(value) and value > 0):
             raise ConfigurationError(f"budget.{name}={value} is not above 0; a run needs at least one step.")
     return limits
+
+
+def _tokens_of_an_epoch(limits: dict[str, float], train_tokens: int | None) -> int:
+    if "epochs" in limits and not train_tokens:
+        raise ConfigurationError(
+            f"budget.epochs={limits['epochs']:g} needs the number of training tokens, not known before the data is "
+            "prepared; train, which prepares it, or plan with budget.tokens."
+        )
+    return train_tokens or 1
 
 
 def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:

@@ -8,6 +8,17 @@ from lmtrain.errors import ConfigurationError
 # What every model is made of, at least 1 of each.
 REQUIRED: Final = ("width", "num_layers", "num_heads", "feed_forward_width", "vocab_size", "max_context_tokens")
 
+# Beyond which a dimension is a slip of the pen: a tensor of two of them would have no size that can be counted.
+MOST: Final = 2**24
+MOST_CONTEXT_TOKENS: Final = 2**31
+
+
+def check_possible(key: str, value: int) -> None:
+    """Raise ConfigurationError for a dimension that no tensor can have, under the key that was typed."""
+    most = MOST_CONTEXT_TOKENS if key.endswith("context_tokens") else MOST
+    if value > most:
+        raise ConfigurationError(f"{key}={value:.6g} is more than any model can have; at most {most}.")
+
 
 def check_positive(**dimensions: int) -> None:
     """Raise ConfigurationError for the first of model.<name>=value that is below 1."""

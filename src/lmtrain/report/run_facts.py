@@ -61,6 +61,7 @@ class RunFacts:
     overrides: tuple[str, ...]
     time: TimeBalance = field(default_factory=TimeBalance)
     skipped_steps: int = 0
+    program: str = "python train.py"
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -94,6 +95,7 @@ def read_run(folder: Path) -> RunFacts:
         overrides=tuple(job.get("overrides", ())),
         time=balance(read_attempts(folder)),
         skipped_steps=int(_last(points, "train/skipped_steps") or 0),
+        program=str(job.get("program", RunFacts.program)),
     )
 
 
@@ -110,7 +112,7 @@ def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
     """
     keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
     kept = [word for word in facts.overrides if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
-    words = ["python", "train.py", *(["-m"] if sweep else []), *kept]
+    words = [*facts.program.split(), *(["-m"] if sweep else []), *kept]
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 
 

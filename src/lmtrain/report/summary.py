@@ -120,8 +120,8 @@ def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
 
 def _next_commands(facts: RunFacts) -> list[Text]:
     amount = 2 * facts.budget
-    is_of_time = facts.budget_key in ("budget.hours", "budget.usd")
-    doubled = f"{facts.budget_key}={f'{amount:.4g}' if is_of_time else format_quantity(amount)}"
+    is_no_count = facts.budget_key in ("budget.hours", "budget.usd", "budget.epochs")
+    doubled = f"{facts.budget_key}={f'{amount:.4g}' if is_no_count else format_quantity(amount)}"
     anew = ("run.name=", "resume=")
     commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", doubled))]
     if facts.lr is not None:

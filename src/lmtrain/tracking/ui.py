@@ -2,7 +2,9 @@
 
 import os
 import socket
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -38,6 +40,19 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
     ]
 
 
+def runs_page(root: Path) -> str:
+    """Return the path of the list of runs: MLflow's start page is about agents until a switch on it is turned.
+
+    Without exactly one experiment it is that of the experiments.
+    """
+    store = Path(default_uri(root).removeprefix("sqlite:///"))
+    query = "SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active' AND name != 'Default'"
+    with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as opened:
+        found = opened.execute(query).fetchall()
+    place = f"experiments/{found[0][0]}/runs" if len(found) == 1 else "experiments"
+    return f"#/{place}?workflowType=machine_learning"
+
+
 def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     """Become the server of a folder of runs; does not return. Anyone who reaches host and port may change the runs.
 
@@ -46,7 +61,7 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
         ConfigurationError: The port is taken.
     """
     command = ui_command(root, host=host, port=port)
-    sys.stdout.write(f"The runs in {root} are at http://{host}:{port} (end with Ctrl-C)\n")
+    sys.stdout.write(f"The runs in {root} are at http://{host}:{port}/{runs_page(root)} (end with Ctrl-C)\n")
     sys.stdout.flush()
     os.chdir(root)  # what the server itself leaves behind stays with the runs
     os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606

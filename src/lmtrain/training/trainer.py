@@ -5,7 +5,7 @@ Each is named in docs/decisions/0005; what they guard is counted or killed by th
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
@@ -28,7 +28,7 @@ def make_trainer(
     precision: PrecisionPlugin | str,
     devices: int = 1,
     num_nodes: int = 1,
-    accelerator: str = "auto",
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto",
     accumulation_micro_steps: int = 1,
     folder: Path,
     callbacks: Sequence[pl.Callback] = (),

@@ -17,7 +17,7 @@ def make(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
         ConfigurationError: The command line is wrong; nothing was started.
     """
     if HELP_FLAGS & set(words):
-        print(help_page(conf_folder(), program=program, config=CONFIG))
+        print(help_page(conf_folder(), program=program, config=CONFIG, words=words))
         return 0
     from lmtrain.composition.command_line.arguments import parse_arguments
     from lmtrain.composition.command_line.compose import Choices, for_each_config

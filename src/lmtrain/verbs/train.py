@@ -24,7 +24,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     """
     began = time.time()
     if HELP_FLAGS & set(words):
-        print(help_page(conf_folder(), program=program))
+        print(help_page(conf_folder(), program=program, words=words))
         return 0
     # Read once, when torch is imported. OpenMP threads that wait for one another spin for long by default: where other
     # work shares the cores, that halves the speed; a short spin costs nothing on an idle machine.
@@ -46,14 +46,15 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     if not choices.is_trial:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
         rehearse(job, is_alone=outer is None and job.config["trainer"]["devices"] == 1)
-        return start(replace(job, started_at=began), outer=outer)
+        return start(replace(job, started_at=began, program=program), outer=outer)
     from lmtrain.composition.execution.sweep import naming_trial, run_sweep
 
     jobs: list[Job] = []
     for number, (config, choices) in enumerate(composed):
         with naming_trial(typed, number):
-            jobs.append(make_job(config, typed[number], choices.options["model"], arguments, swept=typed))
-            rehearse(jobs[-1], is_alone=False)
+            job = make_job(config, typed[number], choices.options["model"], arguments, swept=typed)
+            rehearse(job, is_alone=False)
+            jobs.append(replace(job, program=program))
     return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))
 
 

@@ -1,13 +1,13 @@
 import pytest
 
-from lmtrain.composition.command_line.help import VERB_PAGES, describe, help_page, verb_page
+from lmtrain.composition.command_line.help import VERB_PAGES, help_page, verb_page
 from lmtrain.composition.command_line.paths import conf_folder
 
 
-def test_help_lists_every_option_of_every_group_with_a_line() -> None:
+def test_help_names_every_group() -> None:
     page = help_page(conf_folder(), program="python train.py")
-    for file in conf_folder().glob("*/*.yaml"):
-        assert f" {file.stem:<22} {describe(file)}\n" in page, file
+    for folder in {file.parent for file in conf_folder().glob("*/*.yaml")}:
+        assert f"\n  {folder.name} " in page
 
 
 def test_help_marks_the_defaults() -> None:
@@ -15,7 +15,7 @@ def test_help_marks_the_defaults() -> None:
 
 
 def test_help_lists_shared_keys_with_their_meaning() -> None:
-    page = help_page(conf_folder(), program="python train.py")
+    page = help_page(conf_folder(), program="python train.py", words=["keys"])
     assert "batch.tokens_per_step=" in page
     assert "seed=" in page
 

@@ -22,6 +22,20 @@ def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: s
     assert unknown_option("precision", option, PRECISIONS).endswith(near)
 
 
+@pytest.mark.parametrize(
+    ("group", "option", "said"),
+    [
+        ("model", "gpt2", "Did you mean 'gpt2_124m'?"),
+        ("model", "meta-llama/Llama-3.2-1B", "then init_from=OUT. Did you mean 'llama_3_2_1b'?"),
+        ("source", "my/notes", "source.name=my/notes."),
+        ("source", ".", "a folder or file of your own is source=files 'source.paths=[.]'."),
+    ],
+)
+def test_a_name_of_elsewhere_gets_the_word_that_takes_it(group: str, option: str, said: str) -> None:
+    options = [path.stem for path in (conf_folder() / group).glob("*.yaml")]
+    assert unknown_option(group, option, options).endswith(said)
+
+
 def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
     for (group, word), names in CALLED.items():
         ours = {path.stem for path in (conf_folder() / group).glob("*.yaml")}

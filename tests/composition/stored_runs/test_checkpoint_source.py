@@ -48,3 +48,10 @@ def test_what_is_none_of_the_three_is_refused_by_the_name_it_was_typed_under(tmp
         find_source(tmp_path / "nowhere", key="init_from")
     with pytest.raises(ConfigurationError, match="has no checkpoint yet"):
         find_source(run_folder(tmp_path / "a"), key="SOURCE")
+
+
+def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "notes").mkdir(parents=True)
+    with pytest.raises(ConfigurationError, match=r"RUN=notes is neither .*; nearest valid: runs/notes\.$"):
+        find_source(Path("notes"), key="RUN")

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.flags import TAKE_A_WORD
 from lmtrain.composition.command_line.imported_options import imported_options
+from lmtrain.composition.command_line.meant import refuse_foreign_words
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
 
@@ -69,10 +70,11 @@ def parse_arguments(
     `budget_group` is false where `budget` has one key and no options.
 
     Raises:
-        ConfigurationError: `--allow-target` without a prefix, `trainer.devices` against the launcher's, or several
-            options of a group that builds one thing.
+        ConfigurationError: A word of other programs, `--allow-target` without a prefix, `trainer.devices` against
+            the launcher's, or several options of a group that builds one thing.
     """
     words, allowed = _split_allowed(words)
+    refuse_foreign_words(words, flags=TAKE_A_WORD)
     overrides, flags = _split_flags([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
     _require_one_option(overrides)
     keys = _keys(overrides)

@@ -184,7 +184,8 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
         return ConfigurationError(f"{key} has no value; set it on the command line: {key}=...")
     if isinstance(problem, OverrideParseException):
         return ConfigurationError(
-            f"{problem.override} is not KEY=VALUE or GROUP=OPTION: {problem.message.splitlines()[0]}."
+            f"{problem.override} is not KEY=VALUE or GROUP=OPTION: its value cannot be read. Brackets and quotes come "
+            "in pairs, and a value with other signs stands in quotes: 'KEY=\"VALUE\"'."
         )
     return ConfigurationError(" ".join(str(problem).split()))
 
@@ -197,7 +198,7 @@ def _several_values(problem: str) -> str:
 
 
 def _unknown_option(problem: MissingConfigException) -> str:
-    group, _, option = str(problem.missing_cfg_file).rpartition("/")
+    group, _, option = str(problem.missing_cfg_file).partition("/")  # an option that was typed may be a path
     if not problem.options:
         return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
     return unknown_option(group, option, problem.options)

@@ -1,26 +1,28 @@
-"""The help page: every group and option with the first comment line of its file, read without importing Hydra."""
+"""The help pages of commands: usage, groups and options by name, read without importing Hydra."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from lmtrain.composition.command_line.help_topics import COLUMNS, topic_page
 
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
 
 USAGE = """\
 {program}: train a language model; every FLOP accounted for.
 
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      one run
-  {program} -m KEY=VALUE,VALUE ...                  a sweep, one trial a value
-  {program} --cfg job --resolve                     print the composed config and stop
-  {program} -sc install=bash                        tab completion (eval its output)
-  {program} --allow-target my_package. ...          let _target_ name your own code
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]
+  {program} -m KEY=VALUE,VALUE ...         a sweep, one trial a value
+  {program} --cfg job --resolve            print the composed config
+  {program} --allow-target my_package. ... let _target_ name code of yours
 
-Amounts read as people write them: budget.tokens=20M, callbacks.checkpoint.every_seconds=10min.
-`budget.KEY=VALUE` alone replaces the default budget. The same command run again resumes (resume=auto|never|must|PATH).
+Amounts: budget.tokens=20M, callbacks.checkpoint.every_seconds=10min. The same
+command again goes on with its run.
 
-Shared keys
-{shared}
-Groups and their options (* default)
-{groups}"""
+Groups (* default)
+{groups}
+--help GROUP shows its options, --help GROUP=OPTION their keys, and --help keys
+those that groups share."""
 
 
 VERB_PAGES: Final = {
@@ -68,45 +70,57 @@ EVERY_CHOICE: Final = "\n`lmtrain train --help` lists every group, option and sh
 PREPARE_USAGE = """\
 {program}: prepare text into shards of tokens, verified, once; prints their folder.
 
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      the same question again gets the same folder at once
-  {program} source=files 'source.paths=[my/notes]'  your own text
-  {program} source=fineweb_edu budget.tokens=20B    as much of a large data set as there are tokens to train on
-  {program} --cfg job --resolve                     print the composed config and stop
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]
+  {program} source=files 'source.paths=[my/notes]'  text of yours
+  {program} source=fineweb_edu budget.tokens=20B    part of a large data set
+  {program} --cfg job --resolve                     print the composed config
 
-How the text is prepared is data.folder.KEY=VALUE, as in data.folder.validation_fraction=0.01; a training run with the
-same source, tokenizer and data.folder settings finds what was prepared.
+How the text is prepared is data.folder.KEY=VALUE, as in
+data.folder.validation_fraction=0.01; a training run with the same source,
+tokenizer and data.folder settings finds what was prepared.
 
-Shared keys
-{shared}
-Groups and their options (* default)
-{groups}"""
+Groups (* default)
+{groups}
+--help GROUP shows its options, --help GROUP=OPTION their keys, and --help keys
+those that groups share."""
 
 
 TOKENIZER_USAGE = """\
-{program}: learn a tokenizer from a source's text or take one, and report its bytes per token beside others'.
+{program}: learn a tokenizer from a source's text or take one, and
+report its bytes per token beside others'.
 
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      learned once; the same question again gets the same folder
-  {program} tokenizer.vocab_size=8192 source=files 'source.paths=[my/notes]'
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]
+  {program} tokenizer.vocab_size=8192 'source.paths=[my/notes]' source=files
   {program} tokenizer=huggingface tokenizer.name=gpt2
-  {program} --cfg job --resolve                     print the composed config and stop
+  {program} --cfg job --resolve     print the composed config
 
   --json                 one object
 
-Shared keys
-{shared}
-Groups and their options (* default)
-{groups}"""
+Groups (* default)
+{groups}
+--help GROUP shows its options, --help GROUP=OPTION their keys, and --help keys
+those that groups share."""
 USAGES: Final = {"train": USAGE, "prepare": PREPARE_USAGE, "make_tokenizer": TOKENIZER_USAGE}
 
 
-def help_page(conf: Path, *, program: str, config: str = "train") -> str:
-    """Render the help page of one entry config from the YAML files themselves."""
+def help_page(conf: Path, *, program: str, config: str = "train", words: Sequence[str] = ()) -> str:
+    """Render the help page of one entry config from the YAML files themselves, or of what else was typed.
+
+    Raises:
+        ConfigurationError: A word is neither a group, nor GROUP=OPTION, nor `keys`.
+    """
     main = conf / f"{config}.yaml"
     defaults = _default_options(main)
     folders = sorted(path for path in conf.iterdir() if path.is_dir() and any(path.glob("*.yaml")))
     shown = [folder for folder in folders if config == "train" or folder.name in defaults]
-    groups = "".join(_group(folder, defaults.get(folder.name)) for folder in shown)
-    return USAGES[config].format(program=program, shared=_shared_keys(main), groups=groups)
+    topics = [word for word in words if not word.startswith("-")]
+    if "keys" in topics:
+        return f"Shared keys\n{_shared_keys(main)}"
+    if topics:
+        group = topics[0].partition("=")[0]
+        return topic_page(conf, topics[0], groups=shown, default=defaults.get(group))
+    groups = "".join(_summary(folder, defaults.get(folder.name)) for folder in shown)
+    return USAGES[config].format(program=program, groups=groups)
 
 
 def verb_page(verb: str, *, program: str) -> str:
@@ -114,24 +128,26 @@ def verb_page(verb: str, *, program: str) -> str:
     return VERB_PAGES[verb].format(program=program) + EVERY_CHOICE
 
 
-def describe(file: Path) -> str:
-    """Return the first comment line of a YAML file that is not a Hydra directive."""
-    comments = (line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#"))
-    return next((comment for comment in comments if comment and not comment.startswith("@package")), "")
-
-
-def _group(folder: Path, default: str | None) -> str:
-    lines = [f"\n  {folder.name}\n"]
-    for file in sorted(folder.glob("*.yaml")):
-        mark = "*" if file.stem == default else " "
-        lines.append(f"   {mark} {file.stem:<22} {describe(file)}\n")
-    return "".join(lines)
+def _summary(folder: Path, default: str | None) -> str:
+    """Return a group's line: the default first, then as many of the others as a line holds."""
+    others = [file.stem for file in sorted(folder.glob("*.yaml")) if file.stem != default]
+    default = None if default == "null" else default
+    line = f"  {folder.name:<22}" + (f"* {default}" if default else "")
+    joined = [", " if default else "", *(", " for _ in others)]
+    for index, (comma, name) in enumerate(zip(joined, others, strict=False)):
+        left = len(others) - index
+        tail = "" if left == 1 else f" +{left - 1}"
+        if len(line + comma + name + tail) > COLUMNS:
+            return f"{line} +{left}\n"
+        line += comma + name
+    return f"{line}\n"
 
 
 def _default_options(main: Path) -> dict[str, str]:
     entries = (line.strip().removeprefix("- ") for line in main.read_text().splitlines() if line.startswith("  - "))
     pairs = (entry.split("#")[0].removeprefix("override ").partition(":") for entry in entries)
-    return {group.strip().lstrip("/"): option.strip() for group, _, option in pairs if option.strip()}
+    named = {group.strip().lstrip("/"): option.strip() for group, _, option in pairs}
+    return {group: option for group, option in named.items() if option}
 
 
 def _shared_keys(main: Path) -> str:

@@ -1,5 +1,6 @@
 """What to say of a word on the command line that names no option or no key: what there is, and what is nearest."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,12 @@ CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("recompute", "gradient_checkpointing"): ("every_block",),
     ("compile", "true"): ("auto",),
     ("compile", "false"): ("none",),
+    ("model", "gpt2"): ("gpt2_124m",),
+    ("model", "gpt2_medium"): ("gpt2_355m",),
+    ("model", "gpt2_large"): ("gpt2_774m",),
+    ("model", "gpt2_xl"): ("gpt2_1558m",),
+    ("model", "llama"): ("llama_tiny",),
+    ("model", "gpt"): ("gpt2_124m",),
     ("logger", "wandb"): ("mlflow",),
     ("logger", "tensorboard"): ("mlflow",),
 }  # what others call an option, which no comparison of letters finds
@@ -39,10 +46,28 @@ CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     """Say which options a group has; a word of others' or one that some are made of names them."""
     known = sorted(options)
-    made_of_it = [name for name in known if option.lower() in name.split("_")]
-    called_so = [name for name in CALLED.get((group, option.lower()), ()) if name in known]
-    near = did_you_mean(called_so or made_of_it) or suggest(option, known)
+    word = re.sub(r"\W", "_", option.rpartition("/")[2].lower())
+    made_of_it = [name for name in known if word in name.split("_")]
+    called_so = [name for name in CALLED.get((group, word), ()) if name in known]
+    near = did_you_mean([word] if word in known else called_so or made_of_it) or suggest(word, known)
+    no_option = _not_an_option(group, option)
+    if no_option:
+        return f"{group}={option}: {no_option}.{near if group == 'model' else ''}"
     return f"{group}={option}: there is no such option; {group} has {', '.join(known)}.{near}"
+
+
+def _not_an_option(group: str, option: str) -> str:
+    """Say where a path or a name on the hub belongs, "" for another word."""
+    if group == "source" and (option.startswith((".", "~", "/")) or Path(option).exists()):
+        return f"a folder or file of your own is source=files 'source.paths=[{option}]'"
+    if group == "source" and "/" in option:
+        return (
+            f"a folder of your own is source=files 'source.paths=[{option}]', which is not here; a data set of "
+            f"Hugging Face is source=hf_dataset source.name={option}"
+        )
+    if group == "model" and "/" in option:
+        return "a name on the hub is no option; weights come by `lmtrain import hf FOLDER OUT`, then init_from=OUT"
+    return ""
 
 
 def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> str:

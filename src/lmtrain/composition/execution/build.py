@@ -242,6 +242,7 @@ def make_plan(
             tokens_per_step=batch.tokens_per_step,
             num_parameters=shape.num_parameters,
             flops_per_token=flops.palm,
+            train_tokens=datamodule.train_tokens,
             # Before the first step a budget of time trusts a stated speed alone, never an assumed one.
             rate=rate_of(cluster, speed if cluster.mfu else None, num_ranks=batch.num_ranks),
         ),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lmtrain.accounting.batches import Batch, plan_batches
-from lmtrain.accounting.budgets import Budget, Horizon, horizon
+from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Horizon, horizon
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.expected_speed import rate_of
@@ -20,16 +20,15 @@ from lmtrain.composition.parts.optimizers import rehearsed_optimizer
 from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.memory_guard import require_memory
-from lmtrain.composition.planning.prepared_tokens import masked_documents
+from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.composition.stored_runs.resume import read_fork
+from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, read_fork
 from lmtrain.models.base import LanguageModel
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.loop.last_step import LastStep
 
 CONTEXT = "context"  # the parameter by which a constructor asks for the run's context
-WAYS_TO_GO_ON = ("auto", "must", "never")
 
 
 def rehearse(job: Job, *, is_alone: bool) -> None:
@@ -108,6 +107,8 @@ def expected_end(config: dict[str, Any], model: LanguageModel, *, tokens_per_ste
         tokens_per_step=tokens_per_step,
         num_parameters=shape.num_parameters,
         flops_per_token=flops.palm,
+        # Where the data is not prepared yet, an epoch is taken to be long, as a run of hours is.
+        train_tokens=prepared_train_tokens(config) or tokens_per_step * STEPS_BEFORE_SPEED_IS_KNOWN,
         rate=rate_of(cluster, None, num_ranks=num_ranks),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from lmtrain.composition.execution.typed_places import refuse_places
 from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed
@@ -75,6 +76,7 @@ def check_config(config: dict[str, Any], *, allowed: list[str], typed: Sequence[
         )
         raise ConfigurationError(msg)
     refuse_typed(config, typed, allowed=allowed)
+    refuse_places(config, typed)
     import_lightning()
     names = (*sorted(NODES - {"data"}), "data")  # it repeats others: theirs is the key to name
     require_size_for_model(config, allowed=allowed)

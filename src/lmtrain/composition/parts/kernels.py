@@ -7,6 +7,7 @@ import torch
 
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.targets import word_of
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, Place
 from lmtrain.models.base import LanguageModel
@@ -73,6 +74,14 @@ def fit_loss(config: dict[str, Any], model: LanguageModel) -> TokenLoss:
 
 
 def device_type(accelerator: str) -> str:
-    """Return torch's word for the devices that the Trainer will take."""
+    """Return torch's word for the devices that the Trainer will take.
+
+    Raises:
+        EnvironmentProblem: There is no GPU where one is asked for.
+    """
     found = None if accelerator == "cpu" else torch.accelerator.current_accelerator(check_available=True)
+    if found is None and accelerator not in ("auto", "cpu"):
+        raise EnvironmentProblem(
+            f"trainer.accelerator={accelerator}: this machine has no GPU; nearest valid: trainer.accelerator=auto."
+        )
     return "cpu" if found is None else found.type

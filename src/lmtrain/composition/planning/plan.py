@@ -104,6 +104,7 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     known = calibration_of(config, batch)
     speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
     device = setting.cluster.known_device
+    train_tokens = prepared_train_tokens(config)
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
     return Plan(
         shape=facts.shape,
@@ -114,10 +115,11 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
             tokens_per_step=batch.tokens_per_step,
             num_parameters=facts.shape.num_parameters,
             flops_per_token=flops.palm,
+            train_tokens=train_tokens,
             rate=rate_of(setting.cluster, speed, num_ranks=batch.num_ranks),
         ),
         flops_per_token=flops,
-        train_tokens=prepared_train_tokens(config),
+        train_tokens=train_tokens,
         seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",

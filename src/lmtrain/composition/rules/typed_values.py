@@ -13,7 +13,7 @@ from lmtrain.composition.nodes.check import TARGET, check_node, check_value
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.source_signatures import setting_types
 from lmtrain.composition.rules.optimizer import require_settings
-from lmtrain.models.dimensions import REQUIRED, check_positive
+from lmtrain.models.dimensions import REQUIRED, check_positive, check_possible
 
 WITHOUT_TORCH: Final = ("run", "batch", "budget", "cluster")  # what they build is light
 
@@ -34,6 +34,10 @@ def refuse_typed(config: dict[str, Any], typed: Sequence[str], *, allowed: Seque
             _require_division(built, config["trainer"])
         if isinstance(built, Budget):
             limits_of(built)
+    if "trainer" in groups:
+        _require_division(
+            instantiate(check_node(config["batch"], key="batch", allowed=allowed), key="batch"), config["trainer"]
+        )
     if "optimizer" in groups:
         require_settings(config)
 
@@ -48,6 +52,9 @@ def _require_type(config: dict[str, Any], key: str) -> None:
     value = check_value(node[name], types[name], key=key) if name in types else None
     if parent == "model" and name in REQUIRED and isinstance(value, int):
         check_positive(**{name: value})
+        check_possible(key, value)
+    if key == "batch.context_tokens" and isinstance(value, int):
+        check_possible(key, value)
 
 
 def _require_division(batch: Batch, trainer: dict[str, Any]) -> None:

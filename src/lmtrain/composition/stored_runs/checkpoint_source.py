@@ -49,8 +49,9 @@ def find_job(path: Path, *, key: str) -> Job:
     """
     attempts = sorted((_run_of(path) / "attempts").glob("*/job.json"), key=lambda file: int(file.parent.name))
     if not attempts:
+        nearest = Path("runs") / path if (Path("runs") / path).is_dir() else "runs/NAME"
         raise ConfigurationError(
-            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: runs/NAME."
+            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: {nearest}."
         )
     return replace(load_job(attempts[-1]), allowed_targets=[])
 

@@ -23,7 +23,7 @@ HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no com
 class Job:
     """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
 
-    `started_at` is when it was asked for, in unix seconds.
+    `started_at` is when it was asked for, in unix seconds; `program` is how the command line began.
     """
 
     config: dict[str, Any]
@@ -33,6 +33,7 @@ class Job:
     allowed_targets: list[str] = field(default_factory=list[str])
     sweep: str | None = None
     started_at: float = field(default_factory=time.time)
+    program: str = "python train.py"
 
     @property
     def folder(self) -> Path:

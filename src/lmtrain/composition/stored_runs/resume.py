@@ -16,6 +16,8 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_w
 
 FORK = "fork.json"
 
+WAYS_TO_GO_ON = ("auto", "must", "never")  # `resume` is one of them, or a path
+
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
@@ -100,9 +102,15 @@ def _checkpoint_at(path: Path) -> CheckpointFacts:
     if facts is None and (path / "checkpoints").is_dir():
         facts = _newest(path)
     if facts is None:
-        msg = f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
-        raise ConfigurationError(msg)
+        raise no_checkpoint(path)
     return facts
+
+
+def no_checkpoint(path: Path) -> ConfigurationError:
+    """Return what to say of a `resume` that is neither a word nor a place with a checkpoint."""
+    return ConfigurationError(
+        f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
+    )
 
 
 def _newest(run_folder: Path) -> CheckpointFacts | None:

@@ -1,0 +1,115 @@
+"""What `--help GROUP` and `--help GROUP=OPTION` print: read from the YAML files and the sources, importing neither."""
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from lmtrain.composition.nodes.source_signatures import default_settings
+from lmtrain.errors import ConfigurationError, suggest
+
+COLUMNS: Final = 80
+KEY_COLUMNS: Final = 34
+LINE: Final = re.compile(r"^(?P<indent> *)(?P<key>\w+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?$")
+HYDRA_KEYS: Final = ("_target_", "_partial_", "_recursive_", "defaults")
+
+
+def topic_page(conf: Path, topic: str, *, groups: Sequence[Path], default: str | None) -> str:
+    """Render the options of a group, or the keys of GROUP=OPTION with their meaning, unit and default.
+
+    Raises:
+        ConfigurationError: There is no such group or option.
+    """
+    group, equals, option = topic.partition("=")
+    names = [folder.name for folder in groups]
+    if group not in names:
+        raise ConfigurationError(
+            f"--help {topic}: there is no group {group}; groups are {', '.join(names)}.{suggest(group, names)}"
+        )
+    if not equals:
+        return group_page(conf / group, default)
+    file = conf / group / f"{option}.yaml"
+    if not file.is_file():
+        from lmtrain.composition.command_line.unknown_words import unknown_option  # OmegaConf: only to refuse
+
+        raise ConfigurationError(unknown_option(group, option, [path.stem for path in (conf / group).glob("*.yaml")]))
+    return option_page(file)
+
+
+def group_page(folder: Path, default: str | None) -> str:
+    """List a group's options, each with the first line of its file."""
+    lines = [f"{folder.name}=OPTION (* default)", ""]
+    for file in sorted(folder.glob("*.yaml")):
+        mark = "*" if file.stem == default else " "
+        lines += _hanging(f" {mark} {file.stem}", describe(file), columns=26)
+    return "\n".join([*lines, "", f"--help {folder.name}=OPTION shows an option's keys."])
+
+
+def option_page(file: Path) -> str:
+    """List an option's keys: those of its file and of the files that it extends, then what its code takes besides."""
+    lines = [f"{file.parent.name}={file.stem}", *textwrap.wrap(describe(file), COLUMNS), ""]
+    rows: dict[str, tuple[str, str]] = {}
+    for key, (value, comment) in _rows(file):
+        rows[key] = (value, comment or rows.get(key, ("", ""))[1])
+    for key, (value, comment) in rows.items():
+        lines += _hanging(f"  {key}={value}", comment, columns=KEY_COLUMNS)
+    named = {key.rpartition(".")[2] for key in rows}
+    more = {name: value for name, value in default_settings(_target(file)).items() if name not in named}
+    if more:
+        lines += ["", "More settings, with the default of the code:"]
+        lines += [f"  +{file.parent.name}.{name}={_word(value)}" for name, value in more.items()]
+    return "\n".join(lines if rows or more else [*lines, "It has no keys."])
+
+
+def describe(file: Path) -> str:
+    """Return the first comment line of a YAML file that is not a Hydra directive."""
+    comments = (line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#"))
+    return next((comment for comment in comments if comment and not comment.startswith("@package")), "")
+
+
+def _rows(file: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the keys of a file with their value and comment; those of the files that it extends come first."""
+    for extended in _extended(file):
+        yield from _rows(extended)
+    is_global = "@package _global_" in file.read_text()
+    parents = [] if is_global else [file.parent.name]
+    above: list[tuple[int, str]] = []
+    for line in file.read_text().splitlines():
+        found = LINE.match(line)
+        if found is None or found["key"] in HYDRA_KEYS:
+            continue
+        indent = len(found["indent"])
+        above = [each for each in above if each[0] < indent]
+        if found["value"]:
+            path = [*parents, *(name for _, name in above), found["key"]]
+            yield ".".join(path), (found["value"], found["comment"] or "")
+        else:
+            above.append((indent, found["key"]))
+
+
+def _extended(file: Path) -> list[Path]:
+    listed = re.search(r"^defaults:(?P<inline>.*)\n(?P<items>(?:  - .*\n)*)", file.read_text(), flags=re.MULTILINE)
+    if listed is None:
+        return []
+    items = re.findall(r"^  - (\w+)$", listed["items"], flags=re.MULTILINE)
+    words = [*re.findall(r"\w+", listed["inline"]), *items]
+    return [path for word in words if (path := file.parent / f"{word}.yaml").is_file()]
+
+
+def _target(file: Path) -> str:
+    """Return what an option builds, or what the option that it extends builds; "" for several or none."""
+    found = re.findall(r"^_target_: *(\S+)", file.read_text(), flags=re.MULTILINE)
+    return found[0] if found else next((_target(each) for each in _extended(file)), "")
+
+
+def _word(value: object) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _hanging(head: str, text: str, *, columns: int) -> list[str]:
+    """Lay a meaning beside its word, and below it where either is long."""
+    wrapped = textwrap.wrap(text, COLUMNS - columns, break_on_hyphens=False) or [""]
+    if len(head) >= columns:
+        return [head, *(" " * columns + line for line in wrapped if line)]
+    return [f"{head:<{columns}}{wrapped[0]}".rstrip(), *(" " * columns + line for line in wrapped[1:])]

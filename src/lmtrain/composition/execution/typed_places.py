@@ -1,0 +1,82 @@
+"""Refuse typed paths that lead nowhere and devices that are not there, without torch, which takes seconds to import.
+
+The parts that read them look again, with the same words; here it is only told sooner.
+"""
+
+import glob
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.composition.command_line.unknown_words import node_at
+from lmtrain.composition.stored_runs.checkpoint_source import find_job
+from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint
+from lmtrain.errors import DataError, EnvironmentProblem, suggest
+from lmtrain.interop.imported_folder import is_imported
+from lmtrain.tracking.run_folder import run_path
+
+# Files of the drivers of NVIDIA, of AMD, and of Windows below WSL; where none is, torch finds no GPU on Linux.
+DRIVERS: Final = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
+
+
+def refuse_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
+    """Look at the places that typed words name.
+
+    Raises:
+        ConfigurationError: The name of a run that cannot be, or no run where one is named.
+        DataError: No data there.
+        EnvironmentProblem: No GPU on this machine.
+    """
+    keys = {word.lstrip("+").partition("=")[0] for word in typed}
+    for key, check in CHECKS.items():
+        value = node_at(config, key)
+        if key in keys and value is not None:
+            check(value, config)
+
+
+def _run_name(name: Any, config: Mapping[str, Any]) -> None:
+    run_path(Path(str(config["run"]["root"])).absolute(), str(name))
+
+
+def _initial_weights(path: Any, _: Mapping[str, Any]) -> None:
+    if not is_imported(Path(path)):
+        find_job(Path(path), key="init_from")
+
+
+def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
+    if path not in WAYS_TO_GO_ON and not Path(path).is_dir():
+        raise no_checkpoint(Path(path))
+
+
+def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
+    from lmtrain.data.shards import open_dataset  # numpy: only where such a folder is named
+
+    open_dataset(path)
+
+
+def _source_paths(paths: Any, _: Mapping[str, Any]) -> None:
+    for path in paths if isinstance(paths, list) else ():
+        is_elsewhere = "://" in str(path) or glob.has_magic(str(path))
+        if not is_elsewhere and not Path(str(path)).expanduser().exists():
+            near = Path(str(path)).expanduser().parent
+            siblings = [sibling.name for sibling in near.iterdir()] if near.is_dir() else []
+            said = suggest(Path(str(path)).name, siblings)
+            raise DataError(f"source.paths: {path} does not exist (looked from {Path.cwd()}).{said}")
+
+
+def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
+    if word in ("gpu", "cuda") and sys.platform == "linux" and not any(Path(file).exists() for file in DRIVERS):
+        raise EnvironmentProblem(
+            f"trainer.accelerator={word}: this machine has no GPU; nearest valid: trainer.accelerator=auto."
+        )
+
+
+CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
+    "run.name": _run_name,
+    "resume": _checkpoint,
+    "init_from": _initial_weights,
+    "data.folder.path": _prepared_folder,
+    "source.paths": _source_paths,
+    "trainer.accelerator": _accelerator,
+}

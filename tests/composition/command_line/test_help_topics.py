@@ -1,0 +1,60 @@
+import pytest
+
+from lmtrain.composition.command_line.help import help_page
+from lmtrain.composition.command_line.help_topics import COLUMNS, describe, option_page
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.errors import ConfigurationError
+
+GROUPS = sorted(path for path in conf_folder().iterdir() if path.is_dir() and path.name != "machine")
+
+
+def page(*words: str) -> str:
+    return help_page(conf_folder(), program="lmtrain train", words=["--help", *words])
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=lambda path: path.name)
+def test_a_group_s_page_has_every_option_with_its_line(group) -> None:
+    words = page(group.name).split()
+    for file in group.glob("*.yaml"):
+        assert file.stem in words
+        assert " ".join(describe(file).split()) in " ".join(words), file
+
+
+def test_an_option_s_page_has_keys_with_meaning_and_default_of_the_files_it_extends_too() -> None:
+    lines = page("budget=epochs").splitlines()
+    assert "  budget.epochs=1                 passes over the training tokens" in lines
+    assert "  budget.steps=null               optimizer steps" in lines
+
+
+def test_an_option_s_page_has_the_settings_that_only_its_code_names() -> None:
+    assert "  +optimizer.stochastic_rounding=false" in page("optimizer=adamw").splitlines()
+
+
+def test_nested_keys_have_their_whole_path() -> None:
+    assert "callbacks.checkpoint.every_seconds=30.0" in page("callbacks=checkpoint")
+
+
+def test_the_shared_keys_are_a_page() -> None:
+    assert "batch.tokens_per_step=2048" in page("keys")
+
+
+def test_no_page_is_wider_than_a_terminal() -> None:
+    pages = [page(), *(page(group.name) for group in GROUPS)]
+    assert [line for text in pages for line in text.splitlines() if len(line) > COLUMNS] == []
+    assert len(page().splitlines()) <= 44
+
+
+@pytest.mark.parametrize(
+    "file", sorted(conf_folder().glob("*/*.yaml")), ids=lambda file: f"{file.parent.name}-{file.stem}"
+)
+def test_every_option_has_a_page(file) -> None:
+    assert option_page(file).startswith(f"{file.parent.name}={file.stem}\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("optimiser", "Did you mean 'optimizer'?"), ("model=gpt2", "Did you mean 'gpt2_124m'?")]
+)
+def test_an_unknown_topic_names_the_nearest(word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        page(word)
+    assert str(refused.value).endswith(said)

@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution import typed_places
+from lmtrain.composition.execution.typed_places import refuse_places
+from lmtrain.errors import LMTRAIN_ERRORS, EnvironmentProblem
+
+WRONG = {
+    "run.name=a/../b": "nearest valid: a/b.",
+    "resume=nowhere": "resume=nowhere is neither auto, must, never nor a checkpoint or run folder",
+    "init_from=nowhere": "init_from=nowhere is neither a run",
+    "data.folder.path=nowhere": "data folder nowhere does not exist",
+    "source.paths=[nowhere]": "source.paths: nowhere does not exist",
+}
+RIGHT = [
+    "run.name=notes",
+    "resume=must",
+    "resume=here",
+    "init_from=null",
+    "source.paths=[here]",
+    "source.paths=[s3://a/b]",
+]
+OPTIONS = {"data": "data=shards", "source": "source=files"}
+
+
+def look_at(word: str) -> None:
+    key = word.partition("=")[0]
+    option = OPTIONS.get(key.partition(".")[0])
+    refuse_places(compose_config([*([option] if option else []), word]), [word])
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.txt").write_text("a")
+
+
+@pytest.mark.parametrize("word", WRONG)
+def test_a_place_that_is_not_there_is_refused(word: str) -> None:
+    with pytest.raises(LMTRAIN_ERRORS) as refused:
+        look_at(word)
+    assert WRONG[word] in str(refused.value)
+
+
+@pytest.mark.parametrize("word", RIGHT)
+def test_a_place_that_may_be_is_left_to_what_reads_it(word: str) -> None:
+    look_at(word)
+
+
+@pytest.mark.parametrize(("driver", "is_refused"), [("here", False), ("nowhere", True)])
+def test_a_gpu_is_refused_where_no_driver_is(driver: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_places, "DRIVERS", (driver,))
+    monkeypatch.setattr(typed_places.sys, "platform", "linux")
+    refused = False
+    try:
+        look_at("trainer.accelerator=gpu")
+    except EnvironmentProblem as problem:
+        refused = "this machine has no GPU; nearest valid: trainer.accelerator=auto" in str(problem)
+    assert refused == is_refused
