@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.losses.base import LossTotal, OutputHead
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.gradients import global_norm, scale_gradients
@@ -29,7 +29,6 @@ from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.undo import Undo
 from lmtrain.training.weight_average import WeightAverage
 
-Loss = Callable[[OutputHead, Tensor, Tensor], LossTotal]
 MASK: Final = (1 << 64) - 1
 
 
