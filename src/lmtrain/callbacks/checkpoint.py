@@ -111,7 +111,7 @@ class Checkpoint(pl.Callback):
         step = trainer.global_step
         checkpoint[FACTS] = {
             "step": step,
-            "tokens": step * self._context.plan.batch.tokens_per_step,
+            "tokens": self._context.tokens_at(step),
             "identity": dict(self._context.identity),
             "metrics": self._metrics_at(step),
         }
@@ -225,7 +225,7 @@ class Checkpoint(pl.Callback):
             "checkpoint/write_seconds": outcome.write_seconds,
             "checkpoint/bytes": outcome.num_bytes,
         }
-        self._context.log.append(outcome.step, outcome.step * self._context.plan.batch.tokens_per_step, metrics)
+        self._context.append(outcome.step, metrics)
 
     def _report(self, problem: str, *, is_last: bool) -> None:
         """Say that a save failed.
