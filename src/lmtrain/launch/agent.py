@@ -9,8 +9,8 @@ from types import FrameType
 
 from lmtrain.launch.exit_codes import plain_exit_code
 from lmtrain.launch.job import Job, StopRequest
-from lmtrain.launch.lifetime import die_with_parent
 from lmtrain.launch.local import FORWARDED_SIGNALS
+from lmtrain.training.lifetime import die_with_parent
 
 
 def main() -> int:
