@@ -52,7 +52,7 @@ WITHOUT_EFFECT = frozenset(
 
 
 @dataclass
-class Config:
+class ForeignConfig:
     """A config.json as it is read: what has been asked for counts as read."""
 
     content: Mapping[str, Any]
@@ -108,7 +108,7 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     Raises:
         DataError: An architecture or a feature that no model here has, or a key that is missing.
     """
-    config = Config(content)
+    config = ForeignConfig(content)
     model_type = _model_type(config)
     for name, only in ONLY.items():
         value = content.get(name)
@@ -120,7 +120,7 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     return ModelDescription(model_type, settings, tuple(config.unread()))
 
 
-def _model_type(config: Config) -> str:
+def _model_type(config: ForeignConfig) -> str:
     named = str((config.get("architectures") or [""])[0])
     by_architecture = {architecture: name for name, architecture in ARCHITECTURES.items()}
     stated = str(config.get("model_type", default=""))
@@ -137,7 +137,7 @@ def _model_type(config: Config) -> str:
     return model_type
 
 
-def _llama(config: Config, model_type: str) -> dict[str, Any]:
+def _llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     num_heads = config.count("num_attention_heads")
     has_norm = model_type in ("qwen3", "qwen3_moe", "olmoe")
     dense_width = config.count("intermediate_size")
@@ -161,7 +161,7 @@ def _llama(config: Config, model_type: str) -> dict[str, Any]:
     )
 
 
-def _rope(config: Config, model_type: str) -> dict[str, Any]:
+def _rope(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     new: dict[str, Any] = config.get("rope_parameters", default={})
     old: dict[str, Any] = config.get("rope_scaling", default={})
     scaling = new or old
@@ -212,7 +212,7 @@ def _scaling(kind: str, scaling: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _windows(config: Config, model_type: str) -> dict[str, Any]:
+def _windows(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     window, layer_types = config.get("sliding_window"), config.get("layer_types", default=[])
     strange = sorted(set(layer_types) - set(LAYER_TYPES))
     if strange:
@@ -239,7 +239,7 @@ def _windows(config: Config, model_type: str) -> dict[str, Any]:
     return {"window_tokens": window if "S" in pattern else None, "window_pattern": pattern if "S" in pattern else None}
 
 
-def _experts(config: Config, model_type: str) -> dict[str, Any] | None:
+def _experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | None:
     if model_type not in ("mixtral", "olmoe", "qwen3_moe"):
         return None
     return node_of(
@@ -251,7 +251,7 @@ def _experts(config: Config, model_type: str) -> dict[str, Any] | None:
     )
 
 
-def _gpt2(config: Config) -> dict[str, Any]:
+def _gpt2(config: ForeignConfig) -> dict[str, Any]:
     if not config.get("tie_word_embeddings", default=True):
         raise DataError("config.json has tie_word_embeddings=false; GPT-2 here has one table for both.")
     activation = config.get("activation_function", default="gelu_new")
