@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from data_pipelines.build_request import CODE_VERSION, BuildRequest
 from data_pipelines.engines.engine import Engine
-from data_pipelines.filling import Changed, Filled, Filling
 from data_pipelines.finish import references_of, write_verified
 from data_pipelines.forecast import forecast
 from data_pipelines.progress import tell
-from data_pipelines.question import CODE_VERSION, Question
+from data_pipelines.shard_filler import Changed, Filled, ShardFiller
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.data.manifest import Manifest
@@ -34,7 +34,7 @@ class Build:
     `sample_documents` tell beforehand what the budget takes.
     """
 
-    question: Question
+    question: BuildRequest
     engine: Engine
     num_processes: int | None = None
     allow_short: bool = False
@@ -73,7 +73,7 @@ class Build:
         work.finish()
 
     def _fill(self, work: WorkFolder) -> Filled:
-        fill = Filling(self.question, self.engine, work, self.num_processes, lambda: self._foretell(work))
+        fill = ShardFiller(self.question, self.engine, work, self.num_processes, lambda: self._print_forecast(work))
         try:
             return fill()
         except Changed as change:
@@ -82,7 +82,7 @@ class Build:
             work.begin(self.question.fingerprint)
             return fill()
 
-    def _foretell(self, work: WorkFolder) -> None:
+    def _print_forecast(self, work: WorkFolder) -> None:
         forecast(
             self.question,
             work.tokenizer(),

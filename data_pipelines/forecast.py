@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from data_pipelines.build_request import BuildRequest
 from data_pipelines.progress import stage
-from data_pipelines.question import Question
 from data_pipelines.sources.base import Document
 from data_pipelines.stages.estimate import outlook, sample_documents, tell_outlook
 from data_pipelines.stages.render import render_documents
@@ -16,7 +16,9 @@ from lmtrain.data.layout import DTYPES
 from lmtrain.tokenizers.base import Tokenizer
 
 
-def forecast(question: Question, tokenizer: Tokenizer, *, num_documents: int, folder: Path, allow_short: bool) -> None:
+def forecast(
+    question: BuildRequest, tokenizer: Tokenizer, *, num_documents: int, folder: Path, allow_short: bool
+) -> None:
     """Read the first documents through all stages but those that must see a whole corpus, and tell what follows.
 
     Raises:

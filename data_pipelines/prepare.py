@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from data_pipelines.build import Build
+from data_pipelines.build_request import BuildRequest, Settings
 from data_pipelines.engines.engine import Engine
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.progress import tell
-from data_pipelines.question import Question, Settings
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.render import WholeConversations
 from data_pipelines.stages.split import HeldOut
@@ -56,7 +56,7 @@ def prepare(
         DataError: No text, too little text, or a folder that was damaged after it was built.
         EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call goes on from it.
     """
-    question = Question(
+    question = BuildRequest(
         source=source,
         stages=(*(cleaning or {}).values(), WholeConversations(), *(deduplicate or {}).values()),
         spec=tokenizer,

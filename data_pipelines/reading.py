@@ -20,7 +20,7 @@ REMOVED = "control characters"
 
 @final
 @dataclass(frozen=True)
-class Reading:
+class SourcePass:
     """One pass over a source; `dropped` counts by reason, `first` names the first of each."""
 
     source: Source

@@ -144,3 +144,13 @@ def _mirror(path: Path) -> Path:
     base = ROOT / "src" / "lmtrain" if path.is_relative_to(SHIPPED[0]) else ROOT
     relative = path.relative_to(base)
     return ROOT / "tests" / relative.parent / f"test_{relative.name}"
+
+
+def test_no_class_name_is_used_twice() -> None:
+    """A search for a class finds one."""
+    places: dict[str, list[str]] = {}
+    for module in MODULES:
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(module.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

@@ -121,7 +121,7 @@ def parameters() -> list[Row]:
 
 def flops() -> list[Row]:
     """Counts by both conventions, and single products."""
-    causal = "with attention halved, as causal kernels do: {:.6e}; say which convention a number uses"
+    causal = "of attention only what the mask leaves, as causal kernels do: {:.6e}; say which convention a number uses"
     d12, d24, whole = (flops_per_token(shape, 2048) for shape in (_nano(12), _nano(24), _nano(24, "L")))
     return [
         Row("6 N D of 405B on 15.6T", 6 * 405e9 * 15.6e12, 3.7908e25),

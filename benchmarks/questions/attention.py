@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.attention.auto import Auto
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.blocked import Blocked
 from lmtrain.models.attention.eager import Eager
 from lmtrain.models.attention.flash import Flash
@@ -53,7 +53,7 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    place = Place(
+    place = KernelTarget(
         device_type=device.type, dtype=DTYPES[arguments.dtype], head_width=arguments.head_width, is_compiled=True
     )
     kernels = _fitted(place)
@@ -75,7 +75,7 @@ def main() -> None:
         _report(mask, cases)
 
 
-def _fitted(place: Place) -> dict[str, Attention]:
+def _fitted(place: KernelTarget) -> dict[str, Attention]:
     kernels: dict[str, Attention] = {}
     for name, option in KERNELS.items():
         try:

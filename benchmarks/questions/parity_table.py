@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.blocked import blocked
 from lmtrain.models.attention.eager import eager
 from lmtrain.models.attention.flex import Flex
@@ -49,7 +49,7 @@ Losses over {NUM_STEPS} steps of `torch.optim.AdamW` (lr 1e-3, weight decay 0.1)
 def obstacle(kernel: Attention, dtype: torch.dtype) -> str | None:
     """Say why a kernel does not run on a CPU with gradients, or None."""
     try:
-        kernel.fitted(Place(device_type="cpu", dtype=dtype, head_width=16))
+        kernel.fitted(KernelTarget(device_type="cpu", dtype=dtype, head_width=16))
     except (ConfigurationError, EnvironmentProblem) as problem:
         return str(problem)
     return None

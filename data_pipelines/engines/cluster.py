@@ -8,16 +8,16 @@ from pathlib import Path
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.pieces import PieceFolder, Remaining
-from data_pipelines.stages.stage import Item, Job, Stage, in_turn, key_of, runs_of
+from data_pipelines.stages.stage import Item, PipelineJob, Stage, in_turn, key_of, runs_of
 from lmtrain.errors import ConfigurationError
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """Jobs to run one after another, and the items that are there afterwards."""
 
     folder: Path
-    jobs: tuple[Job, ...]
+    jobs: tuple[PipelineJob, ...]
     result: Remaining
 
     def items(self) -> Iterator[Item]:
@@ -42,7 +42,7 @@ class _ReadAndClean:
         return chain.from_iterable(map(self.source.piece, range(first, end)))
 
 
-def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_tasks: int) -> Plan:
+def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_tasks: int) -> ClusterPlan:
     """Return the jobs that send a source through stages, reading it in so many tasks, or as many as it has pieces.
 
     Raises:
@@ -55,7 +55,7 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
     num_read = max(1, min(num_tasks, num_pieces))
     folder = folder / f"{num_read}_pieces_{key_of(stages)}"
     pieces = PieceFolder(folder / "pieces", num_read)
-    jobs = [Job("read_and_clean", pieces.count, _ReadAndClean(source, first, pieces))]
+    jobs = [PipelineJob("read_and_clean", pieces.count, _ReadAndClean(source, first, pieces))]
     done: list[tuple[Stage, Path]] = []
     for number, (stage, *_) in enumerate(later):
         if stage.scope == "document":
@@ -65,7 +65,7 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
         place = folder / f"{number}_{stage.fingerprint_parts()['stage']}"
         jobs += stage.jobs(Remaining(pieces, tuple(done)), place)
         done.append((stage, place))
-    return Plan(folder, tuple(jobs), Remaining(pieces, tuple(done)))
+    return ClusterPlan(folder, tuple(jobs), Remaining(pieces, tuple(done)))
 
 
 def require_positive(**numbers: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_pipelines.stages.stage import Job
+from data_pipelines.stages.stage import PipelineJob
 from lmtrain.errors import EnvironmentProblem
 
 
@@ -21,12 +21,12 @@ class Task:
         self.run(rank)
 
 
-def pipeline_of(job: Job) -> list[Any]:
+def pipeline_of(job: PipelineJob) -> list[Any]:
     """Return a job as a pipeline."""
     return [Task(job.run)]
 
 
-def require_finished(job: Job, executor: Any, folder: Path) -> None:
+def require_finished(job: PipelineJob, executor: Any, folder: Path) -> None:
     """Refuse to go on without every task.
 
     Raises:

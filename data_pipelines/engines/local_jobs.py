@@ -14,13 +14,15 @@ from pathlib import Path
 
 from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
 from data_pipelines.extras import silence_datatrove
-from data_pipelines.stages.stage import Job
+from data_pipelines.stages.stage import PipelineJob
 
 LOG = "executor.log"
 LOOK_SECONDS = 0.5
 
 
-def run_job(job: Job, folder: Path, *, num_processes: int, advance: Callable[[float], object] = lambda _: None) -> None:
+def run_job(
+    job: PipelineJob, folder: Path, *, num_processes: int, advance: Callable[[float], object] = lambda _: None
+) -> None:
     """Run all tasks of a job that are not done yet; `advance` hears, as they end, which share of them is done.
 
     Raises:

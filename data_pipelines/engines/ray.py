@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from data_pipelines.engines.cluster import Plan, plan_jobs, require_positive
+from data_pipelines.engines.cluster import ClusterPlan, plan_jobs, require_positive
 from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
 from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
-from data_pipelines.stages.stage import Item, Job, Stage
+from data_pipelines.stages.stage import Item, PipelineJob, Stage
 from lmtrain.errors import EnvironmentProblem
 
 DRIVER = """\
@@ -87,7 +87,7 @@ class RayEngine:
         self._run(driver, plan)
         yield from plan.items()
 
-    def _write_driver(self, plan: Plan) -> Path:
+    def _write_driver(self, plan: ClusterPlan) -> Path:
         import dill
 
         for job in plan.jobs:
@@ -99,13 +99,13 @@ class RayEngine:
         driver.write_text(DRIVER.format(address=self._address, paths=paths))
         return driver
 
-    def _executor(self, job: Job, folder: Path) -> Any:
+    def _executor(self, job: PipelineJob, folder: Path) -> Any:
         from datatrove.executor.ray import RayPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
         place = str(folder / "jobs" / job.name)
         return RayPipelineExecutor(pipeline=pipeline_of(job), tasks=job.num_tasks, logging_dir=place, **self._settings)
 
-    def _run(self, driver: Path, plan: Plan) -> None:
+    def _run(self, driver: Path, plan: ClusterPlan) -> None:
         log = driver.with_suffix(".log")
         tell(f"  engine=ray runs {len(plan.jobs)} jobs; what they say is in {log}")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -119,5 +119,5 @@ class RayEngine:
             raise EnvironmentProblem(f"engine=ray ended with status {ran.returncode}; what it said is in {log}.")
 
 
-def _pickled(folder: Path, job: Job) -> Path:
+def _pickled(folder: Path, job: PipelineJob) -> Path:
     return folder / "jobs" / job.name / "executor.pik"

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from data_pipelines.engines.cluster import Plan, plan_jobs, require_positive
+from data_pipelines.engines.cluster import ClusterPlan, plan_jobs, require_positive
 from data_pipelines.engines.datatrove_jobs import pipeline_of, require_finished
 from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
-from data_pipelines.stages.stage import Item, Job, Stage
+from data_pipelines.stages.stage import Item, PipelineJob, Stage
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 SCRIPT = "launch_script.slurm"  # as datatrove names what it submits
@@ -88,7 +88,7 @@ class SlurmEngine:
         self._submit_and_wait(plan)
         yield from plan.items()
 
-    def _executor(self, job: Job, folder: Path, *, depends: Any = None) -> Any:
+    def _executor(self, job: PipelineJob, folder: Path, *, depends: Any = None) -> Any:
         from datatrove.executor import SlurmPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra
 
         return SlurmPipelineExecutor(
@@ -100,7 +100,7 @@ class SlurmEngine:
             **self._settings,
         )
 
-    def _write_scripts(self, plan: Plan) -> None:
+    def _write_scripts(self, plan: ClusterPlan) -> None:
         tell(f"  engine.dry_run=true: {len(plan.jobs)} job arrays are written and nothing is submitted")
         for job in plan.jobs:
             executor = self._executor(job, plan.folder)
@@ -113,7 +113,7 @@ class SlurmEngine:
             )
             tell(f"  {job.num_tasks:>6} tasks  {path}")
 
-    def _submit_and_wait(self, plan: Plan) -> None:
+    def _submit_and_wait(self, plan: ClusterPlan) -> None:
         executors: list[Any] = []
         for job in plan.jobs:
             executor = self._executor(job, plan.folder, depends=executors[-1] if executors else None)
@@ -125,7 +125,7 @@ class SlurmEngine:
             require_finished(job, executor, plan.folder / "jobs" / job.name)
 
 
-def _submit(executor: Any, job: Job) -> None:
+def _submit(executor: Any, job: PipelineJob) -> None:
     try:
         executor.launch_job()
     except subprocess.CalledProcessError as refusal:

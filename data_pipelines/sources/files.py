@@ -9,12 +9,12 @@ from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.columns import Column, column_of
 from data_pipelines.sources.compression import without_compression
-from data_pipelines.sources.find_files import Found, find_files, list_counts
+from data_pipelines.sources.find_files import FoundFiles, find_files, list_counts
 from data_pipelines.sources.formats.delimited import check_delimited, read_delimited
 from data_pipelines.sources.formats.json_lines import check_json_lines, read_json_lines
 from data_pipelines.sources.formats.parquet import check_parquet, read_parquet
 from data_pipelines.sources.formats.plain_text import read_plain_text
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.local_files import Hashes, fingerprint_files
 from lmtrain.errors import ConfigurationError, DataError
@@ -37,7 +37,7 @@ TABLE_SUFFIXES: dict[str, Format] = {
 CHECKS: dict[Format, Callable[[FoundFile, Column], None]] = {
     "json_lines": check_json_lines, "csv": check_delimited, "tsv": check_delimited, "parquet": check_parquet,
 }  # fmt: skip
-READERS: dict[Format, Callable[[FoundFile, Column, Reading], Iterator[Document | Skipped]]] = {
+READERS: dict[Format, Callable[[FoundFile, Column, FileReading], Iterator[Document | Skipped]]] = {
     "json_lines": read_json_lines, "csv": read_delimited, "tsv": read_delimited, "parquet": read_parquet,
 }  # fmt: skip
 
@@ -68,7 +68,7 @@ class Files(Source):
         self._names_column = text_column is not None or messages_column is not None
         self._format: Format | None = format
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *TABLE_SUFFIXES, *more_suffixes))
-        self._reading: Reading | None = None
+        self._reading: FileReading | None = None
         self._hashes: Hashes = {}
         if not self._paths:
             raise ConfigurationError("source.paths=[] names no text; name files or folders: 'source.paths=[my/notes]'.")
@@ -111,7 +111,7 @@ class Files(Source):
         Raises:
             DataError: A file is damaged, lacks the column, or was named itself and is binary or empty.
         """
-        self._reading = reading = Reading(total_bytes=sum(file.num_bytes for file in self._found.files))
+        self._reading = reading = FileReading(total_bytes=sum(file.num_bytes for file in self._found.files))
         if self._found.left_out:
             others = f"{list_counts(self._found.left_out)} (source.more_suffixes takes more)"
             tell(f"  files left out by their suffix: {others}")
@@ -124,20 +124,20 @@ class Files(Source):
     def piece(self, index: int) -> Iterator[Document | Skipped]:
         """Yield the documents of one file."""
         file = self._found.files[index]
-        return self._read_all((file,), Reading(total_bytes=file.num_bytes))
+        return self._read_all((file,), FileReading(total_bytes=file.num_bytes))
 
     @property
     def fraction_read(self) -> float | None:
         """Return how many of the files' bytes are read."""
         return self._reading.fraction() if self._reading else None
 
-    def _read_all(self, files: Sequence[FoundFile], reading: Reading) -> Iterator[Document | Skipped]:
+    def _read_all(self, files: Sequence[FoundFile], reading: FileReading) -> Iterator[Document | Skipped]:
         for file in files:
             yield from self._read(file, reading)
         if note := reading.utf8.note():
             tell(note)
 
-    def _read(self, file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
+    def _read(self, file: FoundFile, reading: FileReading) -> Iterator[Document | Skipped]:
         kind = self._format_of(file)
         documents = read_plain_text(file, reading) if kind == "text" else READERS[kind](file, self._column, reading)
         is_empty = True
@@ -158,5 +158,5 @@ class Files(Source):
         return TABLE_SUFFIXES.get(suffix, "text")
 
     @cached_property
-    def _found(self) -> Found:
+    def _found(self) -> FoundFiles:
         return find_files(self._paths, suffixes=self._suffixes)

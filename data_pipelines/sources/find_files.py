@@ -12,14 +12,14 @@ from lmtrain.errors import DataError
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """The files that are read, and how many others lie in the same folders, by suffix."""
 
     files: tuple[FoundFile, ...]
     left_out: Counter[str]
 
 
-def find_files(paths: Iterable[str], *, suffixes: Collection[str]) -> Found:
+def find_files(paths: Iterable[str], *, suffixes: Collection[str]) -> FoundFiles:
     """Return the files that paths stand for, each once, sorted by name.
 
     A file or a glob takes whatever it names; a folder is searched for files with these suffixes, hidden ones left out.
@@ -41,7 +41,7 @@ def find_files(paths: Iterable[str], *, suffixes: Collection[str]) -> Found:
         listed = list_counts(left_out) or "no file at all"
         rule = "Convert to text, or add to source.more_suffixes."
         raise DataError(f"source.paths={list(paths)} holds no text file: {listed}. {rule}")
-    return Found(tuple(sorted(found.values(), key=lambda file: (file.name, file.address))), left_out)
+    return FoundFiles(tuple(sorted(found.values(), key=lambda file: (file.name, file.address))), left_out)
 
 
 def list_counts(counts: Counter[str]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.digests import DIGEST_BYTES, Digests, digest_of
-from data_pipelines.stages.stage import Item, Job, Pieces, Scope
+from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope
 from lmtrain.errors import ConfigurationError
 
 REASON = "exact duplicate"
@@ -40,10 +40,10 @@ class ExactDeduplication:
             is_again = isinstance(item, Document) and not seen.add(digest_of(item))
             yield Skipped(item.id, REASON) if is_again else item
 
-    def jobs(self, pieces: Pieces, folder: Path) -> tuple[Job, ...]:
+    def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return two: hash every piece, then find what is not the first of its hash."""
-        shares = Job("exact_duplicates", self._num_tasks, _FindAgain(folder, pieces.count, self._num_tasks))
-        return Job("exact_hashes", pieces.count, _HashPiece(pieces, folder)), shares
+        shares = PipelineJob("exact_duplicates", self._num_tasks, _FindAgain(folder, pieces.count, self._num_tasks))
+        return PipelineJob("exact_hashes", pieces.count, _HashPiece(pieces, folder)), shares
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
         """Return the places in a piece that hold what was there before."""

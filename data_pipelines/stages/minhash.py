@@ -15,7 +15,7 @@ from typing import Any, final
 from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.sources.base import Document
 from data_pipelines.stages.pieces import Remaining, cut_into_pieces
-from data_pipelines.stages.stage import Item, Job, Pieces, Scope, content_of
+from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope, content_of
 from lmtrain.errors import ConfigurationError
 
 REASON = "near duplicate"
@@ -73,13 +73,13 @@ class MinHashDeduplication:
             for piece in range(pieces.count):
                 yield from rest.items(piece)
 
-    def jobs(self, pieces: Pieces, folder: Path) -> tuple[Job, ...]:
+    def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return three: a signature for each document, the pairs that meet in a band, and the clusters of pairs."""
         num_pairs_tasks = self._num_bands * self._tasks_per_band
         return (
-            Job("minhash_signatures", pieces.count, _Signatures(self, pieces, folder)),
-            Job("minhash_pairs", num_pairs_tasks, _Pairs(self, folder, num_pairs_tasks)),
-            Job("minhash_clusters", 1, _Clusters(self, folder)),
+            PipelineJob("minhash_signatures", pieces.count, _Signatures(self, pieces, folder)),
+            PipelineJob("minhash_pairs", num_pairs_tasks, _Pairs(self, folder, num_pairs_tasks)),
+            PipelineJob("minhash_clusters", 1, _Clusters(self, folder)),
         )
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:

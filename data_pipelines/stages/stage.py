@@ -13,7 +13,7 @@ Scope = Literal["document", "order", "corpus"]
 
 
 @dataclass(frozen=True)
-class Job:
+class PipelineJob:
     """Work in numbered tasks that may run at the same time, anywhere that sees the same files; `run` takes a number."""
 
     name: str
@@ -38,7 +38,7 @@ class Stage(Protocol):
         """Return everything that decides the result."""
         ...
 
-    def jobs(self, pieces: "Pieces", folder: Path) -> tuple[Job, ...]:
+    def jobs(self, pieces: "Pieces", folder: Path) -> tuple[PipelineJob, ...]:
         """Return, one after another, the jobs that decide over a corpus on disk; none for scope "document"."""
         ...
 
@@ -73,7 +73,7 @@ class LooksAtEach:
         """Yield what becomes of each document."""
         return (item if isinstance(item, Skipped) else self.look_at(item) for item in documents)
 
-    def jobs(self, pieces: Pieces, folder: Path) -> tuple[Job, ...]:
+    def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
         """Return none: nothing is decided over the corpus."""
         del pieces, folder
         return ()

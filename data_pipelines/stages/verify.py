@@ -26,7 +26,7 @@ Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True)
-class Found:
+class ShardFindings:
     """What a look at all ids of a shard tells besides its digest; `last_ids` are those that its documents end with."""
 
     sha256: str
@@ -119,7 +119,9 @@ def _split_problems(
         yield f"the {name} split's shards have {counts[0]:,} documents and {counts[1]:,} tokens, not what {name} tells"
 
 
-def _read(folder: Path, shard: Shard, dtype: np.dtype[Any], token_bytes: NDArray[Any], advance: Advance) -> Found:
+def _read(
+    folder: Path, shard: Shard, dtype: np.dtype[Any], token_bytes: NDArray[Any], advance: Advance
+) -> ShardFindings:
     digest, largest, text_bytes = hashlib.sha256(), 0, 0
     lasts = np.sort(read_index(folder, shard)) - 1
     last_ids: set[int] = set()
@@ -136,11 +138,11 @@ def _read(folder: Path, shard: Shard, dtype: np.dtype[Any], token_bytes: NDArray
             last_ids.update(np.unique(ids[lasts[first:last] - start]).tolist())
             start += len(ids)
             advance(len(content))
-    return Found(digest.hexdigest(), largest, text_bytes, frozenset(last_ids))
+    return ShardFindings(digest.hexdigest(), largest, text_bytes, frozenset(last_ids))
 
 
 def _shard_problems(
-    folder: Path, shard: Shard, found: Found, tokenizer: Tokenizer, dtype: np.dtype[Any]
+    folder: Path, shard: Shard, found: ShardFindings, tokenizer: Tokenizer, dtype: np.dtype[Any]
 ) -> Iterator[str]:
     path, index = folder / shard.file, folder / shard.index_file
     if found.sha256 != shard.sha256:

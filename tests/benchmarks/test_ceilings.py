@@ -34,8 +34,7 @@ def test_the_attention_is_that_of_every_layer(case):
     tokens = config["batch"]["micro_batch_sequences"] * config["batch"]["context_tokens"]
     flops = flops_per_token(shape, config["batch"]["context_tokens"])
     counted = sum(3 * 4 * one.count * one.num_pairs * one.head_width for one in mine) / tokens
-    if all(layer.window_tokens is None for layer in shape.attention):  # of a window the causal count takes half
-        assert counted == pytest.approx(flops.causal - 6 * shape.num_matmul_parameters, rel=1e-3)
+    assert counted == pytest.approx(flops.causal - 6 * shape.num_matmul_parameters, rel=1e-3)
 
 
 def test_the_shapes_are_those_of_llama_3_2_1b():

@@ -36,9 +36,7 @@ def test_the_last_few_and_the_best_stay(make_run):
     run = make_run(steps=6)
     measured = {1: 5.0, 2: 3.0, 3: 4.0, 4: 4.5, 5: 4.2, 6: 4.1}
     log = [
-        AtStep(
-            step, lambda _, step=step, value=value: run.context.log.append(step, 0, {"validation/bits_per_byte": value})
-        )
+        AtStep(step, lambda _, step=step, value=value: run.context.append(step, {"validation/bits_per_byte": value}))
         for step, value in measured.items()
     ]
     train(run, *log, Checkpoint(every_steps=1, keep_last=2, context=run.context))
@@ -48,7 +46,7 @@ def test_the_last_few_and_the_best_stay(make_run):
 
 def test_a_score_measured_at_another_step_makes_no_checkpoint_the_best(make_run):
     run = make_run(steps=4)
-    measure = AtStep(1, lambda _: run.context.log.append(1, 0, {"validation/bits_per_byte": 1.0}))
+    measure = AtStep(1, lambda _: run.context.append(1, {"validation/bits_per_byte": 1.0}))
     train(run, measure, Checkpoint(every_steps=2, keep_last=1, context=run.context))
     assert run.saved_steps() == [4]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmtrain.data.order import Position, WindowOrder
+from lmtrain.data.order import CorpusPosition, WindowOrder
 
 TWO_BILLION = 2**31
 
@@ -74,7 +74,7 @@ def test_every_window_is_first_equally_often(num_windows):
 def test_one_position_says_the_same_as_many(num_windows, positions):
     windows = order(num_windows)(np.array(positions, dtype=np.int64))
     for position, window in zip(positions, windows.tolist(), strict=True):
-        assert order(num_windows).position(position) == Position(epoch=position // num_windows, window=window)
+        assert order(num_windows).position(position) == CorpusPosition(epoch=position // num_windows, window=window)
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 8])

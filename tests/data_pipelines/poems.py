@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from data_pipelines.build import Build
+from data_pipelines.build_request import BuildRequest, Settings
 from data_pipelines.engines.local import LocalEngine
-from data_pipelines.question import Question, Settings
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.stages.defaults import default_cleaning, default_deduplication
 from data_pipelines.stages.split import HeldOut
@@ -59,7 +59,7 @@ class Recorder(TokenizerSpec):
 
 def question(*, source=None, spec=None, stages=STAGES, validation_fraction=0.1, token_budget=None, shard_tokens=2000):
     """Return a question about poems."""
-    return Question(
+    return BuildRequest(
         source=source or Poems(),
         stages=stages,
         spec=spec or BytePairSpec(vocab_size=300),

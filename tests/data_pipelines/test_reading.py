@@ -1,7 +1,7 @@
 import pytest
 
 from data_pipelines.engines.local import LocalEngine
-from data_pipelines.reading import Reading
+from data_pipelines.reading import SourcePass
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
@@ -20,7 +20,7 @@ class Mixed(Poems):
 def test_every_drop_is_counted_by_its_reason_and_the_first_of_each_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", 2000)
     held_out = HeldOut(validation_fraction=0.1, test_fraction=0.1)
-    reading = Reading(Mixed(), (LengthFilter(),), LocalEngine(num_processes=0), held_out, tmp_path)
+    reading = SourcePass(Mixed(), (LengthFilter(),), LocalEngine(num_processes=0), held_out, tmp_path)
     blocks = list(reading.blocks())
     assert len(blocks) > 3
     assert sum(len(block.documents) for block in blocks) == 60
@@ -38,7 +38,9 @@ class WithControls(Poems):
 @pytest.mark.parametrize("num_processes", [0, 2])
 def test_characters_that_cleaning_removes_are_counted_wherever_it_runs(tmp_path, num_processes):
     held_out = HeldOut(validation_fraction=0.1, test_fraction=0.1)
-    reading = Reading(WithControls(), (UnicodeRepair(),), LocalEngine(num_processes=num_processes), held_out, tmp_path)
+    reading = SourcePass(
+        WithControls(), (UnicodeRepair(),), LocalEngine(num_processes=num_processes), held_out, tmp_path
+    )
     assert sum(len(block.documents) for block in reading.blocks()) == 62
     assert reading.dropped == {"control characters": 5}
     assert reading.notes() == ["5 dropped (control characters, first: bell)"]

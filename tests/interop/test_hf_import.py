@@ -129,7 +129,12 @@ def refused(folder, message, *, with_tokenizer=True):
             {"intermediate_size": 40},
             r"mlp.gate_proj.weight in .*model.safetensors is \[48, 32\]; config.json says \[40, 32\]",
         ),
-        ({"num_hidden_layers": 3}, r"has no tensor model.layers.2.* and 8 more"),
+        ({"num_hidden_layers": 100_000}, r"config.json says 100000 layers, and the files have tensors of 2"),
+        ({"model_type": "mistral"}, "contradicts itself: architectures is LlamaForCausalLM, a llama, and model_type=m"),
+        (
+            {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+            "contradicts itself: rope_parameters=.* and rope_scaling=.* transformers takes the latter alone",
+        ),
         (
             {"num_hidden_layers": 1},
             "has a tensor model.layers.1.* and 8 more, which a model of this config.json does not have",
@@ -176,6 +181,36 @@ def test_a_missing_shard_is_refused_by_name(tmp_path):
     saved("llama", tmp_path / "hf", max_shard_size="20KB")
     next(iter(sorted((tmp_path / "hf").glob("*00002-of*")))).unlink()
     refused(tmp_path / "hf", "lacks model-00002-of-.*, which model.safetensors.index.json names")
+
+
+def logits_of_transformers(folder):
+    """Return what transformers makes of a folder."""
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    return model.eval()(tokens()).logits.detach()
+
+
+def test_more_experts_than_the_files_have_are_refused(tmp_path):
+    saved("mixtral", tmp_path / "hf")
+    change_config(tmp_path / "hf", num_local_experts=1_000_000_000)
+    refused(tmp_path / "hf", "config.json says 1000000000 experts, and the files have tensors of 4")
+
+
+def test_transformers_takes_the_older_of_two_rotations(tmp_path):
+    """So a folder with both means another model to it than to a reader of the newer key."""
+    saved("llama", tmp_path / "hf")
+    before = logits_of_transformers(tmp_path / "hf")
+    change_config(tmp_path / "hf", rope_scaling={"rope_type": "linear", "factor": 4.0})
+    assert (logits_of_transformers(tmp_path / "hf") - before).abs().max() > 0.1
+    refused(tmp_path / "hf", "contradicts itself: rope_parameters=")
+
+
+def test_a_mixtral_without_a_base_rotates_as_in_transformers(tmp_path):
+    saved("mixtral", tmp_path / "hf")
+    change_config(tmp_path / "hf", rope_parameters=None)
+    model = imported(tmp_path / "hf", tmp_path / "out")
+    torch.testing.assert_close(model(tokens()), logits_of_transformers(tmp_path / "hf"), atol=1e-4, rtol=1e-4)
 
 
 def test_a_misspelt_tensor_is_refused_with_its_likely_twin(tmp_path):

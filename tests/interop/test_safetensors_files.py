@@ -95,3 +95,18 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path):
             write_shards(tmp_path, [TensorToWrite("a", 8000, lambda: torch.zeros(2000))], max_shard_bytes=10_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_tensor_in_two_shards_is_refused_whatever_the_index_says(tmp_path):
+    files = write_shards(tmp_path, to_write(), max_shard_bytes=1)
+    save_file({"c": TENSORS["c"], "a": torch.zeros(2, 3)}, files[2])
+    with pytest.raises(DataError, match=r"^a is in .*00001-of-00003\.safetensors and in .*00003-of-00003"):
+        WeightFiles(tmp_path)
+
+
+def test_a_tensor_in_another_shard_than_the_index_says_is_refused(tmp_path):
+    files = write_shards(tmp_path, to_write(), max_shard_bytes=1)
+    save_file({"b": TENSORS["b"], "a": TENSORS["a"]}, files[1])
+    save_file({"d": TENSORS["c"]}, files[0])
+    with pytest.raises(DataError, match=r"^a is in .*00002-of-00003\.safetensors, and .*says model-00001-of-00003"):
+        WeightFiles(tmp_path)

@@ -1,13 +1,19 @@
 import torch
 
 from lmtrain.models.attention.sdpa import sdpa
-from lmtrain.models.llama_block import LlamaBlock
+from lmtrain.models.llama_block import BlockSettings, LlamaBlock
+from lmtrain.models.llama_settings import FeedForwardSettings, NormSettings
 from lmtrain.models.rope import RotaryEmbedding
-from lmtrain.models.self_attention import Positions
+from lmtrain.models.self_attention import AttentionSettings, Positions
 
 
-def build(**options):
-    block = LlamaBlock(**({"width": 16, "num_heads": 2, "feed_forward_width": 24, "attention": sdpa} | options))
+def build(*, width=16, feed_forward_width=24, embedding_skip=None):
+    settings = BlockSettings(
+        attention=AttentionSettings(num_heads=2, kernel=sdpa),
+        feed_forward=FeedForwardSettings(width=feed_forward_width),
+        norm=NormSettings(),
+    )
+    block = LlamaBlock(width, settings, embedding_skip=embedding_skip)
     block.initialize_weights(torch.Generator().manual_seed(0), std=0.5, output_std=0.1)
     return block
 

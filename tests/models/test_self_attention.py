@@ -5,11 +5,12 @@ from torch.utils._pytree import tree_map
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.rope import RotaryEmbedding
-from lmtrain.models.self_attention import Positions, SelfAttention
+from lmtrain.models.self_attention import AttentionSettings, Positions, QueryKeyNorm, SelfAttention
 
 
-def build(**options):
-    return SelfAttention(**({"width": 32, "num_heads": 4, "attention": sdpa} | options))
+def build(*, width=32, window_tokens=None, value_embedding=False, **options):
+    settings = AttentionSettings(**({"num_heads": 4, "kernel": sdpa} | options))
+    return SelfAttention(width, settings, window_tokens=window_tokens, value_embedding=value_embedding)
 
 
 def test_one_projection_makes_queries_keys_and_values():
@@ -24,7 +25,7 @@ def test_head_width_may_differ_from_width_over_heads():
 
 
 def test_normed_queries_and_keys_ignore_the_scale_of_their_projection():
-    layer = build(qk_norm=True, qk_norm_scale=1.2)
+    layer = build(qk_norm=QueryKeyNorm(is_on=True, scale=1.2))
     positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
     x = torch.randn(2, 6, 32)
     before = layer(x, positions)
@@ -35,7 +36,10 @@ def test_normed_queries_and_keys_ignore_the_scale_of_their_projection():
 
 def test_fixed_scale_of_the_norm_sharpens_attention():
     positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
-    flat, sharp = build(qk_norm=True, qk_norm_scale=1e-3), build(qk_norm=True, qk_norm_scale=1.0)
+    flat, sharp = (
+        build(qk_norm=QueryKeyNorm(is_on=True, scale=1e-3)),
+        build(qk_norm=QueryKeyNorm(is_on=True, scale=1.0)),
+    )
     sharp.load_state_dict(flat.state_dict())
     x = torch.randn(1, 6, 32)
     uniform = flat.output(flat.qkv(x)[..., 64:].cumsum(1) / torch.arange(1, 7)[None, :, None])
@@ -87,12 +91,24 @@ def test_key_smear_lets_a_token_be_found_by_its_successor():
         ({"num_kv_heads": 3}, r"model\.num_heads=4 is not a multiple of model\.num_kv_heads=3; nearest valid: 3 or 6"),
         ({"head_width": 7}, r"model\.head_width=7 is not even"),
         ({"num_heads": 0}, r"model\.num_heads=0 is below 1"),
-        ({"qk_norm_scale": 1.2}, r"model\.qk_norm_scale=1\.2 has no effect without model\.qk_norm=true"),
     ],
 )
 def test_impossible_settings_are_refused_by_key(options, message):
     with pytest.raises(ConfigurationError, match=message):
         build(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scale": 1.2}, r"model\.qk_norm_scale=1\.2 has no effect without model\.qk_norm=true"),
+        ({"is_on": True, "scale": 1.2, "over": "width"}, r"model\.qk_norm_over=width needs .*scale=null"),
+        ({"over": "width"}, r"model\.qk_norm_over=width needs model\.qk_norm=true"),
+    ],
+)
+def test_a_norm_without_an_effect_is_refused_by_key(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        QueryKeyNorm(**options)
 
 
 def test_what_fsdp_does_to_the_inputs_of_a_block_leaves_rotations_in_fp32():
@@ -103,7 +119,7 @@ def test_what_fsdp_does_to_the_inputs_of_a_block_leaves_rotations_in_fp32():
 
 def test_a_multiplier_of_scores_is_a_wider_or_a_narrower_root():
     """Scores x 2 are scores of queries x 2, at the same values."""
-    plain, doubled = build(), build(attention_multiplier=2.0)
+    plain, doubled = build(), build(multiplier=2.0)
     doubled.load_state_dict(plain.state_dict())
     positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
     x = torch.randn(2, 6, 32)
@@ -115,4 +131,4 @@ def test_a_multiplier_of_scores_is_a_wider_or_a_narrower_root():
 
 def test_a_multiplier_that_is_no_scale_is_refused():
     with pytest.raises(ConfigurationError, match=r"model\.attention_multiplier=0\.0 is not above 0"):
-        build(attention_multiplier=0.0)
+        build(multiplier=0.0)

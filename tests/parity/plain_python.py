@@ -21,7 +21,7 @@ from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.auto import auto
-from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.llama import Llama
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.schedules import constant
@@ -62,7 +62,7 @@ def build_model() -> Llama:
         feed_forward_width=64,
         vocab_size=512,
         max_context_tokens=CONTEXT_TOKENS,
-        attention=auto.fitted(Place(device_type="cpu", dtype=torch.float32)),
+        attention=auto.fitted(KernelTarget(device_type="cpu", dtype=torch.float32)),
     )
 
 

@@ -1,17 +1,17 @@
 from dataclasses import replace
 
-from lmtrain.accounting.observed.step_changes import Change, Outcome
+from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome
 from lmtrain.accounting.observed.step_parts import Peaks
 from lmtrain.report.bench_page import BOTTLENECKS, page
 from lmtrain.report.show import plain_text
 from tests.accounting.observed.test_step_parts import BENCH
 
-HELPS = Outcome(change=Change(words=("precision=auto",), why="products in bf16"), saved=0.5)
-USELESS = Outcome(change=Change(words=("attention=auto",), why="the fastest"), saved=0.0)
-UNTRIED = Outcome(change=Change(words=("compile=auto",), why="compiles once"), saved=None)
+HELPS = ChangeOutcome(change=Change(words=("precision=auto",), why="products in bf16"), saved=0.5)
+USELESS = ChangeOutcome(change=Change(words=("attention=auto",), why="the fastest"), saved=0.0)
+UNTRIED = ChangeOutcome(change=Change(words=("compile=auto",), why="compiles once"), saved=None)
 
 
-def text(*outcomes: Outcome, bench=BENCH) -> str:
+def text(*outcomes: ChangeOutcome, bench=BENCH) -> str:
     return plain_text(page(bench, outcomes, title="llama_tiny"))
 
 

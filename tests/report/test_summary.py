@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from lmtrain.accounting.observed.ledger import TimeBalance
-from lmtrain.report.run_facts import HeldOut, RunFacts, read_run
+from lmtrain.report.run_facts import HeldOutScore, RunFacts, read_run
 from lmtrain.report.summary import print_summary, printable, summarize
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
-HELD_OUT = HeldOut(
+HELD_OUT = HeldOutScore(
     before=8.03,
     after=1.402,
     num_bytes=655_776,

@@ -1,5 +1,6 @@
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_failing_fsync_is_told_and_leaves_the_old_folder(final, monkeypatch):
     def fail(descriptor):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(hashed_folder.os, "fsync", fail)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(EnvironmentProblem, match="Input/output error"):
         write_atomically(final, facts={"step": 2}, write=fill)
     monkeypatch.undo()

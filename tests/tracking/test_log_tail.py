@@ -1,4 +1,4 @@
-from lmtrain.tracking.log_tail import Place, read_after
+from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.run_log import RunLog
 
 
@@ -9,7 +9,7 @@ def steps(batch):
 def test_reader_gets_each_point_once(tmp_path):
     log = RunLog(tmp_path)
     log.append(1, 1, {"x": 1.0})
-    first = read_after(log.path, Place())
+    first = read_after(log.path, LogOffset())
     log.append(2, 2, {"x": 2.0})
     log.append(3, 3, {"x": 3.0})
     second = read_after(log.path, first.next)
@@ -22,7 +22,7 @@ def test_half_written_line_waits_for_its_end(tmp_path):
     log.append(1, 1, {"x": 1.0})
     whole = log.path.read_bytes()
     log.path.write_bytes(whole + whole[:20])
-    batch = read_after(log.path, Place())
+    batch = read_after(log.path, LogOffset())
     assert steps(batch) == [1]
     assert batch.next.offset == len(whole)
 
@@ -31,7 +31,7 @@ def test_file_that_a_resume_replaced_is_read_from_its_start(tmp_path):
     log = RunLog(tmp_path)
     for step in (1, 2, 3):
         log.append(step, step, {"x": 1.0})
-    place = read_after(log.path, Place()).next
+    place = read_after(log.path, LogOffset()).next
     log.truncate_after(1)
     for step in (2, 3, 4):
         log.append(step, step, {"x": 1.0})
@@ -42,7 +42,7 @@ def test_long_log_is_read_in_parts_that_join(tmp_path):
     log = RunLog(tmp_path)
     for step in range(50):
         log.append(step, step, {"x": 1.0})
-    place, seen = Place(), []
+    place, seen = LogOffset(), []
     while (batch := read_after(log.path, place, read_bytes=300)).points:
         seen += steps(batch)
         place = batch.next
@@ -50,4 +50,4 @@ def test_long_log_is_read_in_parts_that_join(tmp_path):
 
 
 def test_log_that_does_not_exist_yet_is_empty(tmp_path):
-    assert read_after(tmp_path / "metrics.jsonl", Place()).points == []
+    assert read_after(tmp_path / "metrics.jsonl", LogOffset()).points == []

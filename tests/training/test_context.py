@@ -1,7 +1,9 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.training.context import RunContext
 
 FACTS = {"plan": None, "dataset": None, "tokenizer": None, "identity": {}, "events": None, "log": None}
@@ -14,3 +16,12 @@ def test_only_the_first_rank_writes_for_all(rank, is_main):
 
 def test_checkpoints_lie_inside_the_run():
     assert RunContext(folder=Path("runs/a"), **FACTS).checkpoints_folder == Path("runs/a/checkpoints")
+
+
+def test_a_point_has_the_tokens_of_its_step(tmp_path):
+    plan = SimpleNamespace(batch=SimpleNamespace(tokens_per_step=512))
+    context = RunContext(folder=tmp_path, **FACTS | {"plan": plan, "log": RunLog(tmp_path)})
+    context.append(3, {"train/loss": 2.0})
+    assert [(point.step, point.tokens) for point in read_points(tmp_path / "metrics.jsonl")] == [(3, 1536)]
+    RunContext(folder=tmp_path, rank=1, **FACTS | {"plan": plan}).append(4, {"train/loss": 2.0})
+    assert len(list(read_points(tmp_path / "metrics.jsonl"))) == 1

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.ledger import Reading
+from lmtrain.accounting.observed.ledger import StopwatchReading
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.verbs import calibrate as module
 from lmtrain.verbs.calibrate import calibration_from
 
 
-def reading(step: int, compute: float, checkpoint: float = 0.0) -> Reading:
-    return Reading(
+def reading(step: int, compute: float, checkpoint: float = 0.0) -> StopwatchReading:
+    return StopwatchReading(
         step=step, time=0.0, seconds={"setup": 7.0, "compute": compute, "data_wait": 0.1, "checkpoint": checkpoint}
     )
 

@@ -17,7 +17,7 @@ from benchmarks.harness.hopper.cases import CASES, composed, meta_model
 from benchmarks.harness.hopper.clock import seconds_of
 from benchmarks.harness.hopper.rows import Bench, Row, measured, rate
 from lmtrain.models.attention.auto import Auto
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.blocked import Blocked
 from lmtrain.models.attention.flash import Flash
 from lmtrain.models.attention.flex import Flex
@@ -101,7 +101,7 @@ def calls(
 ) -> tuple[Callable[[], Tensor], Callable[[], Any]]:
     """Return a forward pass, and one with its backward pass, on random numbers."""
     option, backend = OPTIONS[name]
-    kernel = option.fitted(Place(device_type=device.type, dtype=dtype, head_width=shape.head_width))
+    kernel = option.fitted(KernelTarget(device_type=device.type, dtype=dtype, head_width=shape.head_width))
     sizes = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
     q, k, v = (
         torch.randn(

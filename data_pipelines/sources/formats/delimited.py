@@ -8,13 +8,13 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
 from data_pipelines.sources.compression import PlainBytes, open_plain, without_compression
 from data_pipelines.sources.formats.lines import MAX_LINE_BYTES, numbered_lines
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.utf8 import Utf8
 from lmtrain.errors import DataError
 
 
-def read_delimited(file: FoundFile, column: Column, reading: Reading) -> Iterator[Document | Skipped]:
+def read_delimited(file: FoundFile, column: Column, reading: FileReading) -> Iterator[Document | Skipped]:
     """Yield each row's document as `name:line number`, the line being the row's last.
 
     Raises:

@@ -10,7 +10,7 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
 from data_pipelines.sources.compression import open_plain
 from data_pipelines.sources.formats.lines import MAX_LINE_BYTES, numbered_lines
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.utf8 import Utf8
 from lmtrain.errors import DataError
@@ -18,7 +18,7 @@ from lmtrain.errors import DataError
 CHECKED_LINES = 100
 
 
-def read_json_lines(file: FoundFile, column: Column, reading: Reading) -> Iterator[Document | Skipped]:
+def read_json_lines(file: FoundFile, column: Column, reading: FileReading) -> Iterator[Document | Skipped]:
     """Yield each line's document as `name:line number`; a line that gives none says why."""
     with open_plain(file) as content, reading.of(content):
         for number, line in numbered_lines(content):

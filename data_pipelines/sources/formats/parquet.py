@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
 from data_pipelines.sources.compression import damaged, is_compressed, open_plain, open_raw
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from lmtrain.errors import LMTRAIN_ERRORS, DataError
 
@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 256
 DAMAGES = (pa.ArrowException, OSError, EOFError, ValueError)
 
 
-def read_parquet(file: FoundFile, column: Column, reading: Reading) -> Iterator[Document | Skipped]:
+def read_parquet(file: FoundFile, column: Column, reading: FileReading) -> Iterator[Document | Skipped]:
     """Yield each row's document as `name:row number`, from 1.
 
     Raises:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.compression import PlainBytes, open_plain
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.utf8 import Utf8
 from lmtrain.errors import DataError
@@ -13,7 +13,7 @@ MAX_WHOLE_BYTES = 16_000_000
 PART_BYTES = 1_000_000
 
 
-def read_plain_text(file: FoundFile, reading: Reading) -> Iterator[Document | Skipped]:
+def read_plain_text(file: FoundFile, reading: FileReading) -> Iterator[Document | Skipped]:
     """Yield the file as one document `name`, or as parts `name#0`, `name#1`, ...
 
     A part ends with a paragraph, else a line, else a word, else anywhere between two characters.

@@ -16,7 +16,7 @@ class Position(Protocol):
 
 
 @final
-class Reading:
+class FileReading:
     """One pass over files of `total_bytes`."""
 
     def __init__(self, *, total_bytes: int) -> None:

@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
-from lmtrain.training.checkpointing.background_saves import BackgroundSaves, Outcome
+from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.checkpointing.retention import BEST_BY, Retention, WriteAndRetain
 from lmtrain.training.context import RunContext
-from lmtrain.training.evaluation_weights import TwoPoints, evaluation_weights
+from lmtrain.training.evaluation_weights import WeightSwitch, evaluation_weights
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
@@ -111,7 +111,7 @@ class Checkpoint(pl.Callback):
         step = trainer.global_step
         checkpoint[FACTS] = {
             "step": step,
-            "tokens": step * self._context.plan.batch.tokens_per_step,
+            "tokens": self._context.tokens_at(step),
             "identity": dict(self._context.identity),
             "metrics": self._metrics_at(step),
         }
@@ -163,7 +163,7 @@ class Checkpoint(pl.Callback):
             self._failures, self._saved_step = 0, trainer.global_step
             if self._context.is_main_process:
                 num_bytes = sum(path.stat().st_size for path in self._path(trainer).rglob("*"))
-                self._tell(Outcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes))
+                self._tell(SaveOutcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes))
 
     def _unsound(self, step: int, module: pl.LightningModule) -> str | None:
         """Say why a step is not to be saved; what this waits for is the device, which still computes it."""
@@ -180,7 +180,7 @@ class Checkpoint(pl.Callback):
         try:
             with evaluation_weights(trainer.optimizers):
                 trainer.save_checkpoint(path, storage_options=self._hand_over(path) if behind else None)
-                if any(isinstance(optimizer, TwoPoints) for optimizer in trainer.optimizers):
+                if any(isinstance(optimizer, WeightSwitch) for optimizer in trainer.optimizers):
                     self._behind.hold_compute()  # the weights are about to be moved back
         except (OSError, EnvironmentProblem) as failure:
             trainer.strategy.barrier("Trainer.save_checkpoint")  # where the ranks that did not fail are waiting
@@ -216,7 +216,7 @@ class Checkpoint(pl.Callback):
         else:
             self._failures, self._saved_step = 0, outcome.step
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: SaveOutcome) -> None:
         """Log what a checkpoint took."""
         if self._context.log is None or outcome.problem:
             return
@@ -225,7 +225,7 @@ class Checkpoint(pl.Callback):
             "checkpoint/write_seconds": outcome.write_seconds,
             "checkpoint/bytes": outcome.num_bytes,
         }
-        self._context.log.append(outcome.step, outcome.step * self._context.plan.batch.tokens_per_step, metrics)
+        self._context.append(outcome.step, metrics)
 
     def _report(self, problem: str, *, is_last: bool) -> None:
         """Say that a save failed.

@@ -71,4 +71,4 @@ class Ledger(pl.Callback):
         total = sum(seconds.values())
         metrics = {f"time/{kind}_share": spent / total for kind, spent in seconds.items()}
         metrics["speed/goodput"] = metrics["time/compute_share"]
-        self._context.log.append(step, step * self._context.plan.batch.tokens_per_step, metrics)
+        self._context.append(step, metrics)

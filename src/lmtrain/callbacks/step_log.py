@@ -71,6 +71,5 @@ class StepLog(pl.Callback):
             if num_skipped is not None:
                 num_skipped += record.was_skipped
                 metrics["train/skipped_steps"] = num_skipped
-            tokens = record.step * self._context.plan.batch.tokens_per_step
-            points.append(Point(record.time, record.step, tokens, metrics))
+            points.append(Point(record.time, record.step, self._context.tokens_at(record.step), metrics))
         self._context.log.extend(points)

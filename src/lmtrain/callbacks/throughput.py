@@ -97,14 +97,13 @@ class Throughput(pl.Callback):
         now = _Mark(trainer.global_step, counted.trained_tokens, self._training_seconds())
         tokens = counted.trained_tokens - (counted.first_step_tokens if before.tokens is None else before.tokens)
         self._mark = now
-        tokens_per_step = self._context.plan.batch.tokens_per_step
         tokens_per_second = tokens / (now.seconds - before.seconds)
         metrics = {
             "speed/tokens_per_second": tokens_per_second,
             **self._utilization(tokens_per_second, trainer.world_size),
             **self._cost(now.step, trainer.world_size),
         }
-        self._context.log.append(now.step, now.step * tokens_per_step, metrics)
+        self._context.append(now.step, metrics)
 
     def _utilization(self, tokens_per_second: float, num_devices: int) -> dict[str, float]:
         plan = self._context.plan

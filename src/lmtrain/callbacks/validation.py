@@ -98,7 +98,7 @@ class Validation(pl.Callback):
                 metrics["validation/ema_bits_per_byte"] = of_average.bits_per_byte
             for name, of_source in ({first: result} | of_sources if others else {}).items():
                 metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
-            self._context.log.append(step, step * self._context.plan.batch.tokens_per_step, metrics)
+            self._context.append(step, metrics)
 
     def _evaluate_average(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str

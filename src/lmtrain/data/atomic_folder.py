@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage.durable import fsync_all, rename_durably
 
 _FIXES = {
     errno.ENOSPC: "the disk is full: free some space, or set data.folder.root to another disk",
@@ -48,13 +49,12 @@ def build_folder(
             try:
                 aside.mkdir(exist_ok=is_resumable)
                 build(aside)
-                _sync(aside)
-                aside.rename(final)
+                fsync_all(aside)
+                rename_durably(aside, final)
             except BaseException:
                 if not is_resumable:
                     shutil.rmtree(aside, ignore_errors=True)
                 raise
-            _sync_entry(final.parent)
             return True
 
 
@@ -98,17 +98,4 @@ def _locked_descriptor(path: Path, *, tell: Callable[[], object]) -> int:
         # The holder before us removed the file: what we locked may no longer be what the next one will open.
         if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
             return descriptor
-        os.close(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    for path in [*folder.rglob("*"), folder]:
-        _sync_entry(path)
-
-
-def _sync_entry(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
         os.close(descriptor)

@@ -19,7 +19,7 @@ _ROUND_KEYS = np.array([number * _ROUND_STEP % (1 << 64) for number in range(NUM
 
 
 @dataclass(frozen=True)
-class Position:
+class CorpusPosition:
     """Where in the corpus a position of the run's order falls."""
 
     epoch: int
@@ -53,10 +53,10 @@ class WindowOrder:
             outside = outside[windows[outside] >= self.num_windows]
         return windows.astype(np.int64)
 
-    def position(self, position: int) -> Position:
+    def position(self, position: int) -> CorpusPosition:
         """Return the epoch and the window at one position."""
         window = int(self(np.array([position], dtype=np.int64))[0])
-        return Position(epoch=position // self.num_windows, window=window)
+        return CorpusPosition(epoch=position // self.num_windows, window=window)
 
     def _scramble(self, x: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
         high, low = x >> self._low_bits, x & self._low_mask

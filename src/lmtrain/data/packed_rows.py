@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from lmtrain.data.gather import Blocks
-from lmtrain.data.rows import DocumentSpans, LocatedRows, PieceReader, Pieces, RowBatch, document_spans
+from lmtrain.data.rows import DocumentSpans, LocatedRows, PieceReader, ShardPieces, RowBatch, document_spans
 from lmtrain.data.shards import TokenSplit
 
 LONG_BLOCK = 512
@@ -61,7 +61,7 @@ class _BuiltRows:
         builder: RowBuilder,
         *,
         ids: list[Blocks],
-        marks: Pieces | None,
+        marks: ShardPieces | None,
         documents: DocumentSpans | None,
         num_targets: NDArray[np.int64],
     ) -> None:

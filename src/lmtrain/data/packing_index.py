@@ -170,7 +170,7 @@ def end_of_text_id(split: TokenSplit) -> int:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class DocumentPieces:
     """Pieces of documents in corpus order: where each starts, its length, and whether its document began before."""
 
     starts: NDArray[np.int64]
@@ -178,14 +178,14 @@ class Pieces:
     is_continued: NDArray[np.bool_]
 
 
-def cut_documents(starts: NDArray[np.int64], lengths: NDArray[np.int64], context_tokens: int) -> Pieces:
+def cut_documents(starts: NDArray[np.int64], lengths: NDArray[np.int64], context_tokens: int) -> DocumentPieces:
     """Cut documents into pieces of T tokens and a rest."""
     num_pieces = -(-lengths // context_tokens)
     first = np.cumsum(num_pieces) - num_pieces
     number = np.arange(int(num_pieces.sum())) - np.repeat(first, num_pieces)
     offsets = number * context_tokens
     left = np.repeat(lengths, num_pieces) - offsets
-    return Pieces(np.repeat(starts, num_pieces) + offsets, np.minimum(left, context_tokens), number > 0)
+    return DocumentPieces(np.repeat(starts, num_pieces) + offsets, np.minimum(left, context_tokens), number > 0)
 
 
 def document_groups(split: TokenSplit) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:

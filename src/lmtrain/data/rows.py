@@ -56,7 +56,7 @@ def read_rows(rows: Rows, numbers: NDArray[np.int64]) -> RowBatch:
     return rows.locate(numbers).read(0, len(numbers))
 
 
-class Pieces(NamedTuple):
+class ShardPieces(NamedTuple):
     """Pieces of shards, [P] each, ascending in where they are to be put."""
 
     shards: NDArray[np.int64]
@@ -81,12 +81,12 @@ class PieceReader:
         """Leave the maps behind: a loader process opens its own."""
         return {**self.__dict__, "_ids": {}, "_masks": {}}
 
-    def locate(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], places: NDArray[np.int64]) -> Pieces:
+    def locate(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], places: NDArray[np.int64]) -> ShardPieces:
         """Find the shards of pieces [P], cutting them where shards meet; `places` ascend."""
         shards = self._starts.searchsorted(starts, side="right") - 1
         room = self._starts[shards + 1] - starts
         if (room >= lengths).all():
-            return Pieces(shards, starts - self._starts[shards], lengths, places)
+            return ShardPieces(shards, starts - self._starts[shards], lengths, places)
         rest = room < lengths
         first = np.minimum(room, lengths)
         starts = np.concatenate([starts, starts[rest] + first[rest]])
@@ -95,7 +95,7 @@ class PieceReader:
         order = np.argsort(places, kind="stable")
         return self.locate(starts[order], lengths[order], places[order])
 
-    def blocks(self, pieces: Pieces, *, usual_length: int | None = None) -> list[Blocks]:
+    def blocks(self, pieces: ShardPieces, *, usual_length: int | None = None) -> list[Blocks]:
         """Return the ids of pieces as blocks to copy, most of which may have a `usual_length`."""
         firsts = np.zeros(len(self._starts) - 1, np.int64)
         for shard in np.unique(pieces.shards).tolist():
@@ -112,7 +112,7 @@ class PieceReader:
         assert ids.dtype == self._dtype, (ids.dtype, self._dtype)
         copy_blocks(blocks, first, ids)
 
-    def read_mask(self, pieces: Pieces, first: int, mask: NDArray[np.uint8]) -> None:
+    def read_mask(self, pieces: ShardPieces, first: int, mask: NDArray[np.uint8]) -> None:
         """Copy loss marks likewise; shards without any leave `mask` as it is."""
         target, maps = mask.reshape(-1).data, self._masks
         for shard, offset, length, place in _between(pieces, first, first + mask.size):
@@ -155,7 +155,7 @@ def document_spans(boundaries: NDArray[np.int64], rows: NDArray[np.int64], shape
     return DocumentSpans(numbers.astype(np.int32), lengths, bounds, num_tokens)
 
 
-def _between(pieces: Pieces, first: int, last: int) -> "zip[tuple[int, int, int, int]]":
+def _between(pieces: ShardPieces, first: int, last: int) -> "zip[tuple[int, int, int, int]]":
     """Yield (shard, offset in it, length, place from `first` on) of the pieces in [first, last)."""
     start, stop = pieces.places.searchsorted((first, last)).tolist()
     columns = (pieces.shards[start:stop], pieces.offsets[start:stop], pieces.lengths[start:stop])

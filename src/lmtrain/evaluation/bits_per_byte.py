@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from lmtrain.errors import DataError
-from lmtrain.models.base import LanguageModel, Loss
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.loss import Loss
 from lmtrain.parallel.reduction import sum_over_ranks
 
 

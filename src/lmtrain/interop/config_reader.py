@@ -32,6 +32,7 @@ GELU_APPROXIMATES = {name: approximate for approximate, name in ACTIVATION_FUNCT
 }
 LAYER_TYPES = ["full_attention", "sliding_attention"]
 ROPE_TYPES = ("default", "llama3", "linear")
+ROPE_BASES = {"mixtral": 1_000_000.0}  # without rope_theta; of the others 10,000
 # What says nothing about the function that the weights compute.
 WITHOUT_EFFECT = frozenset(
     {"_name_or_path", "architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "use_cache"}
@@ -51,7 +52,7 @@ WITHOUT_EFFECT = frozenset(
 
 
 @dataclass
-class Config:
+class ForeignConfig:
     """A config.json as it is read: what has been asked for counts as read."""
 
     content: Mapping[str, Any]
@@ -107,7 +108,7 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     Raises:
         DataError: An architecture or a feature that no model here has, or a key that is missing.
     """
-    config = Config(content)
+    config = ForeignConfig(content)
     model_type = _model_type(config)
     for name, only in ONLY.items():
         value = content.get(name)
@@ -119,18 +120,24 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     return ModelDescription(model_type, settings, tuple(config.unread()))
 
 
-def _model_type(config: Config) -> str:
+def _model_type(config: ForeignConfig) -> str:
     named = str((config.get("architectures") or [""])[0])
     by_architecture = {architecture: name for name, architecture in ARCHITECTURES.items()}
-    model_type = by_architecture.get(named) or ("" if named else str(config.get("model_type", default="")))
+    stated = str(config.get("model_type", default=""))
+    model_type = by_architecture.get(named) or ("" if named else stated)
     if model_type not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES.values())
         near = suggest(named, ARCHITECTURES.values()) or suggest(str(config.get("model_type")), ARCHITECTURES)
         raise DataError(f"config.json has the architecture {named or 'null'}, which is not known here: {known}.{near}")
+    if stated and stated != model_type:
+        raise DataError(
+            f"config.json contradicts itself: architectures is {named}, a {model_type}, and model_type={stated}; "
+            "copy the model's folder again."
+        )
     return model_type
 
 
-def _llama(config: Config, model_type: str) -> dict[str, Any]:
+def _llama(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     num_heads = config.count("num_attention_heads")
     has_norm = model_type in ("qwen3", "qwen3_moe", "olmoe")
     dense_width = config.count("intermediate_size")
@@ -144,7 +151,7 @@ def _llama(config: Config, model_type: str) -> dict[str, Any]:
         feed_forward_width=config.count("moe_intermediate_size") if model_type == "qwen3_moe" else dense_width,
         vocab_size=config.count("vocab_size"),
         max_context_tokens=config.count("max_position_embeddings"),
-        **_rope(config),
+        **_rope(config, model_type),
         **_windows(config, model_type),
         norm_eps=config.need("rms_norm_eps"),
         tie_embeddings=config.get("tie_word_embeddings", default=False),
@@ -154,14 +161,18 @@ def _llama(config: Config, model_type: str) -> dict[str, Any]:
     )
 
 
-def _rope(config: Config) -> dict[str, Any]:
+def _rope(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     new: dict[str, Any] = config.get("rope_parameters", default={})
     old: dict[str, Any] = config.get("rope_scaling", default={})
     scaling = new or old
-    bases = {float(base) for base in (new.get("rope_theta"), config.get("rope_theta")) if base is not None}
+    default = ROPE_BASES.get(model_type, 10_000.0)
+    stated = (new.get("rope_theta"), old.get("rope_theta"), config.get("rope_theta"))
+    bases = {float(base) for base in stated if base is not None}
+    if old and old.get("rope_theta") is None and config.get("rope_theta") is None:
+        bases.add(default)  # transformers then reads none of rope_parameters
     if len(bases) > 1:
         raise DataError(f"config.json contradicts itself: rope_theta is {sorted(bases)}; keep one of them.")
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    kind = _rope_type(scaling)
     if kind not in ROPE_TYPES:
         known = ", ".join(ROPE_TYPES)
         raise DataError(f"config.json has rope_type={kind}, which no model here computes; known: {known}.")
@@ -169,7 +180,17 @@ def _rope(config: Config) -> dict[str, Any]:
         raise DataError(
             "config.json rotates only a part of each head (partial_rotary_factor), which no model here does."
         )
-    return {"rope_base": bases.pop() if bases else 10_000.0, "rope_scaling": _scaling(kind, scaling)}
+    found = _scaling(kind, scaling)
+    if new and old and (_rope_type(old) != kind or _scaling(kind, old) != found):
+        raise DataError(
+            f"config.json contradicts itself: rope_parameters={dict(new)} and rope_scaling={dict(old)}, of which "
+            "transformers takes the latter alone; keep one of them."
+        )
+    return {"rope_base": bases.pop() if bases else default, "rope_scaling": found}
+
+
+def _rope_type(scaling: Mapping[str, Any]) -> str:
+    return scaling.get("rope_type", scaling.get("type", "default"))
 
 
 def _scaling(kind: str, scaling: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -191,7 +212,7 @@ def _scaling(kind: str, scaling: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _windows(config: Config, model_type: str) -> dict[str, Any]:
+def _windows(config: ForeignConfig, model_type: str) -> dict[str, Any]:
     window, layer_types = config.get("sliding_window"), config.get("layer_types", default=[])
     strange = sorted(set(layer_types) - set(LAYER_TYPES))
     if strange:
@@ -218,7 +239,7 @@ def _windows(config: Config, model_type: str) -> dict[str, Any]:
     return {"window_tokens": window if "S" in pattern else None, "window_pattern": pattern if "S" in pattern else None}
 
 
-def _experts(config: Config, model_type: str) -> dict[str, Any] | None:
+def _experts(config: ForeignConfig, model_type: str) -> dict[str, Any] | None:
     if model_type not in ("mixtral", "olmoe", "qwen3_moe"):
         return None
     return node_of(
@@ -230,7 +251,7 @@ def _experts(config: Config, model_type: str) -> dict[str, Any] | None:
     )
 
 
-def _gpt2(config: Config) -> dict[str, Any]:
+def _gpt2(config: ForeignConfig) -> dict[str, Any]:
     if not config.get("tie_word_embeddings", default=True):
         raise DataError("config.json has tie_word_embeddings=false; GPT-2 here has one table for both.")
     activation = config.get("activation_function", default="gelu_new")

@@ -6,11 +6,11 @@ original small files, so that an export gives them back.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,13 +24,15 @@ from lmtrain.interop.new_folder import make_folder, require_free
 from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
-from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
 
 CONFIG = "config.json"
 MAX_SHARD_BYTES = 5_000_000_000
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$")  # older releases saved these
+LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
+EXPERT = re.compile(r"\.experts\.(\d+)\.")
 HEAD = "lm_head.weight"
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +60,10 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
         ConfigurationError: There is no such folder.
         DataError: The first thing that is wrong.
     """
-    description, model = _described(folder)
+    description = _checked(folder, partial(read_config, _read_json(folder)))
     files = WeightFiles(folder)
+    _require_counts(description.settings, files)
+    model = _checked(folder, partial(build, description.settings))
     mapped = map_tensors(model, description.model_type)
     prefix = _missing_prefix(mapped, files)
     _require_same_tensors(mapped, files, prefix)
@@ -80,11 +84,10 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
     )
 
 
-def _described(folder: Path) -> tuple[ModelDescription, LanguageModel]:
-    content = _read_json(folder)
+def _checked(folder: Path, read: Callable[[], Result]) -> Result:
+    """Read what config.json decides; its faults are the folder's."""
     try:
-        description = read_config(content)
-        return description, build(description.settings)
+        return read()
     except DataError:
         raise
     except ConfigurationError as problem:
@@ -161,6 +164,19 @@ def _read_json(folder: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{path} is not an object; copy it again.")
     return content
+
+
+def _require_counts(settings: Mapping[str, Any], files: WeightFiles) -> None:
+    """Refuse more layers or experts than the files have tensors of, before a model of so many is built."""
+    experts: Mapping[str, Any] = settings.get("experts") or {}
+    counts = {"layers": (LAYER, settings["num_layers"]), "experts": (EXPERT, experts.get("num_experts", 0))}
+    for kind, (pattern, stated) in counts.items():
+        present = {found[1] for found in map(pattern.search, files.facts) if found}
+        if stated > len(present):
+            raise DataError(
+                f"{files.folder / CONFIG} says {stated} {kind}, and the files have tensors of {len(present)}; "
+                "copy the model's folder again."
+            )
 
 
 def _missing_prefix(mapped: Sequence[MappedTensor], files: WeightFiles) -> str:

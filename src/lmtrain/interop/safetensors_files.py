@@ -52,8 +52,18 @@ class WeightFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.facts: dict[str, TensorFacts] = {}
-        for file in _files_of(folder):
-            self.facts.update(read_header(file))
+        places = _weight_map(folder)
+        for file in _files_of(folder, places):
+            for name, facts in read_header(file).items():
+                if name in self.facts:
+                    raise DataError(
+                        f"{name} is in {self.facts[name].file} and in {file}; copy the model's folder again."
+                    )
+                if places.get(name, file.name) != file.name:
+                    raise DataError(
+                        f"{name} is in {file}, and {folder / INDEX} says {places[name]}; copy the model's folder again."
+                    )
+                self.facts[name] = facts
 
     def read(self, name: str) -> Tensor:
         """Return one tensor, in the dtype it is stored in."""
@@ -135,11 +145,21 @@ def _shards(tensors: Sequence[TensorToWrite], max_shard_bytes: int) -> list[list
     return shards
 
 
-def _files_of(folder: Path) -> list[Path]:
+def _weight_map(folder: Path) -> dict[str, Any]:
+    """Return the index's file of each tensor, nothing where there is no index."""
+    if not (folder / INDEX).is_file():
+        return {}
+    try:
+        return dict(json.loads((folder / INDEX).read_text())["weight_map"].items())
+    except (ValueError, KeyError, AttributeError, TypeError) as problem:
+        raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
+
+
+def _files_of(folder: Path, places: dict[str, Any]) -> list[Path]:
     if (folder / INDEX).is_file():
         try:
-            listed = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()), key=str)
-        except (ValueError, KeyError, AttributeError, TypeError) as problem:
+            listed = sorted(set(places.values()), key=str)
+        except TypeError as problem:
             raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
         strange = [name for name in listed if not isinstance(name, str) or Path(name).name != name]
         if strange:

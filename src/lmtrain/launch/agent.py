@@ -8,9 +8,9 @@ from pathlib import Path
 from types import FrameType
 
 from lmtrain.launch.exit_codes import plain_exit_code
-from lmtrain.launch.job import Job, StopRequest
-from lmtrain.launch.lifetime import die_with_parent
+from lmtrain.launch.job import LaunchJob, StopRequest
 from lmtrain.launch.local import FORWARDED_SIGNALS
+from lmtrain.training.lifetime import die_with_parent
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
 
     for number in FORWARDED_SIGNALS:
         signal.signal(number, request_stop)
-    job = Job(
+    job = LaunchJob(
         num_ranks=arguments.num_processes,
         entry_point=arguments.entry_point,
         config_path=arguments.config,

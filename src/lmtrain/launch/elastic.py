@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 
 from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
-from lmtrain.launch.job import Job, StopRequest
+from lmtrain.launch.job import LaunchJob, StopRequest
 from lmtrain.launch.local_rendezvous import LocalRendezvous
 
 MONITOR_SECONDS = 0.1
@@ -30,7 +30,7 @@ FAILURE_GRACE_SECONDS = 1
 TAIL_LINES = 20
 
 
-def run_job(job: Job, stop: StopRequest) -> int:
+def run_job(job: LaunchJob, stop: StopRequest) -> int:
     """Start the ranks, wait for all of them, and return the job's exit code."""
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is told once, by us
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGHUP,SIGQUIT"
@@ -51,7 +51,7 @@ def run_job(job: Job, stop: StopRequest) -> int:
 # torch's timing decorator hides the signatures of the methods that are overridden here.
 # pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
 class _Agent(LocalElasticAgent):
-    def __init__(self, job: Job, stop: StopRequest, stores: Path) -> None:
+    def __init__(self, job: LaunchJob, stop: StopRequest, stores: Path) -> None:
         super().__init__(_worker_spec(job), _Logs(job, stores), shutdown_timeout=FAILURE_GRACE_SECONDS)
         self._job = job
         self._stop = stop
@@ -96,7 +96,7 @@ class _Agent(LocalElasticAgent):
 class _Logs(LogsSpecs):
     """Leave the ranks' output to the ranks, so that rank 0 keeps the terminal; name their error files and store."""
 
-    def __init__(self, job: Job, stores: Path) -> None:
+    def __init__(self, job: LaunchJob, stores: Path) -> None:
         super().__init__()
         self._job = job
         self._stores = stores
@@ -115,7 +115,7 @@ class _Logs(LogsSpecs):
         return LogsDest(stdouts=console, stderrs=dict(console), error_files=errors)
 
 
-def _worker_spec(job: Job) -> WorkerSpec:
+def _worker_spec(job: LaunchJob) -> WorkerSpec:
     arguments = ["-m", "lmtrain.launch.worker", "--agent", str(os.getpid()), "--log-folder", str(job.log_folder)]
     arguments += ["--entry-point", job.entry_point, "--config", str(job.config_path)]
     return WorkerSpec(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Job:
+class LaunchJob:
     """One start of num_ranks ranks, each calling entry_point ("module:function") with the saved config's path."""
 
     num_ranks: int

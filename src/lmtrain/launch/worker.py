@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import cast
 
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS
-from lmtrain.launch.lifetime import die_with_parent
 from lmtrain.tracking.redaction import redact_text
+from lmtrain.training.lifetime import die_with_parent
 
 LEAVE_SECONDS = 5.0
 

@@ -6,76 +6,13 @@ The z-loss keeps log Z near 0: PaLM, arXiv 2204.02311 section 5. B batch, T toke
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
-
-
-class LossTotal(NamedTuple):
-    """Sums over the valid targets, each a scalar on the device: fp32, float64, int64.
-
-    `objective` is what is differentiated; `nats` is plain cross-entropy, without a gradient, whatever was added. It is
-    summed in float64, since an fp32 sum of a large batch is off in the digits that bits per byte are compared by.
-    """
-
-    objective: Tensor
-    nats: Tensor
-    num_tokens: Tensor
-
-
-@runtime_checkable
-class Rounding(Protocol):
-    """What the operands of a head's three products become before `@` multiplies them, in C tokens at a time.
-
-    Gradients of logits come times `gradient_scale`, which is of the rounding's choice.
-    """
-
-    gradient_scale: float
-
-    def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
-        """Return what states are multiplied by, and what gradients of logits are."""
-        ...
-
-    def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
-        """Return them for both products that they take part in."""
-        ...
-
-    def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return a gradient of logits, no longer scaled, whose products come out in `dtype`."""
-        ...
-
-
-@runtime_checkable
-class OutputHead(Protocol):
-    """What turns hidden states into logits, c tanh(logits / c) where there is a soft cap c."""
-
-    @property
-    def weight(self) -> Float[Tensor, "V D"]:
-        """Return the parameter."""
-        ...
-
-    @property
-    def soft_cap(self) -> float | None:
-        """Return c, or None."""
-        ...
-
-    @property
-    def product_weight(self) -> Float[Tensor, "V D"]:
-        """Return the parameter as products take it: in their format where a copy is kept, else as it is."""
-        ...
-
-    @property
-    def rounding(self) -> Rounding | None:
-        """Return what the operands are rounded by in training, where a loss makes the products itself."""
-        ...
-
-    def __call__(self, hidden: Float[Tensor, "B T D"], /) -> Float[Tensor, "B T V"]:
-        """Project: [B, T, D] -> [B, T, V]."""
-        ...
+from lmtrain.models.head import OutputHead
+from lmtrain.models.loss import LossTotal
 
 
 @dataclass(frozen=True, kw_only=True)

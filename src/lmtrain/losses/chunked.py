@@ -15,7 +15,9 @@ from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.losses.base import LossTotal, OutputHead, Rounding, TokenLoss
+from lmtrain.losses.base import TokenLoss
+from lmtrain.models.head import OutputHead, Rounding
+from lmtrain.models.loss import LossTotal
 
 MIN_CHUNKS = 8  # at small batches too, so that memory falls there as well
 

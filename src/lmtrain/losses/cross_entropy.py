@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
-from lmtrain.losses.base import LossTotal, OutputHead, TokenLoss
+from lmtrain.losses.base import TokenLoss
+from lmtrain.models.head import OutputHead
+from lmtrain.models.loss import LossTotal
 
 
 @final

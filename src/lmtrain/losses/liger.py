@@ -14,7 +14,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.losses.base import LossTotal, OutputHead, TokenLoss
+from lmtrain.losses.base import TokenLoss
+from lmtrain.models.head import OutputHead
+from lmtrain.models.loss import LossTotal
 
 MODULE = "liger_kernel"
 

@@ -13,8 +13,10 @@ from torch.nn import functional as F
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.losses.base import LossTotal, OutputHead, TokenLoss
+from lmtrain.losses.base import TokenLoss
 from lmtrain.losses.chunked import MIN_CHUNKS, compute_dtype
+from lmtrain.models.head import OutputHead
+from lmtrain.models.loss import LossTotal
 
 
 @final

@@ -4,7 +4,6 @@ B batch, T tokens, D width, V vocabulary.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -12,18 +11,8 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.models.head import OutputHead
+from lmtrain.models.loss import Loss, LossTotal, with_penalty
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
-
-LossSums = tuple[Tensor, Tensor, Tensor]
-
-
-@runtime_checkable
-class Loss(Protocol):
-    """Sums over the valid targets, a named tuple: objective to differentiate, nats, number of tokens."""
-
-    def __call__(self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /) -> LossSums:
-        """Project hidden states [B, T, D] to logits [B, T, V] and score targets [B, T]."""
-        ...
 
 
 class LanguageModel(nn.Module, ABC):
@@ -73,7 +62,7 @@ class LanguageModel(nn.Module, ABC):
         return self.output_head()(hidden)
 
     @staticmethod
-    def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossSums:
+    def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossTotal:
         """Score targets [B, T] by hidden states [B, T, D].
 
         Of no model, so that it compiles beside blocks whatever a strategy does to the model's own parameters.
@@ -86,7 +75,7 @@ class LanguageModel(nn.Module, ABC):
         targets: Int[Tensor, "B T"] | None = None,
         loss: Loss | None = None,
         documents: Int[Tensor, "B T"] | None = None,
-    ) -> Float[Tensor, "B T V"] | LossSums:
+    ) -> Float[Tensor, "B T V"] | LossTotal:
         """Predict the next token, [B, T] -> [B, T, V]; with targets [B, T] and a loss, return its sums instead.
 
         Both go through one forward, so that the hooks of compilation, DDP and FSDP fire whatever the loss. A penalty
@@ -97,12 +86,6 @@ class LanguageModel(nn.Module, ABC):
             return self.logits(hidden)
         sums = self.score(self.output_head(), hidden, targets, loss)
         return sums if penalty is None else with_penalty(sums, penalty)
-
-
-def with_penalty(sums: LossSums, penalty: Tensor) -> LossSums:
-    """Add a penalty to the objective, the first of a loss's named sums."""
-    named: Any = cast(Any, sums)  # a NamedTuple of losses, which models do not import
-    return named._replace(objective=named.objective + penalty)
 
 
 def shape_of(model: nn.Module, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]) -> ModelShape:

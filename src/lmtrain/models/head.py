@@ -1,10 +1,10 @@
 """The output head: hidden states to the scores of every next token.
 
-B batch, T tokens, D width, V vocabulary.
+B batch, T tokens, C tokens of a chunk, D width, V vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -12,6 +12,28 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lmtrain.models.kept_weight import kept_weight
+
+
+@runtime_checkable
+class Rounding(Protocol):
+    """A rounding of the operands of a head's three products before `@` multiplies them, C tokens at a time.
+
+    Gradients of logits come times `gradient_scale`, which is of the rounding's choice.
+    """
+
+    gradient_scale: float
+
+    def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
+        """Return the factor of states, and the factor of gradients of logits."""
+        ...
+
+    def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
+        """Return them for both products that they take part in."""
+        ...
+
+    def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
+        """Return a gradient of logits, no longer scaled, whose products come out in `dtype`."""
+        ...
 
 
 @final
@@ -22,14 +44,14 @@ class OutputHead:
     `weight` [V, D] is the model's own parameter, or the token embedding where they are tied; made anew in each forward,
     so that it is the whole weight also where a strategy keeps shards. `soft_cap` c bends logits to c tanh(logits / c)
     (Gemma 2, arXiv 2408.00118 section 2); None leaves them as they are. `copy` [V, D] holds the weight's values in the
-    format of matrix products, without a gradient; None where no copy is kept. `rounding` is what a loss in training
-    makes the operands of its own products by (`lmtrain.losses.base.Rounding`); None leaves them as they are.
+    format of matrix products, without a gradient; None where no copy is kept. `rounding` is for the
+    operands of a loss's own products in training; None leaves them as they are.
     """
 
     weight: Float[Tensor, "V D"]
     soft_cap: float | None = None
     copy: Float[Tensor, "V D"] | None = None
-    rounding: Any = None  # losses and models do not import one another
+    rounding: Rounding | None = None
 
     @property
     def product_weight(self) -> Float[Tensor, "V D"]:

@@ -5,9 +5,7 @@ ideas of the modded-nanogpt speed runs and of nanochat; the soft cap is Gemma 2'
 B batch, T tokens, D width, V vocabulary.
 """
 
-import math
 from collections.abc import Sequence
-from functools import partial
 from typing import cast, final
 
 import torch
@@ -18,17 +16,23 @@ from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
-from lmtrain.models.dimensions import check_context, check_not_negative, check_positive
-from lmtrain.models.embeddings import InputEmbedding
+from lmtrain.models.dimensions import check_context, check_positive
 from lmtrain.models.feed_forward import Activation
 from lmtrain.models.head import OutputHead
-from lmtrain.models.llama_block import LlamaBlock
-from lmtrain.models.llama_options import build_smear, check_head, check_values, skip_starts
+from lmtrain.models.llama_block import BlockSettings, LlamaBlock
+from lmtrain.models.llama_settings import (
+    EmbeddingSettings,
+    FeedForwardSettings,
+    HeadSettings,
+    NormSettings,
+    SkipSettings,
+    check_values,
+    initial_stds,
+)
 from lmtrain.models.mixture_of_experts import Experts
-from lmtrain.models.norms import RMSNorm
 from lmtrain.models.residual_stream import Backout, SkipStart
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding
-from lmtrain.models.self_attention import NormOver, Positions
+from lmtrain.models.self_attention import AttentionSettings, NormOver, Positions, QueryKeyNorm
 from lmtrain.models.weight_init import fill_linear, fill_normal
 from lmtrain.models.windows import layer_windows
 
@@ -39,8 +43,9 @@ BACKOUT_START = 0.2
 class Llama(LanguageModel):
     """A decoder with rotary positions, grouped-query attention, RMSNorm and gated feed-forward layers.
 
+    One keyword a setting, as the command line types them (`model.num_kv_heads=8`); parts take them in groups.
     `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`: as in
-    SelfAttention.
+    AttentionSettings.
     `window_tokens` is the sliding window of all layers, or of those that `window_pattern`, repeated, spells S, while L
     see the whole context. `experts` makes every feed-forward a mixture of experts, `feed_forward_width` wide each.
     `value_embedding_layers` are the layers, from 0, that add a vector per token to their values. `logit_soft_cap` c
@@ -94,42 +99,65 @@ class Llama(LanguageModel):
         super().__init__()
         check_positive(width=width, num_layers=num_layers, num_heads=num_heads, feed_forward_width=feed_forward_width)
         check_positive(vocab_size=vocab_size, max_context_tokens=max_context_tokens)
-        check_not_negative(init_std=init_std, embedding_init_std=embedding_init_std, head_init_std=head_init_std)
-        check_not_negative(num_bigram_buckets=num_bigram_buckets, value_embedding_init_std=value_embedding_init_std)
-        check_head(logit_soft_cap, head_init_std, tie_embeddings=tie_embeddings)
         check_values(value_embedding_layers, num_layers, gate=value_gate_width, init_std=value_embedding_init_std)
-        self.vocab_size, self.max_context_tokens = vocab_size, max_context_tokens
-        self.logit_soft_cap, self.attention = logit_soft_cap, attention
-        self.init_std, self.value_embedding_init_std = init_std, value_embedding_init_std
-        self.embedding_init_std = init_std if embedding_init_std is None else embedding_init_std
-        self.output_init_std = 0.0 if zero_init_outputs else init_std / math.sqrt(2 * num_layers)
-        self.head_init_std = init_std if head_init_std is None else head_init_std
-        block = partial(LlamaBlock, width=width, num_heads=num_heads, num_kv_heads=num_kv_heads, head_width=head_width)
-        block = partial(block, qk_norm=qk_norm, qk_norm_scale=qk_norm_scale, qk_norm_over=qk_norm_over)
-        block = partial(block, attention=attention, key_smear=key_smear, value_gate_width=value_gate_width)
-        block = partial(block, feed_forward_width=feed_forward_width, activation=activation, experts=experts)
-        block = partial(block, norm_eps=norm_eps, norm_weights=norm_weights, attention_multiplier=attention_multiplier)
-        norm = partial(RMSNorm, width, eps=norm_eps, learned=norm_weights)
-        norms = norm() if embedding_norm else None
-        smear = build_smear(width, smear_gate_width, embedding_smear=embedding_smear)
-        self.embedding = InputEmbedding(
-            vocab_size, width, num_bigram_buckets=num_bigram_buckets, norm=norms, smear=smear
+        attention_settings = AttentionSettings(
+            num_heads=num_heads,
+            kernel=attention,
+            num_kv_heads=num_kv_heads,
+            head_width=head_width,
+            multiplier=attention_multiplier,
+            qk_norm=QueryKeyNorm(scale=qk_norm_scale, over=qk_norm_over, is_on=qk_norm, eps=norm_eps),
+            key_smear=key_smear,
+            value_gate_width=value_gate_width,
         )
+        block = BlockSettings(
+            attention=attention_settings,
+            feed_forward=FeedForwardSettings(width=feed_forward_width, activation=activation, experts=experts),
+            norm=NormSettings(eps=norm_eps, learned=norm_weights),
+        )
+        embedding = EmbeddingSettings(
+            num_buckets=num_bigram_buckets, norm=embedding_norm, smear=embedding_smear, gate_width=smear_gate_width
+        )
+        skips = SkipSettings(embedding_skip=embedding_skip, start=embedding_skip_start, backout=backout)
+        self.initial_stds = initial_stds(
+            init_std,
+            num_layers=num_layers,
+            embedding=embedding_init_std,
+            value_embedding=value_embedding_init_std,
+            head=head_init_std,
+            zero_outputs=zero_init_outputs,
+            tied=tie_embeddings,
+        )
+        self.vocab_size, self.max_context_tokens, self.attention = vocab_size, max_context_tokens, attention
+        self.head_settings = HeadSettings(tied=tie_embeddings, soft_cap=logit_soft_cap)
         windows = layer_windows(num_layers, window_tokens=window_tokens, pattern=window_pattern)
+        self._build(width, embedding, block, windows=windows, skips=skips, with_values=value_embedding_layers)
+        head_width = attention_settings.head_width_in(width)
+        self.rope = RotaryEmbedding(max_context_tokens, head_width, base=rope_base, scaling=rope_scaling)
+
+    def _build(
+        self,
+        width: int,
+        embedding: EmbeddingSettings,
+        block: BlockSettings,
+        *,
+        windows: tuple[int | None, ...],
+        skips: SkipSettings,
+        with_values: Sequence[int],
+    ) -> None:
+        """Build what has parameters, from the embedding to the head."""
+        self.embedding = embedding.build(self.vocab_size, width, norm=block.norm)
         self.windows = tuple(dict.fromkeys(windows))
-        starts = skip_starts(num_layers, embedding_skip_start, embedding_skip=embedding_skip)
-        with_values = [layer in value_embedding_layers for layer in range(num_layers)]
         self.layers = nn.ModuleList(
-            block(window_tokens=window, embedding_skip=start, value_embedding=with_value)
-            for window, start, with_value in zip(windows, starts, with_values, strict=True)
+            LlamaBlock(width, block, window_tokens=window, value_embedding=layer in with_values, embedding_skip=start)
+            for layer, (window, start) in enumerate(zip(windows, skips.starts(len(windows)), strict=True))
         )
-        attends = self._layers[0].self_attention
-        tables = {str(layer): nn.Embedding(vocab_size, attends.value_width) for layer in value_embedding_layers}
+        value_width = self._layers[0].self_attention.value_width
+        tables = {str(layer): nn.Embedding(self.vocab_size, value_width) for layer in with_values}
         self.value_embeddings = nn.ModuleDict(tables)
-        self.backout = Backout(BACKOUT_START) if backout else None
-        self.rope = RotaryEmbedding(max_context_tokens, attends.head_width, base=rope_base, scaling=rope_scaling)
-        self.final_norm = norm()
-        self.head = None if tie_embeddings else nn.Linear(width, vocab_size, bias=False)
+        self.backout = Backout(BACKOUT_START) if skips.backout else None
+        self.final_norm = block.norm.build(width)
+        self.head = None if self.head_settings.tied else nn.Linear(width, self.vocab_size, bias=False)
 
     @property
     def blocks(self) -> nn.ModuleList:
@@ -163,20 +191,20 @@ class Llama(LanguageModel):
     def output_head(self) -> OutputHead:
         """Return the head's weight, or the token embedding's where they are tied, and the soft cap."""
         weight = self.embedding.token.weight if self.head is None else self.head.weight
-        return OutputHead(weight, self.logit_soft_cap)
+        return OutputHead(weight, self.head_settings.soft_cap)
 
     def initialize_weights(self, generator: torch.Generator) -> None:
         """Fill every parameter and buffer in place; value embeddings start as plain Llama's unless a spread is set."""
-        self.embedding.initialize_weights(generator, std=self.embedding_init_std)
+        self.embedding.initialize_weights(generator, std=self.initial_stds.embedding)
         for block in self._layers:
-            block.initialize_weights(generator, std=self.init_std, output_std=self.output_init_std)
+            block.initialize_weights(generator, std=self.initial_stds.matrices, output_std=self.initial_stds.outputs)
         for table in self.value_embeddings.values():
-            fill_normal(cast(nn.Embedding, table).weight, std=self.value_embedding_init_std, generator=generator)
+            fill_normal(cast(nn.Embedding, table).weight, std=self.initial_stds.value_embedding, generator=generator)
         for part in (self.backout, self.rope, self.final_norm):
             if part is not None:
                 part.initialize_weights()
         if self.head is not None:
-            fill_linear(self.head, std=self.head_init_std, generator=generator)
+            fill_linear(self.head, std=self.initial_stds.head, generator=generator)
 
     def shape(self) -> ModelShape:
         """Count parameters by kind."""

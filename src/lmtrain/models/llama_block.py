@@ -3,75 +3,58 @@
 B batch, T tokens, D width, Hkv key and value heads, K head width.
 """
 
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention
 from lmtrain.models.embeddings import Smear
-from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU, build_feed_forward
-from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
+from lmtrain.models.feed_forward import SwiGLU
+from lmtrain.models.llama_settings import FeedForwardSettings, NormSettings
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.models.norms import RMSNorm
 from lmtrain.models.residual_stream import Mix
-from lmtrain.models.self_attention import NormOver, Positions, SelfAttention
+from lmtrain.models.self_attention import AttentionSettings, Positions, SelfAttention
 from lmtrain.models.weight_init import fill_linear
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class BlockSettings:
+    """A layer's parts, alike in all layers of a model."""
+
+    attention: AttentionSettings
+    feed_forward: FeedForwardSettings
+    norm: NormSettings
 
 
 @final
 class LlamaBlock(nn.Module):
     """Add what attention and the feed-forward make of the residual stream to it.
 
-    Settings are those of Llama and of SelfAttention. `embedding_skip` first mixes the stream with its first value, by
-    two learned scalars that start as given; None does not.
+    `window_tokens`, `value_embedding`: as in SelfAttention. `embedding_skip` first mixes the stream with its first
+    value, by two learned scalars that start as given; None does not.
     """
 
     def __init__(
         self,
-        *,
         width: int,
-        num_heads: int,
-        feed_forward_width: int,
-        attention: Attention,
-        num_kv_heads: int | None = None,
-        head_width: int | None = None,
-        activation: Activation = "swiglu",
-        norm_eps: float = 1e-5,
-        norm_weights: bool = True,
-        qk_norm: bool = False,
-        qk_norm_scale: float | None = None,
-        qk_norm_over: NormOver = "head",
-        key_smear: bool = False,
-        value_embedding: bool = False,
-        value_gate_width: int | None = None,
+        settings: BlockSettings,
+        *,
         window_tokens: int | None = None,
-        attention_multiplier: float = 1.0,
+        value_embedding: bool = False,
         embedding_skip: tuple[float, float] | None = None,
-        experts: Experts | None = None,
     ) -> None:
         super().__init__()
         self.embedding_skip = Mix(*embedding_skip) if embedding_skip else None
-        self.attention_norm = RMSNorm(width, eps=norm_eps, learned=norm_weights)
+        self.attention_norm = settings.norm.build(width)
         self.self_attention = SelfAttention(
-            width=width,
-            num_heads=num_heads,
-            num_kv_heads=num_kv_heads,
-            head_width=head_width,
-            attention=attention,
-            norm_eps=norm_eps,
-            qk_norm=qk_norm,
-            qk_norm_scale=qk_norm_scale,
-            qk_norm_over=qk_norm_over,
-            key_smear=key_smear,
-            value_embedding=value_embedding,
-            value_gate_width=value_gate_width,
-            window_tokens=window_tokens,
-            attention_multiplier=attention_multiplier,
+            width, settings.attention, window_tokens=window_tokens, value_embedding=value_embedding
         )
-        self.feed_forward_norm = RMSNorm(width, eps=norm_eps, learned=norm_weights)
-        self.feed_forward = _feed_forward(activation, width, feed_forward_width, experts)
+        self.feed_forward_norm = settings.norm.build(width)
+        self.feed_forward = settings.feed_forward.build(width)
 
     def forward(
         self,
@@ -109,15 +92,3 @@ class LlamaBlock(nn.Module):
         for module in self.modules():
             if isinstance(module, RMSNorm | Smear | Mix):
                 module.initialize_weights()
-
-
-def _feed_forward(
-    activation: str, width: int, feed_forward_width: int, experts: Experts | None
-) -> SwiGLU | SquaredReLU | MixtureOfExperts:
-    if experts is None:
-        return build_feed_forward(activation, width, feed_forward_width)
-    if activation != "swiglu":
-        raise ConfigurationError(
-            f"model.activation={activation} has no effect with model.experts, which are swiglu; nearest valid: swiglu."
-        )
-    return MixtureOfExperts(width, feed_forward_width, experts=experts)

@@ -3,7 +3,7 @@
 B batch, T tokens, D width, H heads, Hkv key and value heads, K head width.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
@@ -39,63 +39,115 @@ class Positions:
 
 
 @final
+@dataclass(frozen=True, kw_only=True)
+class QueryKeyNorm:
+    """Root mean squares of queries and keys brought to 1 before they meet (Qwen 3), where `is_on`.
+
+    `scale` None learns a scale per head dimension, a number fixes it; `over` "width" (OLMoE, arXiv 2409.02060 section
+    3.1) takes one root mean square over all heads of a token.
+    Raises: ConfigurationError for a scale that is not above 0, and for settings without an effect.
+    """
+
+    is_on: bool = False
+    scale: float | None = None
+    over: NormOver = "head"
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        check_above_zero(nearest="1.0", qk_norm_scale=self.scale)
+        if self.scale is not None and not self.is_on:
+            raise ConfigurationError(
+                f"model.qk_norm_scale={self.scale} has no effect without model.qk_norm=true; nearest valid: null."
+            )
+        if self.over == "width" and not self.is_learned:
+            raise ConfigurationError(
+                "model.qk_norm_over=width needs model.qk_norm=true and model.qk_norm_scale=null; nearest valid: head."
+            )
+
+    @property
+    def is_learned(self) -> bool:
+        """Tell whether the scale is a parameter."""
+        return self.is_on and self.scale is None
+
+    def build(self, *, head_width: int, num_heads: int) -> RMSNorm | None:
+        """Build the norm of so many heads; None where no scale is learned."""
+        width = head_width if self.over == "head" else head_width * num_heads
+        return RMSNorm(width, eps=self.eps) if self.is_learned else None
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class AttentionSettings:
+    """Heads, kernel and norms of self-attention, alike in all layers of a model.
+
+    `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
+    of scores beside 1 / sqrt(K). `value_gate_width` is the number of a token's first dimensions that gates of value
+    embeddings read; None has two learned scalars in their place.
+    Raises: ConfigurationError for heads that do not divide, and for a multiplier that is not above 0.
+    """
+
+    num_heads: int
+    kernel: Attention
+    num_kv_heads: int | None = None
+    head_width: int | None = None
+    multiplier: float = 1.0
+    qk_norm: QueryKeyNorm = field(default_factory=QueryKeyNorm)
+    key_smear: bool = False
+    value_gate_width: int | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(num_heads=self.num_heads, num_kv_heads=self.kv_heads)
+        check_multiple("num_heads", self.num_heads, "num_kv_heads", self.kv_heads)
+        check_above_zero(nearest="1.0", attention_multiplier=self.multiplier)
+
+    @property
+    def kv_heads(self) -> int:
+        """Return the number of key and value heads."""
+        return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    def head_width_in(self, width: int) -> int:
+        """Return K in a residual stream of a width."""
+        if self.head_width is None:
+            check_multiple("width", width, "num_heads", self.num_heads)
+        head_width = width // self.num_heads if self.head_width is None else self.head_width
+        _check_rotary(head_width)
+        return head_width
+
+
+@final
 class SelfAttention(nn.Module):
     """Attend over the tokens so far; one fused projection makes queries, keys and values, in that order.
 
-    `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `qk_norm_scale` None
-    learns a scale per head dimension, a number fixes it; `qk_norm_over` "width" (OLMoE, arXiv 2409.02060 section 3.1)
-    takes one root mean square over all heads of a token. `value_embedding` mixes what forward is given into the values:
-    by two learned scalars, or with a `value_gate_width` by a gate per head that reads that many of a token's first
-    dimensions. `window_tokens` is how many tokens a token sees, itself included; None is all. `attention_multiplier` is
-    what scores are multiplied by beside 1 / sqrt(K).
+    `value_embedding` mixes a vector per token into the values, by two learned scalars or by a gate per head.
+    `window_tokens` is how many tokens a token sees, itself included; None is all.
     Raises: ConfigurationError for dimensions that do not divide.
     """
 
     def __init__(
         self,
-        *,
         width: int,
-        num_heads: int,
-        attention: Attention,
-        num_kv_heads: int | None = None,
-        head_width: int | None = None,
-        norm_eps: float = 1e-5,
-        qk_norm: bool = False,
-        qk_norm_scale: float | None = None,
-        qk_norm_over: NormOver = "head",
-        key_smear: bool = False,
-        value_embedding: bool = False,
-        value_gate_width: int | None = None,
+        settings: AttentionSettings,
+        *,
         window_tokens: int | None = None,
-        attention_multiplier: float = 1.0,
+        value_embedding: bool = False,
     ) -> None:
         super().__init__()
-        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        check_positive(width=width, num_heads=num_heads, num_kv_heads=num_kv_heads)
-        check_multiple("num_heads", num_heads, "num_kv_heads", num_kv_heads)
-        if head_width is None:
-            check_multiple("width", width, "num_heads", num_heads)
-            head_width = width // num_heads
-        _check_rotary(head_width)
-        _check_norm(qk_norm_scale, qk_norm_over, qk_norm=qk_norm)
-        check_above_zero(nearest="1.0", attention_multiplier=attention_multiplier)
-        self.num_heads, self.num_kv_heads, self.head_width = num_heads, num_kv_heads, head_width
-        self.attention, self.window_tokens = attention, window_tokens
-        self.attention_multiplier = attention_multiplier
-        self.norm_eps, self.qk_norm_scale = norm_eps, qk_norm_scale
-        self.widths = (num_heads * head_width, self.value_width, self.value_width)
+        check_positive(width=width)
+        self.num_heads, self.num_kv_heads = settings.num_heads, settings.kv_heads
+        self.head_width = settings.head_width_in(width)
+        self.attention, self.window_tokens = settings.kernel, window_tokens
+        self.attention_multiplier = settings.multiplier
+        self.qk_norm = settings.qk_norm
+        self.widths = (self.num_heads * self.head_width, self.value_width, self.value_width)
         self.qkv = nn.Linear(width, sum(self.widths), bias=False)
-        self.output = nn.Linear(num_heads * head_width, width, bias=False)
-        learned = qk_norm and qk_norm_scale is None
-        self.qk_norm_over = qk_norm_over
-        q_width, k_width = (head_width, head_width) if qk_norm_over == "head" else self.widths[:2]
-        self.q_norm = RMSNorm(q_width, eps=norm_eps) if learned else None
-        self.k_norm = RMSNorm(k_width, eps=norm_eps) if learned else None
-        self.key_smear = Smear(self.value_width) if key_smear else None
+        self.output = nn.Linear(self.widths[0], width, bias=False)
+        self.q_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_heads)
+        self.k_norm = self.qk_norm.build(head_width=self.head_width, num_heads=self.num_kv_heads)
+        self.key_smear = Smear(self.value_width) if settings.key_smear else None
         self.value_gate, self.value_mix = None, None
-        if value_embedding and value_gate_width is not None:
-            check_gate("value_gate_width", value_gate_width, width)
-            self.value_gate = nn.Linear(value_gate_width, num_kv_heads, bias=False)
+        if value_embedding and settings.value_gate_width is not None:
+            check_gate("value_gate_width", settings.value_gate_width, width)
+            self.value_gate = nn.Linear(settings.value_gate_width, self.num_kv_heads, bias=False)
         elif value_embedding:
             self.value_mix = Mix(1.0, 1.0)
 
@@ -155,25 +207,14 @@ class SelfAttention(nn.Module):
     def _normalised(self, q: Tensor, k: Tensor) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T Hkv K"]]:
         if self.q_norm is None or self.k_norm is None:
             return self._scaled(self._heads(q)), self._scaled(self._heads(k))
-        if self.qk_norm_over == "width":
+        if self.qk_norm.over == "width":
             return self._heads(self.q_norm(q)), self._heads(self.k_norm(k))
         return self.q_norm(self._heads(q)), self.k_norm(self._heads(k))
 
     def _scaled(self, heads: Float[Tensor, "B T H K"]) -> Float[Tensor, "B T H K"]:
         """Normalise by a fixed scale, where there is one."""
-        return heads if self.qk_norm_scale is None else rms_norm(heads, eps=self.norm_eps) * self.qk_norm_scale
-
-
-def _check_norm(qk_norm_scale: float | None, qk_norm_over: NormOver, *, qk_norm: bool) -> None:
-    check_above_zero(nearest="1.0", qk_norm_scale=qk_norm_scale)
-    if qk_norm_scale is not None and not qk_norm:
-        raise ConfigurationError(
-            f"model.qk_norm_scale={qk_norm_scale} has no effect without model.qk_norm=true; nearest valid: null."
-        )
-    if qk_norm_over == "width" and not (qk_norm and qk_norm_scale is None):
-        raise ConfigurationError(
-            "model.qk_norm_over=width needs model.qk_norm=true and model.qk_norm_scale=null; nearest valid: head."
-        )
+        norm = self.qk_norm
+        return heads if norm.scale is None else rms_norm(heads, eps=norm.eps) * norm.scale
 
 
 def _check_rotary(head_width: int) -> None:

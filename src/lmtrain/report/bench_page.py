@@ -8,7 +8,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.step_changes import Outcome, best_first, without_gain
+from lmtrain.accounting.observed.step_changes import ChangeOutcome, best_first, without_gain
 from lmtrain.accounting.observed.step_parts import Bench
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.show import show
@@ -30,12 +30,12 @@ WORDS = {
 }
 
 
-def print_bench(bench: Bench, outcomes: Sequence[Outcome], *, title: str) -> None:
+def print_bench(bench: Bench, outcomes: Sequence[ChangeOutcome], *, title: str) -> None:
     """Print the page, in colour on a terminal."""
     show(page(bench, outcomes, title=title))
 
 
-def page(bench: Bench, outcomes: Sequence[Outcome], *, title: str) -> RenderableType:
+def page(bench: Bench, outcomes: Sequence[ChangeOutcome], *, title: str) -> RenderableType:
     """Lay out speed, parts, bottleneck and what would help."""
     advice = [each.line() for each in best_first(outcomes)] or ["nothing that is known here"]
     if any(each.saved is None for each in best_first(outcomes)):

@@ -11,7 +11,7 @@ from lmtrain.report.charts import line_chart, swatch, time_bars
 from lmtrain.report.ledger import RunLedger, read_attempts, read_ledger
 from lmtrain.report.ledger_page import reasons
 from lmtrain.report.markup import Markup, joined, table, tag
-from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOut, RunFacts, read_run
+from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOutScore, RunFacts, read_run
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
@@ -156,7 +156,7 @@ def _plan(ledger: RunLedger) -> Markup:
     return _section("Plan beside fact", beside, tag("h3", "The difference, explained"), why)
 
 
-def _held_out(held_out: HeldOut | None) -> Markup:
+def _held_out(held_out: HeldOutScore | None) -> Markup:
     if held_out is None:
         return Markup("")
     scores = dict(held_out.references)

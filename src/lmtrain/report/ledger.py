@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.accounting.observed.ledger import COMPUTE, Attempt, Reading, TimeBalance, balance, trained_share
+from lmtrain.accounting.observed.ledger import COMPUTE, Attempt, StopwatchReading, TimeBalance, balance, trained_share
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
@@ -217,9 +217,9 @@ def _attempt(rows: list[dict[str, Any]], *, ended_at: float | None = None) -> At
     )
 
 
-def _reading(row: dict[str, Any]) -> Reading:
+def _reading(row: dict[str, Any]) -> StopwatchReading:
     seconds = {kind: row.get(kind, 0.0) for kind in KINDS}
-    return Reading(step=row["step"], time=row["start"], seconds=seconds, tokens=row.get("tokens"))
+    return StopwatchReading(step=row["step"], time=row["start"], seconds=seconds, tokens=row.get("tokens"))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

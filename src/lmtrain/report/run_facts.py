@@ -18,7 +18,7 @@ REPORT_FILE = "report.html"  # the whole page, in the run's folder
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut:
+class HeldOutScore:
     """Bits per byte of a held-out text, before training where that was measured, and after.
 
     `whole_bytes` are of the whole split, `num_bytes` those that were read; `references` name what compressors reach.
@@ -50,7 +50,7 @@ class RunFacts:
     tokens_per_second: float | None
     mfu_palm: float | None
     usd: float | None
-    held_out: HeldOut | None
+    held_out: HeldOutScore | None
     sample: dict[str, Any]
     last: CheckpointFacts | None
     best: CheckpointFacts | None
@@ -141,7 +141,7 @@ def _split_measured(job: dict[str, Any]) -> str:
     return validation.get("split", "validation")
 
 
-def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any], *, split: str) -> HeldOut | None:
+def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any], *, split: str) -> HeldOutScore | None:
     measured = [point for point in points if BITS_PER_BYTE in point.metrics]
     if not measured:
         return None
@@ -149,7 +149,7 @@ def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]
     reference = dataset.get("references", {}).get(split, {})
     names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}
     num_bytes = int(last.get("validation/num_bytes", 0))
-    return HeldOut(
+    return HeldOutScore(
         before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 else None,
         after=last[BITS_PER_BYTE],
         num_bytes=num_bytes,

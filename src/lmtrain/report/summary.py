@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOut, RunFacts, command, read_run
+from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOutScore, RunFacts, command, read_run
 from lmtrain.report.show import plain_text, show
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
@@ -66,13 +66,13 @@ def _time(facts: RunFacts) -> Text:
     return Text(f"{clock} on the clock: {shares}; all of it: lmtrain ledger {shlex.quote(str(facts.folder))}")
 
 
-def _how_measured(held_out: HeldOut) -> str:
+def _how_measured(held_out: HeldOutScore) -> str:
     part = "all" if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%}"
     windows = f"windows of {held_out.context_tokens} tokens"
     return f"Bits per byte of held-out text: {part}, {held_out.num_bytes:,} bytes, {windows}"
 
 
-def _scores(held_out: HeldOut) -> list[Text]:
+def _scores(held_out: HeldOutScore) -> list[Text]:
     """List model and compressors, the worst first."""
     of_what = "" if held_out.is_whole else ", of all of it"
     scores = {f"{name}{of_what}": value for name, value in held_out.references.items()}

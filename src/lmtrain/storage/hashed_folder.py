@@ -6,13 +6,13 @@ under the final name when a disk fills (torch 2.13, lightning 2.6.6).
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage.durable import fsync
 
 MANIFEST = "manifest.json"
 OWN_SHA256 = "sha256"  # of the manifest's other entries, so that a changed fact is seen too
@@ -113,15 +113,6 @@ def file_sha256(path: Path) -> str:
     """Return a file's sha256 in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def fsync(path: Path) -> None:
-    """Wait until a file's or folder's bytes are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _take_name(aside: Path, final: Path) -> None:

@@ -2,12 +2,12 @@
 
 import errno
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage.durable import write_durably
 
 
 def storage_problem(path: Path, error: OSError) -> EnvironmentProblem:
@@ -23,32 +23,15 @@ def storage_problem(path: Path, error: OSError) -> EnvironmentProblem:
     return EnvironmentProblem(f"{path} cannot be written: {error.strerror or error}; {fix}.")
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Replace the file at path by content; a private file is readable by its owner alone.
 
     Raises:
         EnvironmentProblem: The disk is full, read-only or not ours; the old file is then untouched.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        aside.replace(path)
-        sync_folder(path.parent)
+        write_durably(path, content, mode=0o600 if private else 0o666)
     except OSError as error:
-        aside.unlink(missing_ok=True)
         raise storage_problem(path, error) from error
 
 

@@ -9,7 +9,7 @@ READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class LogOffset:
     """A byte offset in one incarnation of a file; a resume that drops points makes a new file."""
 
     inode: int = 0
@@ -17,14 +17,14 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PointBatch:
     """Points that followed a place, and the place after them."""
 
     points: list[Point]
-    next: Place
+    next: LogOffset
 
 
-def read_after(path: Path, place: Place, *, read_bytes: int = READ_BYTES) -> Batch:
+def read_after(path: Path, place: LogOffset, *, read_bytes: int = READ_BYTES) -> PointBatch:
     """Return the whole lines after place, as many as fit into read_bytes; a new file is read from its start."""
     try:
         with path.open("rb") as file:
@@ -34,10 +34,10 @@ def read_after(path: Path, place: Place, *, read_bytes: int = READ_BYTES) -> Bat
             file.seek(start)
             block = file.read(read_bytes)
     except FileNotFoundError:
-        return Batch([], place)
+        return PointBatch([], place)
     whole = block[: block.rfind(b"\n") + 1]
     points = [point for line in whole.splitlines() if (point := _parse(line)) is not None]
-    return Batch(points, Place(found.st_ino, start + len(whole)))
+    return PointBatch(points, LogOffset(found.st_ino, start + len(whole)))
 
 
 def _parse(line: bytes) -> Point | None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
-from lmtrain.tracking.log_tail import Place, read_after
+from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.mlflow_client import Store, open_client
 from lmtrain.tracking.redaction import RedactedStream, redact_text
 from lmtrain.tracking.run_folder import RunFolder
@@ -80,7 +80,7 @@ class Sink:
     def send(self) -> bool:
         """Send what the store lacks, about a megabyte at most, and tell whether that was all."""
         run = self._connected()
-        batch = read_after(self._folder.metrics_path, Place(self.state.inode, self.state.offset))
+        batch = read_after(self._folder.metrics_path, LogOffset(self.state.inode, self.state.offset))
         run.send_points(batch.points)
         place = batch.next
         self._remember(replace(self.state, phase="sending", error=None, inode=place.inode, offset=place.offset))

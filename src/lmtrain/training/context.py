@@ -1,6 +1,7 @@
 """What a run is made of, as seen by its callbacks: facts fixed before the first step."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +42,19 @@ class RunContext:
     def spent_seconds(self) -> float:
         """Return for how long the run has held its devices, in this attempt and all before it."""
         return self.earlier_seconds + time.time() - self.events.stopwatch.started_at
+
+    def tokens_at(self, step: int) -> int:
+        """Return how many tokens the run has trained on after so many steps."""
+        return step * self.plan.batch.tokens_per_step
+
+    def append(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add a point of this step to the run's curves; nothing on any rank but the first.
+
+        Raises:
+            EnvironmentProblem: The disk is full.
+        """
+        if self.log is not None:
+            self.log.append(step, self.tokens_at(step), metrics)
 
     @property
     def is_main_process(self) -> bool:

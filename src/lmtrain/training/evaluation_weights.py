@@ -15,7 +15,7 @@ from lmtrain.parallel.resharding import reshard
 
 
 @runtime_checkable
-class TwoPoints(Protocol):
+class WeightSwitch(Protocol):
     """An optimizer whose weights for evaluation differ from those for training."""
 
     def train(self) -> None:
@@ -30,14 +30,14 @@ class TwoPoints(Protocol):
 def to_training(optimizers: Iterable[Optimizer]) -> None:
     """Put each such optimizer's weights where they are trained; leave the others."""
     for optimizer in optimizers:
-        if isinstance(optimizer, TwoPoints):
+        if isinstance(optimizer, WeightSwitch):
             optimizer.train()
 
 
 def to_evaluation(optimizers: Iterable[Optimizer]) -> None:
     """Put each such optimizer's weights where they are evaluated; leave the others."""
     for optimizer in optimizers:
-        if isinstance(optimizer, TwoPoints):
+        if isinstance(optimizer, WeightSwitch):
             optimizer.eval()
 
 
@@ -47,7 +47,7 @@ def evaluation_weights(optimizers: list[Optimizer], model: nn.Module | None = No
 
     `model` is what computes with them meanwhile: a sharded one would go on with weights that it gathered before.
     """
-    sharded = model if any(isinstance(optimizer, TwoPoints) for optimizer in optimizers) else None
+    sharded = model if any(isinstance(optimizer, WeightSwitch) for optimizer in optimizers) else None
     to_evaluation(optimizers)
     if sharded is not None:
         reshard(sharded)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from typing_extensions import override
 
-from lmtrain.losses.base import LossTotal
+from lmtrain.models.loss import LossTotal
 from lmtrain.training.batches.token_batch import TokenBatch
 
 WARM_UP_MICRO_STEPS: Final = 3  # in which the compiler compiles, libraries choose kernels, and gradients get memory

@@ -14,12 +14,13 @@ from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.loss import Loss
 from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph
-from lmtrain.training.optimizer_step import Loss, OptimizerStep
+from lmtrain.training.optimizer_step import OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
 from lmtrain.training.transforms import ModelTransforms

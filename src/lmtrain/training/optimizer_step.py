@@ -23,7 +23,6 @@ average, where gradients are gone and weights are this step's. A second, frozen 
 loader reads none ahead.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -32,8 +31,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.losses.base import LossTotal, OutputHead
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
@@ -43,8 +42,6 @@ from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics, StepSums
 from lmtrain.training.undo import Undo
 from lmtrain.training.weight_average import WeightAverage
-
-Loss = Callable[[OutputHead, Tensor, Tensor], LossTotal]
 
 
 @final

@@ -36,7 +36,7 @@ class Moment(Protocol):
 
 
 @dataclass(frozen=True)
-class Copies(Generic[Result]):
+class PendingCopies(Generic[Result]):
     """What copies gave, which is only to be read once their end is past."""
 
     result: Result
@@ -46,7 +46,7 @@ class Copies(Generic[Result]):
 class SideStream(Protocol):
     """Where copies run."""
 
-    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> Copies[Result]:
+    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> PendingCopies[Result]:
         """Start copies; `of_computed`: of what the device was asked to compute before."""
         ...
 
@@ -73,9 +73,9 @@ class NoStream(SideStream):
     """Copy at once: for the CPU, and for devices whose streams nobody here has tried."""
 
     @override
-    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> Copies[Result]:
+    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> PendingCopies[Result]:
         del of_computed
-        return Copies(copies(), Past())
+        return PendingCopies(copies(), Past())
 
 
 @final
@@ -111,12 +111,12 @@ class CudaSideStream(SideStream):
         self._stream = torch.cuda.Stream(device)
 
     @override
-    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> Copies[Result]:
+    def start(self, copies: Callable[[], Result], *, of_computed: bool) -> PendingCopies[Result]:
         if of_computed:
             self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             result = copies()
-            return Copies(result, CudaEnd(self._stream.record_event(), self._device))
+            return PendingCopies(result, CudaEnd(self._stream.record_event(), self._device))
 
 
 def side_stream(device: torch.device) -> SideStream:

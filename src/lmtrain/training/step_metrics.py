@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, distributed
 
-from lmtrain.losses.base import LossTotal
+from lmtrain.models.loss import LossTotal
 
 
 @dataclass(frozen=True)

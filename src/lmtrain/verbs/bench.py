@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lmtrain.accounting.observed.step_changes import Change, Outcome, best_first
+from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best_first
 from lmtrain.accounting.observed.step_parts import Bench
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
@@ -33,7 +33,7 @@ WORDS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class BenchArguments:
     """The verb's own words on the command line, and the rest, which are overrides of a run."""
 
     as_json: bool
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class BenchConfig:
     """A composed config with what Hydra chose for it."""
 
     values: dict[str, Any]
@@ -80,13 +80,13 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
     return EXIT_DONE
 
 
-def title_of(config: Config, found: list[Config]) -> str:
+def title_of(config: BenchConfig, found: list[BenchConfig]) -> str:
     """Return the model's name, and in a sweep the words that not every config of it has."""
     shared = set.intersection(*(set(each.overrides) for each in found))
     return " ".join([config.model, *(word for word in config.overrides if word not in shared)])
 
 
-def read_words(words: list[str]) -> Asked:
+def read_words(words: list[str]) -> BenchArguments:
     """Take the verb's own words out: `--json`, `--try` and `--seconds=8`; the rest are overrides of a run.
 
     Raises:
@@ -99,23 +99,23 @@ def read_words(words: list[str]) -> Asked:
         if not value.replace(".", "", 1).isdigit() or not float(value) > 0:
             raise ConfigurationError(f"{word} is no number of seconds above 0; nearest valid: --seconds={SECONDS:g}.")
         seconds = float(value)
-    return Asked(as_json="--json" in words, tries_all="--try" in words, seconds=seconds, overrides=rest)
+    return BenchArguments(as_json="--json" in words, tries_all="--try" in words, seconds=seconds, overrides=rest)
 
 
-def configs(words: list[str], *, program: str) -> list[Config]:
+def configs(words: list[str], *, program: str) -> list[BenchConfig]:
     """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
     kept = [word for word in words if not _is_one_of(_key(word), REPLACED)]
     arguments = parse_arguments([*kept, *WORDS])
     from lmtrain.composition.command_line.compose import Choices, for_each_config
 
-    found: list[Config] = []
+    found: list[BenchConfig] = []
 
     def task(config: dict[str, Any], choices: Choices) -> None:
         require_one_process(config)
         require_parts(config)
         callbacks = {name: node for name, node in config["callbacks"].items() if name not in LEFT_OUT}
         found.append(
-            Config(
+            BenchConfig(
                 values={**config, "callbacks": callbacks},
                 overrides=choices.overrides,
                 model=choices.options["model"],
@@ -155,7 +155,9 @@ def require_parts(config: dict[str, Any]) -> None:
         )
 
 
-def tried(config: Config, found: Bench, asked: Asked, *, began: float, is_alone: bool) -> list[Outcome]:
+def tried(
+    config: BenchConfig, found: Bench, asked: BenchArguments, *, began: float, is_alone: bool
+) -> list[ChangeOutcome]:
     """Train with each change that may help, one at a time, while there is time."""
     from lmtrain.composition.planning.bench_changes import changes
     from lmtrain.parallel.compilation import missing_compiler
@@ -164,17 +166,17 @@ def tried(config: Config, found: Bench, asked: Asked, *, began: float, is_alone:
     free = threads - int(config.values["trainer"]["cpu_threads"] or threads)
     named = changes(config.values, found, can_compile=missing_compiler() is None, free_threads=free)
     needed = found.setup_seconds + found.first_step_seconds + TRIAL_SHARE * asked.seconds
-    outcomes: list[Outcome] = []
+    outcomes: list[ChangeOutcome] = []
     for change in named:
         has_time = time.monotonic() - began + needed < WHOLE_SECONDS
         compiles = "compile=auto" in change.words or (change.compiles and found.is_compiled)
         worth = is_alone and (asked.tries_all or (has_time and not compiles))
-        outcome = _outcome(config, change, found, asked) if worth else Outcome(change=change, saved=None)
+        outcome = _outcome(config, change, found, asked) if worth else ChangeOutcome(change=change, saved=None)
         outcomes += [outcome] if outcome else []
     return outcomes
 
 
-def _outcome(config: Config, change: Change, found: Bench, asked: Asked) -> Outcome | None:
+def _outcome(config: BenchConfig, change: Change, found: Bench, asked: BenchArguments) -> ChangeOutcome | None:
     """Return what a change saved, None where the config cannot be changed so."""
     from lmtrain.composition.execution.bench_run import measure
 
@@ -194,7 +196,7 @@ def _outcome(config: Config, change: Change, found: Bench, asked: Asked) -> Outc
         _say(f"  it cannot be: {problem}")
         return None
     before = min(found.step_seconds) / found.batch.tokens_per_step
-    return Outcome(change=change, saved=1 - min(other.step_seconds) / other.batch.tokens_per_step / before)
+    return ChangeOutcome(change=change, saved=1 - min(other.step_seconds) / other.batch.tokens_per_step / before)
 
 
 def _say(line: str) -> None:

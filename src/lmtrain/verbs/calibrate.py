@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.ledger import Reading
+from lmtrain.accounting.observed.ledger import StopwatchReading
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.planning.calibration import calibration_key, measurements_of
@@ -66,7 +66,7 @@ def steps_worth_timing(speed: Speed | None) -> int:
     return min(MOST_STEPS, max(FEWEST_STEPS, round(TIMED_SECONDS / expected)))
 
 
-def calibration_from(readings: tuple[Reading, ...]) -> Calibration:
+def calibration_from(readings: tuple[StopwatchReading, ...]) -> Calibration:
     """Return the time of a step between the first reading after the warm steps and the last one, and of the start.
 
     Raises:

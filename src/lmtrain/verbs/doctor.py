@@ -26,7 +26,7 @@ FLAGS: Final = ("--json", "--calibrate")
 
 
 @dataclass(frozen=True)
-class Asked:
+class DoctorArguments:
     """The doctor's own words on the command line, and the rest, which are overrides of a run.
 
     `calibration_steps` None is as many as are worth timing.
@@ -70,7 +70,7 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
     return max(codes, default=EXIT_DONE)
 
 
-def read_words(words: list[str]) -> Asked:
+def read_words(words: list[str]) -> DoctorArguments:
     """Take the doctor's own words out: `--json`, `--calibrate`, `calibrate=true` or a number of steps.
 
     Raises:
@@ -90,7 +90,7 @@ def read_words(words: list[str]) -> Asked:
             raise ConfigurationError(
                 f"{word} is neither true, false nor at least {FEWEST_STEPS} steps; nearest valid: calibrate=true."
             )
-    return Asked("--json" in words, calibrates=calibrates, calibration_steps=steps, overrides=overrides)
+    return DoctorArguments("--json" in words, calibrates=calibrates, calibration_steps=steps, overrides=overrides)
 
 
 def measure_and_keep(config: dict[str, Any]) -> MeasuredDevice:

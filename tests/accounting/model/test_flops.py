@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.model.flops import flops_per_token, matmul_flops, seen_tokens
+from lmtrain.accounting.model.flops import causal_tokens, flops_per_token, matmul_flops, seen_tokens
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 
 
@@ -59,11 +59,37 @@ def test_a_window_longer_than_the_context_counts_the_context():
     assert flops_per_token(wide, 64) == flops_per_token(unlimited, 64)
 
 
-def test_causal_convention_halves_attention_and_nothing_else():
+def test_causal_convention_counts_what_the_mask_leaves_and_nothing_else():
     model = shape(num_parameters=10, num_matmul_parameters=7, attention=[AttentionShape(2, 8)])
     flops = flops_per_token(model, 64)
     assert flops.palm == 6 * 7 + 12 * 2 * 8 * 64
-    assert flops.causal == 6 * 7 + 6 * 2 * 8 * 64
+    assert flops.causal == 6 * 7 + 12 * 2 * 8 * 65 / 2
+
+
+@pytest.mark.parametrize("window_tokens", [1, 2, 5, 12, 40, None])
+@pytest.mark.parametrize("lengths", [[12], [5, 7], [1, 1, 10], [3]])
+def test_causal_tokens_are_those_that_a_mask_shows(window_tokens, lengths):
+    """Rows of 12 tokens, masked pair by pair."""
+    shown = [
+        sum(0 <= query - key < (window_tokens or 12) for key in range(length))
+        for length in lengths
+        for query in range(length)
+    ]
+    documents = {length: float(lengths.count(length)) for length in lengths}
+    counted = causal_tokens(12, window_tokens=window_tokens, documents=documents)
+    assert counted == pytest.approx(sum(shown) / len(shown))
+
+
+def test_documents_beyond_a_context_are_cut_into_such():
+    cut, apart = causal_tokens(8, documents={20: 1.0}), causal_tokens(8, documents={8: 2.0, 4: 1.0})
+    assert cut == apart == pytest.approx((2 * 36 + 10) / 20)
+
+
+def test_a_sliding_window_costs_nearly_all_of_it_where_the_mask_is_causal():
+    layers = [AttentionShape(6, 128, None if layer % 4 == 3 else 512) for layer in range(12)]
+    nano = shape(num_parameters=0, num_matmul_parameters=88_080_816, attention=layers)  # depth 12, 4096 entries
+    assert causal_tokens(2048, window_tokens=512) == 512 - 512 * 511 / 4096
+    assert flops_per_token(nano, 2048).causal == 593_979_552  # half of every window would be 578.03 MF
 
 
 def test_matmul_flops_of_known_products():

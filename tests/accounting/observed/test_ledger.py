@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.observed.ledger import LEVERS, Attempt, Reading, balance, seconds_left, trained_share
+from lmtrain.accounting.observed.ledger import LEVERS, Attempt, StopwatchReading, balance, seconds_left, trained_share
 
 
 def reading(step, **seconds):
-    return Reading(step=step, time=sum(seconds.values()), seconds=seconds)
+    return StopwatchReading(step=step, time=sum(seconds.values()), seconds=seconds)
 
 
 def attempt(*readings, seconds, number=1):
@@ -50,7 +50,9 @@ def test_an_attempt_that_never_trained_was_set_up():
 
 
 def test_padding_is_no_token():
-    readings = [Reading(step=step, time=0.0, seconds={}, tokens=tokens) for step, tokens in ((10, 0), (20, 80))]
+    readings = [
+        StopwatchReading(step=step, time=0.0, seconds={}, tokens=tokens) for step, tokens in ((10, 0), (20, 80))
+    ]
     padded = attempt(*readings, seconds=1.0)
     assert trained_share([padded], tokens_per_step=10) == pytest.approx(0.8)
     assert trained_share([FIRST], tokens_per_step=10) == 1.0, "not counted"

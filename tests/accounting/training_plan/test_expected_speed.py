@@ -5,7 +5,7 @@ import pytest
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.observed.measured import Calibration
-from lmtrain.accounting.training_plan.communication import Communication
+from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.expected_speed import expected_speed
 
 BATCH = BatchPlan(context_tokens=100, micro_batch_sequences=5, accumulation_micro_steps=1, num_ranks=2)
@@ -13,7 +13,7 @@ PEAK = Peak(1e9, "a test")
 
 
 def taking(seconds):
-    return Communication(gathered_bytes=1000, reduced_bytes=0, bytes_per_second=1000 / seconds)
+    return CommunicationVolume(gathered_bytes=1000, reduced_bytes=0, bytes_per_second=1000 / seconds)
 
 
 def test_a_step_takes_its_flops_over_the_share_of_the_peak_that_the_cluster_states():

@@ -10,7 +10,7 @@ import pytest
 
 from data_pipelines.engines import local_jobs
 from data_pipelines.engines.local_jobs import run_job
-from data_pipelines.stages.stage import Job
+from data_pipelines.stages.stage import PipelineJob
 from lmtrain.errors import EnvironmentProblem
 
 
@@ -35,15 +35,15 @@ def extra():
 @pytest.mark.slow
 def test_tasks_that_failed_are_run_again_and_the_others_are_not(tmp_path):
     with pytest.raises(EnvironmentProblem, match=r"2 of 3 tasks of a did not finish \(the first is 1\).*executor\.log"):
-        run_job(Job("a", 3, Touch(tmp_path, failing=1)), tmp_path / "job", num_processes=1)
+        run_job(PipelineJob("a", 3, Touch(tmp_path, failing=1)), tmp_path / "job", num_processes=1)
     assert "no room" in (tmp_path / "job" / "executor.log").read_text()
     (tmp_path / "task_0").unlink()
-    run_job(Job("a", 2, Touch(tmp_path)), tmp_path / "job", num_processes=2)
+    run_job(PipelineJob("a", 2, Touch(tmp_path)), tmp_path / "job", num_processes=2)
     assert not (tmp_path / "task_0").exists()
 
 
 def test_no_tasks_are_no_work(tmp_path):
-    run_job(Job("a", 0, Touch(tmp_path)), tmp_path / "job", num_processes=2)
+    run_job(PipelineJob("a", 0, Touch(tmp_path)), tmp_path / "job", num_processes=2)
     assert not list(tmp_path.glob("task_*"))
 
 
@@ -51,7 +51,7 @@ def test_no_tasks_are_no_work(tmp_path):
 def test_the_share_of_tasks_that_are_done_is_told_meanwhile(tmp_path, monkeypatch):
     monkeypatch.setattr(local_jobs, "LOOK_SECONDS", 0.05)
     heard = []
-    run_job(Job("a", 4, Touch(tmp_path, seconds=0.3)), tmp_path / "job", num_processes=1, advance=heard.append)
+    run_job(PipelineJob("a", 4, Touch(tmp_path, seconds=0.3)), tmp_path / "job", num_processes=1, advance=heard.append)
     assert heard == sorted(heard)
     assert set(heard) <= {0, 0.25, 0.5, 0.75, 1}
     assert len(set(heard)) > 2

@@ -6,7 +6,7 @@ import torch
 
 from lmtrain.models.attention import auto as auto_module
 from lmtrain.models.attention.auto import BLOCKED_UP_TO_TOKENS, Auto, ByCase, Uncompiled
-from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.attention.blocked import NUM_BLOCKS
 from lmtrain.models.attention.eager import Eager
 from lmtrain.models.attention.flash import LoadedFlash
@@ -15,8 +15,8 @@ from lmtrain.models.attention.sdpa import SDPA
 from tests.models.attention.fake_flash import FakeFlash, hopper
 from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
 
-CPU = Place(device_type="cpu", dtype=torch.float32)
-H100 = Place(device_type="cuda", dtype=torch.bfloat16)
+CPU = KernelTarget(device_type="cpu", dtype=torch.float32)
+H100 = KernelTarget(device_type="cuda", dtype=torch.bfloat16)
 
 
 @pytest.fixture
@@ -82,13 +82,13 @@ def test_a_gpu_with_a_package_uses_it_for_what_is_cut(no_packages, monkeypatch):
 
 def test_fp32_on_a_gpu_falls_back_and_says_so(no_packages, monkeypatch):
     FakeFlash().install(monkeypatch, "flash_attn")
-    kernel = Auto().fitted(Place(device_type="cuda", dtype=torch.float32))
+    kernel = Auto().fitted(KernelTarget(device_type="cuda", dtype=torch.float32))
     assert isinstance(kernel.cut, Flex)
     assert "not float32" in kernel.notice
 
 
 def test_heads_too_narrow_for_all_others_leave_sdpa(no_packages):
-    kernel = Auto().fitted(Place(device_type="cuda", dtype=torch.float32, head_width=8))
+    kernel = Auto().fitted(KernelTarget(device_type="cuda", dtype=torch.float32, head_width=8))
     assert isinstance(kernel.cut, SDPA)
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 from lmtrain.models.attention.auto import Auto
-from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.attention.blocked import Blocked
 from lmtrain.models.attention.eager import Eager
 from lmtrain.models.attention.sdpa import SDPA
@@ -57,7 +57,7 @@ def test_what_is_hidden_by_a_window_or_a_border_is_not_seen(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
 def test_a_kernel_of_torch_runs_anywhere_and_says_which_it_is(kernel):
-    place = Place(device_type="cpu", dtype=torch.float32, is_compiled=True)
+    place = KernelTarget(device_type="cpu", dtype=torch.float32, is_compiled=True)
     assert kernel.fitted(place) is kernel
     assert kernel.describe(place).split(":")[0] in {"eager", "sdpa", "blocked", "auto"}
     assert "cpu" in kernel.describe(place) or kernel.describe(place).startswith("eager")

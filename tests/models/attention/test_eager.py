@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.attention.eager import eager
 from tests.models.attention.kernel_checks import qkv, rows_of_documents
 
@@ -38,4 +38,4 @@ def test_documents_and_a_window_both_hold():
 def test_reference_keeps_the_dtype_of_its_input(dtype):
     q, k, v = qkv(dtype=dtype)
     assert eager(q, k, v).dtype == dtype
-    assert "eager" in eager.describe(Place(device_type="cpu", dtype=dtype))
+    assert "eager" in eager.describe(KernelTarget(device_type="cpu", dtype=dtype))

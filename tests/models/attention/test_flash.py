@@ -3,13 +3,13 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.attention.flash import Flash, LoadedFlash
 from lmtrain.models.attention.flash_packages import load_package
 from tests.models.attention.fake_flash import FakeFlash, hopper
 from tests.models.attention.kernel_checks import qkv, rows_of_documents
 
-H100 = Place(device_type="cuda", dtype=torch.bfloat16)
+H100 = KernelTarget(device_type="cuda", dtype=torch.bfloat16)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def kernel(monkeypatch):
 )
 def test_an_unfit_place_is_refused_before_a_package_is_looked_for(place, message):
     with pytest.raises(ConfigurationError, match=message):
-        Flash().fitted(Place(**({"device_type": "cuda", "dtype": torch.bfloat16} | place)))
+        Flash().fitted(KernelTarget(**({"device_type": "cuda", "dtype": torch.bfloat16} | place)))
 
 
 def test_a_fit_place_gets_the_loaded_package(monkeypatch, kernel):

@@ -6,7 +6,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn.attention import flex_attention as torch_flex
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.attention.flex import BLOCK_TOKENS, Flex, block_mask
 from lmtrain.models.attention.masks import seen_tokens
 from tests.models.attention.kernel_checks import check_against_eager, qkv, rows_of_documents
@@ -101,15 +101,15 @@ def test_the_compiled_kernel_of_torch_equals_the_reference_on_a_cpu():
 
 def test_training_on_a_cpu_is_refused_before_it_starts():
     with pytest.raises(ConfigurationError, match=r"attention=flex has no backward pass on cpu.*attention=auto"):
-        Flex().fitted(Place(device_type="cpu", dtype=torch.float32))
-    assert Flex().fitted(Place(device_type="cpu", dtype=torch.float32, training=False))
+        Flex().fitted(KernelTarget(device_type="cpu", dtype=torch.float32))
+    assert Flex().fitted(KernelTarget(device_type="cpu", dtype=torch.float32, training=False))
     assert (
         Flex()
-        .fitted(Place(device_type="cuda", dtype=torch.bfloat16))
-        .describe(Place(device_type="cuda", dtype=torch.bfloat16))
+        .fitted(KernelTarget(device_type="cuda", dtype=torch.bfloat16))
+        .describe(KernelTarget(device_type="cuda", dtype=torch.bfloat16))
     )
 
 
 def test_narrow_heads_are_refused_on_a_gpu():
     with pytest.raises(ConfigurationError, match="at least 16 wide, and these are 8"):
-        Flex().fitted(Place(device_type="cuda", dtype=torch.bfloat16, head_width=8))
+        Flex().fitted(KernelTarget(device_type="cuda", dtype=torch.bfloat16, head_width=8))

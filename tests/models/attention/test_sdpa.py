@@ -1,15 +1,15 @@
 import torch
 from torch.nn import functional as F
 
-from lmtrain.models.attention.base import Place
+from lmtrain.models.attention.base import KernelTarget
 from lmtrain.models.attention.sdpa import SDPA, kernel_picked
 from tests.models.attention.kernel_checks import qkv
 
 
 def test_torch_is_asked_which_kernel_runs():
-    assert kernel_picked(Place(device_type="cpu", dtype=torch.float32)) == "flash"
+    assert kernel_picked(KernelTarget(device_type="cpu", dtype=torch.float32)) == "flash"
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        assert kernel_picked(Place(device_type="cpu", dtype=torch.float32)) == "plain products"
+        assert kernel_picked(KernelTarget(device_type="cpu", dtype=torch.float32)) == "plain products"
 
 
 def test_no_mask_is_built_for_a_whole_context(monkeypatch):

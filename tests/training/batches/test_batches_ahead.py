@@ -7,7 +7,7 @@ import torch
 
 from lmtrain.training.batches.batches_ahead import BatchesAhead
 from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.side_stream import Copies, NoStream, side_stream
+from lmtrain.training.side_stream import NoStream, PendingCopies, side_stream
 
 CPU = torch.device("cpu")
 
@@ -23,7 +23,7 @@ class Diary:
         result = copies()
         number = int(ids(result)[0])
         self.lines.append(f"copy {number}")
-        return Copies(result, Ending(self.lines, number))
+        return PendingCopies(result, Ending(self.lines, number))
 
 
 class Ending:

@@ -8,7 +8,7 @@ from torch import nn
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.training.checkpointing import background_saves
-from lmtrain.training.checkpointing.background_saves import BackgroundSaves, Outcome
+from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
 from lmtrain.training.checkpointing.writer_process import Answer
 
 
@@ -118,7 +118,7 @@ def test_an_outcome_is_told_at_once_and_settled_once(start, told):
     assert told == []
     saves._writer.answer = Answer(None, 1.5, 70)
     saves.poll()
-    expected = Outcome(step=5, stall_seconds=0.25, problem=None, write_seconds=1.5, num_bytes=70)
+    expected = SaveOutcome(step=5, stall_seconds=0.25, problem=None, write_seconds=1.5, num_bytes=70)
     assert told == [expected]
     assert saves.settle(trainer) == expected
     assert saves.settle(trainer) is None

@@ -1,11 +1,11 @@
 """FLOPs of training, forward and backward, by three conventions that are always named.
 
-PaLM: arXiv 2204.02311 appendix B (attention counted in full). Causal: the same with attention halved, since a causal
-kernel skips what the mask hides. 6N: six times all parameters that a token meets, arXiv 2001.08361 section 2.1.
-Recompute never counts.
+PaLM: arXiv 2204.02311 appendix B (attention counted in full). Causal: the same, but of attention only what the mask
+leaves, since a causal kernel skips the rest: about half of the context, and nearly all of a short window. 6N: six times
+all parameters that a token meets, arXiv 2001.08361 section 2.1. Recompute never counts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
@@ -30,9 +30,11 @@ def flops_per_token(
     matmuls = 6 * shape.num_matmul_parameters
     windows = {layer.window_tokens for layer in shape.attention}
     seen = {window: seen_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}
-    attention = sum(_attention_flops(layer, seen[layer.window_tokens]) for layer in shape.attention)
+    causal = {window: causal_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}
     return FlopsPerToken(
-        palm=matmuls + attention, causal=matmuls + attention // 2, six_n=6 * shape.num_active_parameters
+        palm=matmuls + round(sum(_attention_flops(layer, seen[layer.window_tokens]) for layer in shape.attention)),
+        causal=matmuls + round(sum(_attention_flops(layer, causal[layer.window_tokens]) for layer in shape.attention)),
+        six_n=6 * shape.num_active_parameters,
     )
 
 
@@ -43,15 +45,38 @@ def seen_tokens(
 
     That is the context, a window of it, or the token's own document; documents beyond the context are cut into such.
     """
-    most = context_tokens if window_tokens is None else min(window_tokens, context_tokens)
-    if not documents:
-        return most
-    total = over = 0
-    for length, count in documents.items():
+    return round(_mean_over_tokens(context_tokens, documents, lambda length: length * _most(length, window_tokens)))
+
+
+def causal_tokens(
+    context_tokens: int, *, window_tokens: int | None = None, documents: Mapping[int, float] | None = None
+) -> float:
+    """Return how many tokens a token sees on average, itself included: w - w (w - 1) / (2 T) of a window w in T tokens.
+
+    Its first w tokens see 1 to w; for the whole context that is (T + 1) / 2.
+    """
+
+    def seen_in(length: int) -> int:
+        most = _most(length, window_tokens)
+        return length * most - most * (most - 1) // 2
+
+    return _mean_over_tokens(context_tokens, documents, seen_in)
+
+
+def _most(length: int, window_tokens: int | None) -> int:
+    return length if window_tokens is None else min(window_tokens, length)
+
+
+def _mean_over_tokens(
+    context_tokens: int, documents: Mapping[int, float] | None, seen_in: Callable[[int], int]
+) -> float:
+    """Return the mean over tokens of `seen_in`, a sum over a sequence of a length; None is one of a whole context."""
+    total = over = 0.0
+    for length, count in (documents or {}).items():
         whole, rest = divmod(length, context_tokens)
         total += count * length
-        over += count * (whole * context_tokens * most + rest * min(rest, most))
-    return round(over / total) if total else most
+        over += count * (whole * seen_in(context_tokens) + seen_in(rest))
+    return over / total if total else seen_in(context_tokens) / context_tokens
 
 
 def matmul_flops(num_rows: int, num_inner: int, num_columns: int) -> int:
@@ -59,6 +84,6 @@ def matmul_flops(num_rows: int, num_inner: int, num_columns: int) -> int:
     return 2 * num_rows * num_inner * num_columns
 
 
-def _attention_flops(layer: AttentionShape, seen: int) -> int:
+def _attention_flops(layer: AttentionShape, seen: float) -> float:
     """Two products (scores, values) of 2 FLOPs a term, three times over for forward and backward."""
     return 12 * layer.num_heads * layer.head_width * seen

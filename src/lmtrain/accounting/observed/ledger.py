@@ -26,7 +26,7 @@ LEVERS: Final[dict[str, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class StopwatchReading:
     """The stopwatch at a step: seconds by kind since the attempt began, and the moment, in unix seconds.
 
     `tokens` carried loss since then; None where nobody counted.
@@ -45,7 +45,7 @@ class Attempt:
     number: int
     started_at: float
     ended_at: float
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[StopwatchReading, ...] = ()
 
     @property
     def wall_seconds(self) -> float:

@@ -22,7 +22,7 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ChangeOutcome:
     """What a change saved, as a share of a token's time; None: it was not tried."""
 
     change: Change
@@ -51,7 +51,7 @@ class Outcome:
         }
 
 
-def best_first(outcomes: Sequence[Outcome]) -> list[Outcome]:
+def best_first(outcomes: Sequence[ChangeOutcome]) -> list[ChangeOutcome]:
     """Return those that help: what was measured by its gain, then what was not tried by what it can bring."""
     return sorted(
         (each for each in outcomes if each.helps),
@@ -59,7 +59,7 @@ def best_first(outcomes: Sequence[Outcome]) -> list[Outcome]:
     )
 
 
-def without_gain(outcomes: Sequence[Outcome]) -> str:
+def without_gain(outcomes: Sequence[ChangeOutcome]) -> str:
     """Name what was tried and did not help."""
     return ", ".join(" ".join(each.change.words) for each in outcomes if not each.helps)
 

@@ -14,7 +14,7 @@ Strategy = Literal["single", "ddp", "fsdp"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Communication:
+class CommunicationVolume:
     """What one device sends for one optimizer step; `seconds` None where the rate of a link is not known."""
 
     gathered_bytes: int
@@ -44,7 +44,7 @@ def communication(
     gathered_value_bytes: int = 2,
     gradient_value_bytes: int = 4,
     reshard_after_forward: bool = True,
-) -> Communication:
+) -> CommunicationVolume:
     """Count what a device sends: DDP reduces gradients once a step; FSDP also gathers weights for every micro-step.
 
     With `reshard_after_forward` weights are gathered again for the backward pass.
@@ -57,14 +57,14 @@ def communication(
         reduced = rest * num_parameters * gradient_value_bytes
         passes = (2 if reshard_after_forward else 1) * accumulation_micro_steps
         gathered = rest * num_parameters * gathered_value_bytes * passes
-    return Communication(
+    return CommunicationVolume(
         gathered_bytes=round(gathered), reduced_bytes=round(reduced), bytes_per_second=bytes_per_second
     )
 
 
 def step_communication(
     cluster: Cluster, batch: BatchPlan, *, strategy: str, num_parameters: int, gathered_value_bytes: int
-) -> Communication:
+) -> CommunicationVolume:
     """Return what a device sends in a step of several ranks; `strategy` is "fsdp" or one that copies the model."""
     return communication(
         "fsdp" if strategy == "fsdp" and batch.num_ranks > 1 else "ddp",

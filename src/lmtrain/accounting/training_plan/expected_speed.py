@@ -5,7 +5,7 @@ from lmtrain.accounting.budgets import Rate
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.fleets.fleet import ASSUMED_MFU
 from lmtrain.accounting.observed.measured import Calibration
-from lmtrain.accounting.training_plan.communication import Communication
+from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.accounting.training_plan.utilization import training_seconds
 
@@ -17,7 +17,7 @@ def expected_speed(
     *,
     flops_per_token: float,
     calibration: Calibration | None = None,
-    sent: Communication | None = None,
+    sent: CommunicationVolume | None = None,
 ) -> Speed | None:
     """Return the time of a step at the utilization that the cluster states, or a usual one; None without a peak.
 

@@ -11,7 +11,7 @@ from lmtrain.accounting.model.memory import DeviceMemory
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan
-from lmtrain.accounting.training_plan.communication import Communication
+from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 
@@ -60,7 +60,7 @@ class Plan:
     components: Mapping[str, int] = field(default_factory=dict[str, int])
     memory: DeviceMemory | None = None
     speed: Speed | None = None
-    communication: Communication | None = None
+    communication: CommunicationVolume | None = None
     evaluation: EvaluationPlan | None = None
     checkpoints: CheckpointPlan | None = None
     scaling: Scaling | None = None

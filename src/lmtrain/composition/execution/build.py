@@ -92,7 +92,7 @@ def build_run(
         earlier_seconds=earlier_seconds,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    tell_of_run(datamodule, context.plan, rank=rank)
+    print_data_lines(datamodule, context.plan, rank=rank)
     attention.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism: Parallelism = instantiate(config["strategy"], key="strategy", facts=facts)
@@ -120,7 +120,7 @@ def build_callbacks(config: dict[str, Any], facts: dict[str, Any]) -> dict[str, 
     }
 
 
-def tell_of_run(datamodule: TokenDataModule, plan: Plan, *, rank: int) -> None:
+def print_data_lines(datamodule: TokenDataModule, plan: Plan, *, rank: int) -> None:
     """Find or build what the packing needs on every rank; tell once what the run reads, and how its size scaled it."""
     lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
     lines += [plan.scaling.line()] if plan.scaling else []

@@ -9,7 +9,7 @@ from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.targets import word_of
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.compilation import missing_compiler
 from lmtrain.tracking.events import EventLog
@@ -43,7 +43,7 @@ def fit_attention(config: dict[str, Any], *, compute_dtype: torch.dtype) -> Fitt
         return FittedAttention()
     with torch.device("meta"):
         model: LanguageModel = instantiate(node, key="model")
-    place = Place(
+    place = KernelTarget(
         device_type=device_type(config["trainer"]["accelerator"]),
         dtype=compute_dtype,
         head_width=max((layer.head_width for layer in model.shape().attention), default=0),

@@ -9,7 +9,7 @@ from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
-from lmtrain.accounting.training_plan.communication import Communication, step_communication
+from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
@@ -134,7 +134,7 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     )
 
 
-def _sent(setting: PlannedSetting, facts: ModelFacts, batch: BatchPlan) -> Communication:
+def _sent(setting: PlannedSetting, facts: ModelFacts, batch: BatchPlan) -> CommunicationVolume:
     return step_communication(
         setting.cluster,
         batch,

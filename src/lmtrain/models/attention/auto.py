@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.blocked import NUM_BLOCKS, blocked
 from lmtrain.models.attention.flash import Flash
 from lmtrain.models.attention.flex import Flex
@@ -42,7 +42,7 @@ class Auto(Attention):
         return kernel(q, k, v, window_tokens=window_tokens, documents=documents)
 
     @override
-    def fitted(self, place: Place) -> Attention:
+    def fitted(self, place: KernelTarget) -> Attention:
         """On a GPU give windows and documents to a kernel that skips what they hide, with the reason if not flash."""
         if place.device_type == "cpu" and not place.is_compiled:
             return Uncompiled()
@@ -58,7 +58,7 @@ class Auto(Attention):
             return ByCase(cut=sdpa, notice=f"{notice} {problem}")
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         beyond = f"sdpa ({kernel_picked(place)})"
         if place.device_type != "cpu":
             return f"auto: {beyond}"
@@ -88,7 +88,7 @@ class Uncompiled(Attention):
         return kernel(q, k, v, window_tokens=window_tokens, documents=documents)
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         wide = f"sdpa ({kernel_picked(place)})"
         return f"auto: {wide}, windows up to 1/{NUM_BLOCKS} of the context in blocked, on {place.device_type}"
 
@@ -134,7 +134,7 @@ class ByCase(Attention):
         return prepared and Prepared(dict.fromkeys(windows) | prepared.parts)
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         because = f" ({self.notice})" if self.notice else ""
         cut = self.cut.describe(place)
         return f"auto: sdpa ({kernel_picked(place)}); windows and documents in {cut}{because}"

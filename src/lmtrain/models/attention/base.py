@@ -16,7 +16,7 @@ from lmtrain.models.attention.masks import Prepared, prepare_masks
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class KernelTarget:
     """Where a model will run: the type of device, what queries are like, whether compiled, whether for gradients."""
 
     device_type: str
@@ -57,7 +57,7 @@ class Attention(ABC):
         """Make once a forward what all layers need, to pass on as `documents`: here a mask for each of `windows`."""
         return prepare_masks(documents, num_tokens=num_tokens, windows=windows, device=device)
 
-    def fitted(self, place: Place) -> "Attention":
+    def fitted(self, place: KernelTarget) -> "Attention":
         """Return the kernel that will run there: itself, or what a choice comes down to.
 
         Raises:
@@ -68,5 +68,5 @@ class Attention(ABC):
         return self
 
     @abstractmethod
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         """Say in a few words which kernel runs there."""

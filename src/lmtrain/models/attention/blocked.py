@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared, mask_of, repeat_heads, seen_tokens
 
 NUM_BLOCKS = 4
@@ -51,7 +51,7 @@ class Blocked(Attention):
         return torch.cat(rows, dim=2)
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         return f"blocked: products over blocks of rows on {place.device_type}"
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared, mask_of, repeat_heads, seen_tokens
 
 
@@ -40,7 +40,7 @@ class Eager(Attention):
         return weights.to(v.dtype) @ v
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         return "eager: plain operations, scores of all pairs in memory"
 
 

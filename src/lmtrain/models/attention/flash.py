@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.flash_packages import FlashPackage, Lines, load_package
 from lmtrain.models.attention.masks import Prepared, document_borders, is_cut
 
@@ -50,11 +50,11 @@ class Flash(Attention):
         window_tokens: int | None = None,
         documents: Int[Tensor, "B T"] | Prepared | None = None,
     ) -> Float[Tensor, "B H T K"]:
-        kernel = self.fitted(Place(device_type=q.device.type, dtype=q.dtype, head_width=q.shape[-1]))
+        kernel = self.fitted(KernelTarget(device_type=q.device.type, dtype=q.dtype, head_width=q.shape[-1]))
         return kernel(q, k, v, window_tokens=window_tokens, documents=documents)
 
     @override
-    def fitted(self, place: Place) -> "LoadedFlash":
+    def fitted(self, place: KernelTarget) -> "LoadedFlash":
         if place.device_type != "cuda":
             msg = (
                 f"attention=flash needs an NVIDIA GPU, and this is {place.device_type}; nearest valid: attention=auto."
@@ -73,7 +73,7 @@ class Flash(Attention):
         return LoadedFlash(load_package(self.version), max_documents_per_row=self.max_documents_per_row)
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         return self.fitted(place).describe(place)
 
 
@@ -124,5 +124,5 @@ class LoadedFlash(Attention):
         return Prepared(dict.fromkeys(windows, borders))
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         return f"flash: {self.package.name} on {place.device_type}"

@@ -15,7 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared
 
 BLOCK_TOKENS = 128
@@ -61,7 +61,7 @@ class Flex(Attention):
         )
 
     @override
-    def fitted(self, place: Place) -> Attention:
+    def fitted(self, place: KernelTarget) -> Attention:
         if place.training and place.device_type != "cuda":
             msg = (
                 f"attention=flex has no backward pass on {place.device_type} in torch, only on CUDA devices;"
@@ -77,7 +77,7 @@ class Flex(Attention):
         return self
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         return f"flex: torch's block-sparse kernel on {place.device_type}"
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 from typing_extensions import override
 
-from lmtrain.models.attention.base import Attention, Place
+from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared, mask_of
 
 KERNEL_NAMES = {
@@ -44,11 +44,11 @@ class SDPA(Attention):
         )
 
     @override
-    def describe(self, place: Place) -> str:
+    def describe(self, place: KernelTarget) -> str:
         return f"sdpa: torch picks {kernel_picked(place)} on {place.device_type}"
 
 
-def kernel_picked(place: Place, *, head_width: int = 64) -> str:
+def kernel_picked(place: KernelTarget, *, head_width: int = 64) -> str:
     """Ask torch which of its kernels runs causal attention at a place."""
     q = torch.empty(1, 2, 128, head_width, dtype=place.dtype, device=place.device_type, requires_grad=place.training)
     choose: Any = getattr(torch, "_fused_sdp_choice")  # noqa: B009  # what scaled_dot_product_attention itself asks

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.side_stream import Copies, SideStream
+from lmtrain.training.side_stream import PendingCopies, SideStream
 
 Batch = Tensor | TokenBatch
 
@@ -27,7 +27,7 @@ class BatchesAhead:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield ids [B, T + 1], or a TokenBatch, in the shards' type: the model widens them on the device."""
-        coming: Copies[Batch] | None = None
+        coming: PendingCopies[Batch] | None = None
         for batch in self._batches:
             copies = self._side.start(partial(_to_device, batch, self._device), of_computed=False)
             if coming is not None:
@@ -45,7 +45,7 @@ def _to_device(batch: Batch, device: torch.device) -> Batch:
     return TokenBatch(ids.to(device, non_blocking=True), *parts)
 
 
-def _arrived(copies: Copies[Batch]) -> Batch:
+def _arrived(copies: PendingCopies[Batch]) -> Batch:
     """Return a batch that the device will not read before it is there; the host does not wait."""
     parts = [copies.result] if isinstance(copies.result, Tensor) else copies.result
     copies.end.hold_compute(*(part for part in parts if part is not None))

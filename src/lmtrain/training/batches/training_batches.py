@@ -19,7 +19,7 @@ from torch.utils.data import Dataset as TorchDataset
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.rows import Rows, read_rows
 from lmtrain.training.batches.token_batch import TokenBatch, to_batch
-from lmtrain.training.parent_death import die_with_parent
+from lmtrain.training.lifetime import die_with_loader
 
 # Order and places are worked out for this many micro-batches at once, since one costs nearly as much as hundreds.
 CHUNK_BATCHES = 256
@@ -119,7 +119,7 @@ def worker_loader(rows: Rows, rank_rows: RankRows, *, num_workers: int) -> "Data
         collate_fn=_unchanged,  # rows come as a batch already
         num_workers=num_workers,
         pin_memory=torch.cuda.is_available(),
-        worker_init_fn=die_with_parent,
+        worker_init_fn=die_with_loader,
     )
 
 

@@ -17,7 +17,7 @@ SECONDS_FOR_OTHER_RANKS: Final = 30.0  # to write their shards, where one of the
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SaveOutcome:
     """What became of the checkpoint of a step; `problem` None: it is whole. Seconds and bytes are the writer's."""
 
     step: int
@@ -34,7 +34,7 @@ class BackgroundSaves:
     on the ranks that write.
     """
 
-    def __init__(self, *, from_bytes: int | None, told: Callable[[Outcome], object]) -> None:
+    def __init__(self, *, from_bytes: int | None, told: Callable[[SaveOutcome], object]) -> None:
         self.is_wanted = from_bytes is not None
         self._from_bytes = from_bytes or 0
         self._told = told
@@ -42,7 +42,7 @@ class BackgroundSaves:
         self._is_prepared = False
         self._is_agreed = False
         self._in_flight: tuple[int, float] | None = None  # step and seconds of its stall, on every rank
-        self._outcome: Outcome | None = None  # where it is known before all ranks settle
+        self._outcome: SaveOutcome | None = None  # where it is known before all ranks settle
 
     @property
     def is_busy(self) -> bool:
@@ -97,13 +97,13 @@ class BackgroundSaves:
         if self._writer is not None:
             self._note(self._writer.poll())
 
-    def settle(self, trainer: pl.Trainer) -> Outcome | None:
+    def settle(self, trainer: pl.Trainer) -> SaveOutcome | None:
         """Wait for the checkpoint in flight on all ranks, and return the first one's outcome; None: there is none."""
         if self._in_flight is None:
             return None
         if self._writer is not None:
             self._note(self._writer.wait())
-        outcome: Outcome | None = trainer.strategy.broadcast(self._outcome)
+        outcome: SaveOutcome | None = trainer.strategy.broadcast(self._outcome)
         self._in_flight = self._outcome = None
         return outcome
 
@@ -131,7 +131,7 @@ class BackgroundSaves:
 
     def _note(self, answer: Answer | None) -> None:
         if answer is not None and self._in_flight is not None:
-            self._outcome = Outcome(*self._in_flight, *answer)
+            self._outcome = SaveOutcome(*self._in_flight, *answer)
             self._told(self._outcome)
 
 

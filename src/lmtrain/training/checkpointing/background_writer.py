@@ -113,7 +113,7 @@ class BackgroundWriter:
                 self._writer.connection.send(None)
             if self.is_busy:
                 self._writer.process.kill()
-            self._bury()
+            self._reap()
         self._memory.close()
 
     def _hand_over_if_copied(self) -> None:
@@ -132,7 +132,7 @@ class BackgroundWriter:
             try:
                 self._writer.connection.send(request)
             except GONE:
-                self._bury()
+                self._reap()
             else:
                 return
 
@@ -162,10 +162,10 @@ class BackgroundWriter:
             if self._writer is not None:
                 return self._writer.connection.recv()
         except GONE:
-            self._bury()
+            self._reap()
         return Answer(f"the process that writes checkpoints ended ({self._end})", 0.0, 0)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         """Wait for the process to end, and remember how it did."""
         if self._writer is None:
             return

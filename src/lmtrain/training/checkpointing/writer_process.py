@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from lmtrain.training.checkpointing.shared_memory import SharedMemory
 from lmtrain.training.checkpointing.staging import Staged, restore
-from lmtrain.training.parent_death import die_with_parent
+from lmtrain.training.lifetime import die_with_parent
 
 LOWEST_PRIORITY = 19
 
@@ -54,9 +54,7 @@ def answer(request: Reserve | Staged, memory: SharedMemory) -> Answer:
 
 def main(connection: int, memory: int, parent: int) -> None:
     """Serve the process `parent` over a descriptor of a connection and one of memory."""
-    die_with_parent()
-    if os.getppid() != parent:  # it ended before the call above
-        return
+    die_with_parent(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # they are for the trainer, which waits for this process
     os.nice(LOWEST_PRIORITY)

@@ -3,7 +3,7 @@ import pytest
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
 from data_pipelines.sources.formats.delimited import check_delimited, read_delimited
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.local_files import local_file
 from lmtrain.errors import DataError
 
@@ -20,7 +20,7 @@ def written(tmp_path):
 
 
 def read(file, column=TEXT):
-    return list(read_delimited(file, column, Reading(total_bytes=file.num_bytes)))
+    return list(read_delimited(file, column, FileReading(total_bytes=file.num_bytes)))
 
 
 def test_each_row_is_a_document_named_by_its_line(written):

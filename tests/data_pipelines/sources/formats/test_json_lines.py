@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
 from data_pipelines.sources.formats.json_lines import _plain_row_of, check_json_lines, read_json_lines
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.local_files import local_file
 from lmtrain.errors import DataError
 
@@ -25,7 +25,7 @@ def written(tmp_path):
 
 
 def read(file, column=TEXT):
-    return list(read_json_lines(file, column, Reading(total_bytes=file.num_bytes)))
+    return list(read_json_lines(file, column, FileReading(total_bytes=file.num_bytes)))
 
 
 def test_each_line_is_a_document_named_by_its_number(written):
@@ -77,7 +77,7 @@ def test_a_line_that_is_too_long_is_skipped_with_the_reason(written, monkeypatch
 
 def test_a_stray_byte_is_replaced_and_noted(written):
     file = written(b'{"text": "' + b"x" * 300 + b'\xff"}')
-    reading = Reading(total_bytes=1)
+    reading = FileReading(total_bytes=1)
     (document,) = read_json_lines(file, TEXT, reading)
     assert document.text == "x" * 300 + "\ufffd"
     assert (reading.utf8.first or "").endswith("notes.jsonl:1")

@@ -8,7 +8,7 @@ import pytest
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
 from data_pipelines.sources.formats.parquet import check_parquet, read_parquet
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.local_files import local_file
 from lmtrain.errors import DataError
@@ -25,7 +25,7 @@ def file(tmp_path):
 
 
 def read(file, column=TEXT):
-    return list(read_parquet(file, column, Reading(total_bytes=file.num_bytes)))
+    return list(read_parquet(file, column, FileReading(total_bytes=file.num_bytes)))
 
 
 def test_rows_are_documents_and_nulls_are_skipped_with_the_reason(file):
@@ -89,7 +89,7 @@ def test_a_damaged_file_is_refused(tmp_path, where):
 def test_how_far_the_reading_is_goes_by_rows(tmp_path):
     pq.write_table(pa.table({"text": [str(n) for n in range(1000)]}), tmp_path / "t.parquet")
     file = local_file(tmp_path / "t.parquet", name="t")
-    reading = Reading(total_bytes=file.num_bytes)
+    reading = FileReading(total_bytes=file.num_bytes)
     fractions = [reading.fraction() or 0.0 for _ in read_parquet(file, TEXT, reading)]
     assert fractions == sorted(fractions)
     assert 0.7 < fractions[-1] < 1
@@ -102,7 +102,7 @@ def test_memory_does_not_follow_the_size_of_the_file(tmp_path):
     before = pa.total_allocated_bytes()
     peak = 0
     for number, _ in enumerate(
-        read_parquet(local_file(tmp_path / "t.parquet", name="t"), TEXT, Reading(total_bytes=1))
+        read_parquet(local_file(tmp_path / "t.parquet", name="t"), TEXT, FileReading(total_bytes=1))
     ):
         if number % 1000 == 0:
             peak = max(peak, pa.total_allocated_bytes() - before)

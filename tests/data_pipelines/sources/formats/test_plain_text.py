@@ -9,7 +9,7 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.compression import PlainBytes
 from data_pipelines.sources.formats import plain_text
 from data_pipelines.sources.formats.plain_text import read_plain_text
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.local_files import local_file
 from lmtrain.errors import DataError
 
@@ -24,7 +24,7 @@ def small(monkeypatch):
 def read(tmp_path, content, *, name="a.txt", **kind):
     (tmp_path / name).write_bytes(content)
     file = local_file(tmp_path / name, name=name, **kind)
-    return list(read_plain_text(file, Reading(total_bytes=file.num_bytes)))
+    return list(read_plain_text(file, FileReading(total_bytes=file.num_bytes)))
 
 
 def test_a_file_is_a_document(tmp_path):
@@ -73,7 +73,7 @@ def test_a_line_of_200_mb_is_read_in_little_memory(tmp_path):
             file.write(b"0123456789" * 100_000)
     found = local_file(tmp_path / "a.txt", name="a.txt")
     tracemalloc.start()
-    num_characters = sum(len(part.text) for part in read_plain_text(found, Reading(total_bytes=1)))
+    num_characters = sum(len(part.text) for part in read_plain_text(found, FileReading(total_bytes=1)))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert num_characters == 200_000_000

@@ -1,4 +1,4 @@
-from data_pipelines.sources.formats.reading import Reading
+from data_pipelines.sources.formats.reading import FileReading
 
 
 class At:
@@ -10,7 +10,7 @@ class At:
 
 
 def test_the_fraction_counts_files_behind_and_the_place_in_the_open_one():
-    reading = Reading(total_bytes=100)
+    reading = FileReading(total_bytes=100)
     assert reading.fraction() == 0
     with reading.of(At(10)):
         assert reading.fraction() == 0.1
@@ -22,4 +22,4 @@ def test_the_fraction_counts_files_behind_and_the_place_in_the_open_one():
 
 
 def test_files_of_unknown_size_have_no_fraction():
-    assert Reading(total_bytes=0).fraction() is None
+    assert FileReading(total_bytes=0).fraction() is None

@@ -29,7 +29,7 @@ class Settings:
 
 @final
 @dataclass(frozen=True)
-class Question:
+class BuildRequest:
     """A source, the stages its documents go through, the tokenizer, and the settings."""
 
     source: Source

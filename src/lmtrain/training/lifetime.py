@@ -24,6 +24,12 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def die_with_loader(worker: int) -> None:
+    """Kill this process, a loader's worker, as soon as the process that forked it has ended."""
+    del worker
+    die_with_parent(os.getppid())
+
+
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)

@@ -1,6 +1,6 @@
 import pytest
 
-from data_pipelines.question import Question
+from data_pipelines.build_request import BuildRequest
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec
 from tests.data_pipelines.poems import Poems, question
 
@@ -33,7 +33,7 @@ def test_the_source_is_asked_for_its_fingerprint_once():
             return f"{self.asked}"
 
     source = Counting()
-    asked = Question(source, (), ByteLevelSpec(), question().settings)
+    asked = BuildRequest(source, (), ByteLevelSpec(), question().settings)
     assert asked.fingerprint == asked.fingerprint
     assert asked.source_fingerprint == "1"
     assert source.asked == 1

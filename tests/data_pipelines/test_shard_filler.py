@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from data_pipelines import filling, finish
+from data_pipelines import finish, shard_filler
 from data_pipelines.prepare import prepare
 from data_pipelines.sources.base import Document
 from data_pipelines.stages import encoders
@@ -31,7 +31,7 @@ HELD = {"BLOCK_BYTES": 1500, "COMMIT_BLOCKS": 3}
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", HELD["BLOCK_BYTES"])
-    monkeypatch.setattr(filling, "COMMIT_BLOCKS", HELD["COMMIT_BLOCKS"])
+    monkeypatch.setattr(shard_filler, "COMMIT_BLOCKS", HELD["COMMIT_BLOCKS"])
     monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 100)
     monkeypatch.setattr(finish, "compress", lambda *_: References(1, 1.0, 1.0))  # it takes most of the time
 
@@ -184,13 +184,13 @@ def test_a_source_that_gives_other_text_starts_anew(tmp_path, capsys):
 
 SLOW = """
 import sys, time
-from data_pipelines import filling
+from data_pipelines import shard_filler
 from data_pipelines.prepare import prepare
 from data_pipelines.stages import spool
 from data_pipelines.stages.train_tokenizer import BytePairSpec
 from tests.data_pipelines.poems import Poems
 
-spool.BLOCK_BYTES, filling.COMMIT_BLOCKS = 20_000, 3
+spool.BLOCK_BYTES, shard_filler.COMMIT_BLOCKS = 20_000, 3
 
 class Slow(Poems):
     def documents(self):

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import final
 
+from data_pipelines.build_request import BuildRequest
 from data_pipelines.engines.engine import Engine
 from data_pipelines.progress import StageProgress, stage
-from data_pipelines.question import Question
-from data_pipelines.reading import Reading
+from data_pipelines.reading import SourcePass
 from data_pipelines.stages.append import Shards, next_link
 from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
 from data_pipelines.stages.encoders import Done, Encoders
@@ -42,17 +42,17 @@ class Filled:
 
 @final
 @dataclass(frozen=True)
-class Filling:
+class ShardFiller:
     """Reads, encodes and appends; `num_processes` None decides by cores and text.
 
-    `foretell` is called once there is a tokenizer, before anything is encoded.
+    `print_forecast` is called once there is a tokenizer, before anything is encoded.
     """
 
-    question: Question
+    question: BuildRequest
     engine: Engine
     work: WorkFolder
     num_processes: int | None
-    foretell: Callable[[], object]
+    print_forecast: Callable[[], object]
 
     def __call__(self) -> Filled:
         """Bring every document into the shards, or those up to the budget.
@@ -102,7 +102,9 @@ class Filling:
 
     def _stream(self, shards: Shards) -> End:
         question = self.question
-        reading = Reading(question.source, question.stages, self.engine, question.settings.held_out, self.work.scratch)
+        reading = SourcePass(
+            question.source, question.stages, self.engine, question.settings.held_out, self.work.scratch
+        )
         blocks = self._with_tokenizer(reading.blocks())
         encoders = Encoders(
             work=self.work,
@@ -112,7 +114,7 @@ class Filling:
         )
         is_new = shards.next_block == 0 and not self.work.block(0).exists()
         if is_new and (self.work.folder / TOKENIZER_FOLDER).is_dir():
-            self.foretell()
+            self.print_forecast()
         with stage("encode", total_tokens=self._total_tokens()) as progress:
             with contextlib.closing(encoders(_not_appended(blocks, shards))) as done:
                 last = self._append(done, shards, progress)

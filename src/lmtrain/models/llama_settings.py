@@ -1,0 +1,181 @@
+"""Settings of a Llama in the groups that its parts take; contradictions and settings without an effect are refused."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.dimensions import check_above_zero, check_gate, check_not_negative
+from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear
+from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU, build_feed_forward
+from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
+from lmtrain.models.norms import RMSNorm
+from lmtrain.models.residual_stream import SkipStart
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class NormSettings:
+    """Norms of the residual stream; without `learned` weights they only scale."""
+
+    eps: float = 1e-5
+    learned: bool = True
+
+    def build(self, width: int) -> RMSNorm:
+        """Build a norm over the width."""
+        return RMSNorm(width, eps=self.eps, learned=self.learned)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class FeedForwardSettings:
+    """A feed-forward `width` wide inside, or a mixture of experts that are each as wide."""
+
+    width: int
+    activation: Activation = "swiglu"
+    experts: Experts | None = None
+
+    def __post_init__(self) -> None:
+        if self.experts is not None and self.activation != "swiglu":
+            raise ConfigurationError(
+                f"model.activation={self.activation} has no effect with model.experts, which are swiglu; "
+                "nearest valid: swiglu."
+            )
+
+    def build(self, width: int) -> SwiGLU | SquaredReLU | MixtureOfExperts:
+        """Build it between residual streams of a width."""
+        if self.experts is None:
+            return build_feed_forward(self.activation, width, self.width)
+        return MixtureOfExperts(width, self.width, experts=self.experts)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingSettings:
+    """What is added to a token's vector: `num_buckets` of hashed pairs, a norm, a smear by weights or by a gate."""
+
+    num_buckets: int = 0
+    norm: bool = False
+    smear: bool = False
+    gate_width: int | None = None
+
+    def __post_init__(self) -> None:
+        check_not_negative(num_bigram_buckets=self.num_buckets)
+        if self.gate_width is not None and not self.smear:
+            raise _without("smear_gate_width", self.gate_width, "embedding_smear=true", nearest="null")
+
+    def build(self, vocab_size: int, width: int, *, norm: NormSettings) -> InputEmbedding:
+        """Build the table of a vocabulary and all that is added to it."""
+        return InputEmbedding(
+            vocab_size,
+            width,
+            num_bigram_buckets=self.num_buckets,
+            norm=norm.build(width) if self.norm else None,
+            smear=self.build_smear(width),
+        )
+
+    def build_smear(self, width: int) -> Smear | GatedSmear | None:
+        """Build the smear: a weight per dimension, or a gate on the first `gate_width` dimensions; or none."""
+        if not self.smear:
+            return None
+        if self.gate_width is None:
+            return Smear(width)
+        check_gate("smear_gate_width", self.gate_width, width)
+        return GatedSmear(self.gate_width)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SkipSettings:
+    """The residual stream's way back: `embedding_skip` in every layer, and `backout` of the middle at the end."""
+
+    embedding_skip: bool = False
+    start: SkipStart | None = None
+    backout: bool = False
+
+    def __post_init__(self) -> None:
+        if self.start is not None and not self.embedding_skip:
+            raise _without("embedding_skip_start", self.start, "embedding_skip=true", nearest="null")
+
+    def starts(self, num_layers: int) -> list[tuple[float, float]] | list[None]:
+        """Return the start of each layer's scalars; None where there is no skip."""
+        if not self.embedding_skip:
+            return [None] * num_layers
+        start = self.start or SkipStart()
+        return [start.of_layer(layer, num_layers) for layer in range(num_layers)]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class HeadSettings:
+    """The head: `tied` to the token embedding, and the bound of its logits, None for none."""
+
+    tied: bool = False
+    soft_cap: float | None = None
+
+    def __post_init__(self) -> None:
+        check_above_zero(nearest="15.0, or null for no cap", logit_soft_cap=self.soft_cap)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class InitialStds:
+    """Standard deviations at the start; `outputs` are the two matrices of a layer that add to the residual stream."""
+
+    matrices: float
+    outputs: float
+    embedding: float
+    value_embedding: float
+    head: float
+
+
+def initial_stds(
+    std: float,
+    *,
+    num_layers: int,
+    embedding: float | None,
+    value_embedding: float,
+    head: float | None,
+    zero_outputs: bool,
+    tied: bool,
+) -> InitialStds:
+    """Derive all from one; None is that one. Outputs are 0, or narrowed by depth as in GPT-2.
+
+    Raises: ConfigurationError for one below 0, or one of a head that is the token embedding.
+    """
+    check_not_negative(init_std=std, embedding_init_std=embedding, head_init_std=head)
+    check_not_negative(value_embedding_init_std=value_embedding)
+    if tied and head is not None:
+        raise ConfigurationError(f"model.head_init_std={head} needs a head of its own: set model.tie_embeddings=false.")
+    return InitialStds(
+        matrices=std,
+        outputs=0.0 if zero_outputs else std / math.sqrt(2 * num_layers),
+        embedding=std if embedding is None else embedding,
+        value_embedding=value_embedding,
+        head=std if head is None else head,
+    )
+
+
+def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, init_std: float) -> None:
+    """Raise ConfigurationError for value embeddings of layers that are not there, or for their settings without any."""
+    for layer in layers:
+        if not 0 <= layer < num_layers:
+            raise ConfigurationError(
+                f"model.value_embedding_layers={list(layers)} names layer {layer} of "
+                f"model.num_layers={num_layers}; layers are 0 to {num_layers - 1}."
+            )
+        if layers.count(layer) > 1:
+            nearest = sorted({*layers})
+            raise ConfigurationError(
+                f"model.value_embedding_layers={list(layers)} names layer {layer} twice; nearest valid: {nearest}."
+            )
+    if init_std and not layers:
+        raise _without("value_embedding_init_std", init_std, "value_embedding_layers", nearest="0.0")
+    if gate is not None and not layers:
+        raise _without("value_gate_width", gate, "value_embedding_layers", nearest="null")
+
+
+def _without(name: str, value: object, needs: str, *, nearest: str) -> ConfigurationError:
+    """Say that a setting has no effect without another one."""
+    return ConfigurationError(f"model.{name}={value} has no effect without model.{needs}; nearest valid: {nearest}.")

@@ -1,0 +1,44 @@
+"""Names and bytes that outlive a power cut: fsync, and writing aside before a rename."""
+
+import os
+from pathlib import Path
+
+
+def fsync(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_all(folder: Path) -> None:
+    """Wait until a folder and all below it are on the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        fsync(path)
+
+
+def rename_durably(aside: Path, final: Path) -> None:
+    """Give a file or folder its final name, in the same folder; a file of that name is replaced."""
+    aside.replace(final)
+    fsync(final.parent)
+
+
+def write_durably(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Replace a file by content, whole or not at all.
+
+    Raises:
+        OSError: It could not be written; the old file is untouched, and nothing is left beside it.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        rename_durably(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
