@@ -65,6 +65,7 @@ def execute(job: Job) -> int:
         if is_done(run, checkpoint):
             return EXIT_DONE
     if run.context.log:  # only now: what is refused has lost nothing
+        RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
             remember_fork(job, checkpoint)
