@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lmtrain.data.external import external
+from lmtrain.data.packing import BestFit, OneDocument, Packing
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -131,3 +132,19 @@ def test_a_tokenizer_that_would_be_trained_is_refused(tmp_path):
     untrained.sample_bytes = 1
     with pytest.raises(ConfigurationError, match=r"use tokenizer=folder tokenizer\.path=FOLDER"):
         point(tmp_path, tokenizer=untrained)
+
+
+@pytest.mark.parametrize("packing", [BestFit(), OneDocument()])
+@pytest.mark.parametrize("last", [END, ord(" ")])
+def test_rows_of_whole_documents_need_the_tokenizers_end_of_text(tmp_path, packing: Packing, last: int):
+    ends = np.cumsum([5] * 8)
+    ids = [1, 2, 3, 4, last] * 8
+    nanogpt(tmp_path / "train.ds", ids)
+    (tmp_path / "train.ds.index").write_bytes(ends.astype("<u8").tobytes())
+    dataset = open_dataset(point(tmp_path, format="datatrove", train=[str(tmp_path / "train.ds")]))
+    for _ in range(2):  # also from an index that is there
+        if last == END:
+            assert packing.rows(dataset, context_tokens=10).num_rows
+        else:
+            with pytest.raises(DataError, match=r"documents end with id 32, but the tokenizer's end-of-text is 256"):
+                packing.rows(dataset, context_tokens=10)

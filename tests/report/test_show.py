@@ -1,6 +1,8 @@
 import io
+import re
 
 import pytest
+from rich.table import Table
 from rich.text import Text
 
 from lmtrain.report.show import COLUMNS, plain_text, show
@@ -30,3 +32,19 @@ def test_only_a_terminal_gets_colour(monkeypatch, is_terminal):
     monkeypatch.delenv("NO_COLOR", raising=False)
     show(PAGE)
     assert ("\x1b" in output.getvalue()) is is_terminal
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_brackets_and_colons_are_shown_as_they_are(monkeypatch, is_terminal):
+    class Output(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    table = Table()
+    table.add_column("choice")
+    table.add_row("source.paths=[/data/notes] :smile:")
+    show(table)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
+    assert "source.paths=[/data/notes] :smile:" in shown

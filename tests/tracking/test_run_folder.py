@@ -51,8 +51,19 @@ def test_attempts_count_up_and_keep_what_came_before(tmp_path):
     assert folder.attempts() == [first, second]
     assert (first / "config.yaml").read_text() == "seed: 1\n"
     assert (second / "overrides.txt").read_text() == "seed=2\n"
-    assert folder.config_path.read_text() == "seed: 2\n"
     assert json.loads((second / "versions.json").read_text())["pytest"] == pytest.__version__
+
+
+def test_the_runs_config_is_that_of_the_newest_accepted_attempt(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    accepted = folder.start_attempt("seed: 1\n", [])
+    folder.accept_newest_attempt()
+    refused = folder.start_attempt("seed: 2\n", [])
+    for attempt in (refused, accepted):
+        folder.withdraw(attempt)
+    assert folder.config_path.read_text() == "seed: 1\n"
+    assert folder.attempts() == [accepted]
 
 
 def test_tenth_attempt_comes_after_the_ninth(tmp_path):
@@ -68,6 +79,7 @@ def test_no_secret_is_in_a_run_folder(tmp_path, monkeypatch):
     folder.create()
     attempt = folder.start_attempt("logger:\n  api_key: canary\n", ["+hf_token=canary"])
 
+    folder.accept_newest_attempt()
     assert all("canary" not in path.read_text() for path in attempt.iterdir())
     assert "canary" not in folder.config_path.read_text()
 

@@ -19,6 +19,7 @@ from lmtrain.data.packing_index import (
     build_once,
     build_one_document,
     index_folder,
+    require_end_of_text,
 )
 from lmtrain.data.rows import Rows
 from lmtrain.data.shards import Dataset
@@ -99,7 +100,9 @@ class BestFit:
     def _index(self, dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:
         folder = index_folder(dataset, "best_fit", context_tokens=context_tokens)
         split = dataset.split("train")
-        return build_once(folder, lambda aside: build_best_fit(split, aside, context_tokens=context_tokens)), folder
+        report = build_once(folder, lambda aside: build_best_fit(split, aside, context_tokens=context_tokens))
+        require_end_of_text(dataset, report.end_of_text_id)
+        return report, folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,4 +132,6 @@ class OneDocument:
     def _index(self, dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:
         folder = index_folder(dataset, "document", context_tokens=context_tokens)
         split = dataset.split("train")
-        return build_once(folder, lambda aside: build_one_document(split, aside, context_tokens=context_tokens)), folder
+        report = build_once(folder, lambda aside: build_one_document(split, aside, context_tokens=context_tokens))
+        require_end_of_text(dataset, report.end_of_text_id)
+        return report, folder

@@ -21,6 +21,7 @@ from lmtrain.data.best_fit import best_fit_decreasing
 from lmtrain.data.document_ends import ENDS_FILE, PACKING_FOLDER, ends_of_shards
 from lmtrain.data.shards import Dataset, TokenSplit
 from lmtrain.errors import DataError
+from lmtrain.tokenizers.loading import load_tokenizer
 
 GROUP_DOCUMENTS = 1 << 20
 SAMPLE_DOCUMENTS = 1000
@@ -167,6 +168,23 @@ def end_of_text_id(split: TokenSplit) -> int:
         msg = f"rows of whole documents need documents that all end with the same id, here they end with {some}, ..."
         raise DataError(f"{msg} Use packing=contiguous, or prepare the data again.")
     return found.pop()
+
+
+def require_end_of_text(dataset: Dataset, found: int) -> None:
+    """Refuse tokens of another program whose documents all end with another id than end-of-text, such as a space.
+
+    Raises:
+        DataError: The tokenizer has another end-of-text.
+    """
+    if all(shard.is_native for shard in dataset.manifest.splits["train"].shards):
+        return
+    expected = load_tokenizer(dataset.tokenizer_folder).end_of_text_id
+    if found != expected:
+        raise DataError(
+            f"data set {dataset.folder}: its documents end with id {found}, but the tokenizer's end-of-text is "
+            f"{expected}, which rows of whole documents are padded with. Use packing=contiguous, or the tokenizer "
+            "that the ids were made with."
+        )
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,10 @@ from typing_extensions import override
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.shard_reading import read_metadata, read_shards
-from lmtrain.parallel.shard_writing import REST, SHARDED, plan_shards
+from lmtrain.parallel.shard_writing import plan_shards
 from lmtrain.parallel.strategy import Parallelism
+from lmtrain.parallel.whole_state import part_optimizer_state, part_weights
+from lmtrain.storage.checkpoint_layout import OPTIMIZERS, REST, SHARDED, STATE, WEIGHTS, sharded_name
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written, require_whole, start_aside
 from lmtrain.storage.plain_values import load_plain
 
@@ -143,40 +145,60 @@ class FullyShardedStrategy(ModelParallelStrategy):
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Fill model and optimizers from the shards of a checkpoint that matches its manifest; return the rest of it.
+        """Fill model and optimizers from a checkpoint that matches its manifest, sharded or not; return the rest of it.
 
         Raises:
             EnvironmentProblem: On every rank, when it does not match, or names code to run.
         """
         del weights_only
         path = Path(self.broadcast(str(checkpoint_path)))
+        is_sharded = not (path / STATE).is_file()
         checks = (partial(require_whole, path), partial(read_metadata, path / SHARDED))
-        for check in checks:
+        for check in checks if is_sharded else checks[:1]:
             if problem := self._problem_of(check, on_rank_0=True):
                 raise EnvironmentProblem(problem)
-        self._restore(path / SHARDED)
-        return load_plain(path / SHARDED / REST)
+        if is_sharded:
+            self._restore_shards(path / SHARDED)
+            return load_plain(path / SHARDED / REST)
+        whole: dict[str, Any] = load_plain(path / STATE, map_location="cpu", mmap=True)  # a rank reads its part alone
+        self._restore_whole(whole)
+        return {key: value for key, value in whole.items() if key not in {WEIGHTS, OPTIMIZERS}}
 
-    def _restore(self, sharded: Path) -> None:
+    def _restore_shards(self, sharded: Path) -> None:
         """Do with torch's interfaces what Lightning does, whose own loading unpickles (2.6.6)."""
         assert self.model is not None
-        assert self.lightning_module is not None
-        weights = {"state_dict": get_model_state_dict(self.model)}
+        weights = {WEIGHTS: get_model_state_dict(self.model)}
         read_shards(weights, sharded)
-        self.model.load_state_dict(weights["state_dict"], strict=self.lightning_module.strict_loading)
+        self._take_weights(weights[WEIGHTS])
         for index, optimizer in enumerate(self.optimizers):
-            name = f"optimizer_{index}"
-            state = {name: get_optimizer_state_dict(self.model, optimizer)}
+            state = {sharded_name(index): get_optimizer_state_dict(self.model, optimizer)}
             read_shards(state, sharded)
-            options = StateDictOptions(cpu_offload=True)
-            set_optimizer_state_dict(self.model, optimizer, optim_state_dict=state[name], options=options)
+            self._take_optimizer_state(optimizer, state[sharded_name(index)])
+
+    def _restore_whole(self, whole: dict[str, Any]) -> None:
+        """Cut this rank's part out of a state that is whole on every rank."""
+        assert self.model is not None
+        self._take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
+        for optimizer, state in zip(self.optimizers, whole[OPTIMIZERS], strict=True):
+            like = get_optimizer_state_dict(self.model, optimizer)
+            self._take_optimizer_state(optimizer, part_optimizer_state(state, like))
+
+    def _take_weights(self, weights: dict[str, Any]) -> None:
+        assert self.model is not None
+        assert self.lightning_module is not None
+        self.model.load_state_dict(weights, strict=self.lightning_module.strict_loading)
+
+    def _take_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        assert self.model is not None
+        options = StateDictOptions(cpu_offload=True)
+        set_optimizer_state_dict(self.model, optimizer, optim_state_dict=state, options=options)
 
     def _plan(self, checkpoint: dict[str, Any], final: Path) -> Callable[[], int]:
         """Say what this rank writes, in the layout that Lightning reads."""
-        rest = {key: value for key, value in checkpoint.items() if key not in {"state_dict", "optimizer_states"}}
-        optimizers = {f"optimizer_{index}": state for index, state in enumerate(checkpoint["optimizer_states"])}
+        rest = {key: value for key, value in checkpoint.items() if key not in {WEIGHTS, OPTIMIZERS}}
+        optimizers = {sharded_name(index): state for index, state in enumerate(checkpoint[OPTIMIZERS])}
         return plan_shards(
-            {"state_dict": checkpoint["state_dict"], **optimizers},
+            {WEIGHTS: checkpoint[WEIGHTS], **optimizers},
             final,
             rank=self.global_rank,
             timeout_seconds=self._timeout_seconds,

@@ -24,10 +24,9 @@ from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import override
 
 from lmtrain.parallel.shard_reading import unpickle
+from lmtrain.storage.checkpoint_layout import REST, SHARDED
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written
 
-SHARDED: Final = "sharded"
-REST: Final = "meta.pt"  # as Lightning calls it
 POLL_SECONDS: Final = 0.02
 
 

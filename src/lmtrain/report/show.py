@@ -2,7 +2,7 @@
 
 import io
 import sys
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console, RenderableType
 
@@ -12,7 +12,7 @@ COLUMNS: Final = 92
 def show(page: RenderableType, *, soft_wrap: bool = False) -> None:
     """Print a page; `soft_wrap` leaves long lines whole, so that paths and commands can be copied."""
     if sys.stdout.isatty():
-        console = Console()
+        console = literal_console()
         console.print(page, width=min(COLUMNS, console.width), soft_wrap=soft_wrap)
     else:
         sys.stdout.write(plain_text(page, soft_wrap=soft_wrap))
@@ -22,6 +22,11 @@ def show(page: RenderableType, *, soft_wrap: bool = False) -> None:
 def plain_text(page: RenderableType, *, soft_wrap: bool = False) -> str:
     """Return a page as lines of plain text, without spaces at their ends."""
     file = io.StringIO()
-    console = Console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
+    console = literal_console(file=file, width=COLUMNS, color_system=None, force_terminal=False)
     console.print(page, soft_wrap=soft_wrap)
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def literal_console(**settings: Any) -> Console:
+    """Return a console that shows text as it is: a name or a path may hold [/brackets] and :colons:."""
+    return Console(markup=False, emoji=False, **settings)

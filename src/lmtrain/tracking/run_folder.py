@@ -1,7 +1,7 @@
 """The layout of a run on disk, runs/<name>/: one folder, one writer at a time, a history of attempts.
 
 The layout:
-    config.yaml        what the newest start has    metrics.jsonl    the curves (run_log)
+    config.yaml        of the newest accepted start    metrics.jsonl    the curves (run_log)
     plan.json          what was promised            events/          what each rank did when (events)
     status.json        RUNNING, FINISHED, ...       checkpoints/
     run.json           the run's identity           attempts/<n>/    config, overrides, git state, versions, rank logs
@@ -23,6 +23,7 @@ from lmtrain.tracking.provenance import describe_environment, describe_git, desc
 from lmtrain.tracking.redaction import redact_override, redact_text
 
 MINIMUM_FREE_BYTES = 64 * 2**20
+ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
 
 
 class RunFolder:
@@ -90,10 +91,9 @@ class RunFolder:
     def start_attempt(self, config_text: str, overrides: Sequence[str]) -> Path:
         """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
 
-        None of them holds a secret; the run's own config.yaml is the newest attempt's.
+        None of them holds a secret. Until it is accepted, nothing else in the run changes.
         """
         config_text = redact_text(config_text)
-        atomic_files.write_text(self.config_path, config_text)
         attempts = self.attempts()
         folder = self.path / "attempts" / str(int(attempts[-1].name) + 1 if attempts else 1)
         folder.mkdir(parents=True)
@@ -106,6 +106,18 @@ class RunFolder:
         atomic_files.write_json(folder / "versions.json", describe_versions())
         atomic_files.write_json(folder / "environment.json", describe_environment())
         return folder
+
+    def accept_newest_attempt(self) -> None:
+        """Make the newest attempt's config the run's own: nothing refuses it any more."""
+        attempts = self.attempts()
+        if attempts:
+            atomic_files.write_text(self.config_path, (attempts[-1] / "config.yaml").read_text())
+            self.note({ACCEPTED: attempts[-1].name})
+
+    def withdraw(self, attempt: Path) -> None:
+        """Delete an attempt that was refused, unless it was accepted before."""
+        if self.read_identity().get(ACCEPTED) != attempt.name:
+            shutil.rmtree(attempt, ignore_errors=True)
 
     def discard_untrained(self) -> None:
         """Delete the folder of a run that was refused before it began to train: it has no status and no checkpoint."""

@@ -15,8 +15,10 @@ from torch import Tensor
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.cache import cached_folder
+from lmtrain.data.checked_shards import BackgroundCheck
 from lmtrain.data.document_ends import document_ends
 from lmtrain.data.interleave import ScheduledInterleave
+from lmtrain.data.known_ids import require_known, with_known_ids
 from lmtrain.data.layout import DatasetFolder
 from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, single_source
 from lmtrain.data.order import WindowOrder
@@ -62,6 +64,7 @@ class TokenDataModule(pl.LightningDataModule):
         self._seed = seed
         self._num_workers = num_workers
         self._packing = packing or Contiguous()
+        self._check: BackgroundCheck | None = None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -74,6 +77,8 @@ class TokenDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> Iterable[Tensor | TokenBatch]:
         """Return an endless loader that starts at the Trainer's step."""
         assert self.trainer is not None
+        if self.trainer.global_rank == 0 and self._check is None:
+            self._check = BackgroundCheck(self._datasets)
         rows, order = self._rows_in_order()
         rank_rows = RankRows(
             order, batch=self._batch, rank=self.trainer.global_rank, start_step=self.trainer.global_step
@@ -87,6 +92,16 @@ class TokenDataModule(pl.LightningDataModule):
         if device.type != "cuda":
             return batches
         return BatchesAhead(batches, device=device, side=side_stream(device))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing to save; called before each checkpoint, it lets none be written on damaged data.
+
+        Raises:
+            DataError: A file of the data is not what was written.
+        """
+        if self._check is not None:
+            self._check.require_whole()
+        return {}
 
     @property
     def train_tokens(self) -> int:
@@ -145,11 +160,16 @@ class TokenDataModule(pl.LightningDataModule):
             first = start + self.trainer.global_rank * num_sequences
             rows = [windows.window(first + row) for row in range(num_sequences)]
             parts = [np.stack(part) for part in zip(*rows, strict=True) if part[0] is not None]
+            for ids in parts[:2]:
+                require_known(ids, dataset.manifest.vocab_size)
             yield tuple(torch.from_numpy(part) for part in parts)
 
     def _rows_in_order(self) -> tuple[Rows, Order]:
         context_tokens = self._batch.context_tokens
-        sources = [self._packing.rows(dataset, context_tokens=context_tokens) for dataset in self._datasets]
+        sources = [
+            with_known_ids(self._packing.rows(dataset, context_tokens=context_tokens), dataset.manifest)
+            for dataset in self._datasets
+        ]
         if len(sources) == 1:
             rows = sources[0]
             return rows, WindowOrder(num_windows=rows.num_rows, seed=self._seed, fingerprint=rows.fingerprint)

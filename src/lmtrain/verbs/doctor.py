@@ -155,8 +155,7 @@ def _tell(findings: list[Finding], device: MeasuredDevice, *, as_json: bool, is_
         checks = [finding.to_json() for finding in findings]
         print(json.dumps({"ok": is_ready, "checks": checks, "measured": measured}))
         return
-    from rich.console import Console
-
     from lmtrain.doctor.page import page
+    from lmtrain.report.show import literal_console
 
-    Console().print(page(findings, device))
+    literal_console().print(page(findings, device))

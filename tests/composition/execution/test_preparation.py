@@ -139,3 +139,18 @@ def documents_of(dataset: Dataset, name: str) -> list[str]:
     return [
         bytes(tokens.window(start, end - start - 1).tolist()).decode() for start, end in zip(starts, ends, strict=True)
     ]
+
+
+def test_a_folder_that_was_damaged_since_is_an_error_of_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(60):
+        (tmp_path / f"{number}.txt").write_text(f"the text of file number {number} " * 9)
+    words = ["source=files", f"source.paths=[{tmp_path}/*.txt]", "tokenizer=byte_level", "cleaning=none"]
+    assert serve("prepare", words, program="lmtrain prepare") == 0
+    (shard,) = tmp_path.glob("data/*/train_00000.ds")
+    shard.write_bytes(bytes([shard.read_bytes()[0] ^ 1]) + shard.read_bytes()[1:])
+    code, said = refusal(words, capfd)
+    assert code == 4
+    assert "train_00000.ds is damaged: its sha256" in said

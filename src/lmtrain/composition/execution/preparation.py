@@ -1,5 +1,6 @@
 """`lmtrain prepare`: check each node of the config under the name a person types, and prepare the data of `data`."""
 
+from pathlib import Path
 from typing import Any
 
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
@@ -7,6 +8,8 @@ from lmtrain.composition.command_line.compose import Choices, for_each_config
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.data.checked_shards import require_whole
+from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, suggest
 
 FOLDER = "data.folder"
@@ -19,12 +22,15 @@ def prepare_data(words: list[str], *, program: str) -> int:
 
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
+        DataError: What was prepared before has been damaged since.
     """
     arguments = parse_arguments(words, budget_group=False)
 
     def task(config: dict[str, Any], choices: Choices) -> None:
         del choices
-        print(instantiate(checked_folder(config, arguments), key=FOLDER))
+        folder: Path = instantiate(checked_folder(config, arguments), key=FOLDER)
+        require_whole(open_dataset(folder))
+        print(folder)
 
     for_each_config(task, arguments, config_name="prepare", program=program)
     return 0

@@ -84,6 +84,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         if is_done(run, checkpoint):
             return None, checkpoint
     if run.context.log:  # only now: what is refused has lost nothing
+        RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
             remember_fork(job, checkpoint)

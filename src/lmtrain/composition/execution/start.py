@@ -3,7 +3,10 @@
 import math
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, ConfigurationError, suggest
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
 from lmtrain.tracking.redaction import redact
@@ -93,28 +96,55 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
     folder = RunFolder(run_path(Path(job.root), job.name), root=Path(job.root))
     if outer is not None and outer.rank != 0:
         return train(job)
-    if job.config["resume"] == "never":
-        set_aside(folder)
+    older = set_aside(folder) if job.config["resume"] == "never" else None
     is_new = not folder.path.exists()
-    try:
+    with undone_where_refused(lambda: _discard(folder, older) if is_new else None) as end:
         folder.create(sweep=job.sweep)
         with folder.lock():
             attempt = folder.start_attempt(OmegaConf.to_yaml(OmegaConf.create(redact(job.config))), job.overrides)
             job.save(attempt / "job.json")
-            if outer is not None or not (isolated or job.config["trainer"]["devices"] > 1):
-                return train(job)
-            prepare_data(job)
-            num_processes = job.config["trainer"]["devices"]
-            return launch(
-                attempt / "job.json",
-                num_processes=num_processes,
-                run_folder=folder.path,
-                more_environment=job.handed_over(),
-            )
-    except ConfigurationError:  # refused by what the config builds
-        if is_new:
-            folder.discard_untrained()
+            with undone_where_refused(partial(folder.withdraw, attempt)) as end_of_attempt:
+                is_here = outer is not None or not (isolated or job.config["trainer"]["devices"] > 1)
+                end.code = end_of_attempt.code = train(job) if is_here else _train_on_ranks(job, attempt)
+    return end.code
+
+
+@dataclass
+class End:
+    """How a command ended."""
+
+    code: int = EXIT_DONE
+
+
+@contextmanager
+def undone_where_refused(undo: Callable[[], object]) -> Generator[End]:
+    """Undo where the configuration is refused here, by an exception, or on a rank, by its exit code."""
+    end = End()
+    try:
+        yield end
+    except ConfigurationError:
+        undo()
         raise
+    if end.code == EXIT_CONFIGURATION:
+        undo()
+
+
+def _discard(folder: RunFolder, older: Path | None) -> None:
+    """Delete the folder of a new run, and give its name back to the one that was set aside for it."""
+    folder.discard_untrained()
+    if older is not None and not folder.path.exists():
+        shutil.move(older, folder.path)
+        print(f"{folder.path} is as it was.", file=sys.stderr)
+
+
+def _train_on_ranks(job: Job, attempt: Path) -> int:
+    prepare_data(job)
+    return launch(
+        attempt / "job.json",
+        num_processes=job.config["trainer"]["devices"],
+        run_folder=job.folder,
+        more_environment=job.handed_over(),
+    )
 
 
 def run_saved(path: Path) -> int:
@@ -130,15 +160,16 @@ def train(job: Job) -> int:
     return execute(job)
 
 
-def set_aside(folder: RunFolder) -> None:
-    """Rename an older run of the same name, so that resume=never loses nothing."""
+def set_aside(folder: RunFolder) -> Path | None:
+    """Rename an older run of the same name, so that resume=never loses nothing, and return its new place."""
     if not folder.path.exists():
-        return
+        return None
     numbers = (number for number in range(1, sys.maxsize) if not _older(folder, number).exists())
     older = _older(folder, next(numbers))
     with folder.lock():
         shutil.move(folder.path, older)
     print(f"{folder.path} is now {older}; the new run starts at step 0.", file=sys.stderr)
+    return older
 
 
 def prepare_data(job: Job) -> None:

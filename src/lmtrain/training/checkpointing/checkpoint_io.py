@@ -1,6 +1,7 @@
 """Single-file checkpoints for Lightning: whole or absent when written, verified when read.
 
-A checkpoint is a folder `step_00000200/` with `manifest.json` beside `state.pt` (here) or `sharded/` (FSDP).
+A checkpoint is a folder `step_00000200/` with `manifest.json` beside `state.pt` (here) or `sharded/` (FSDP); every
+strategy reads both.
 Lightning's own writer swallows a permission error, so that a fit "succeeds" without a checkpoint (2.6.6).
 """
 
@@ -12,9 +13,11 @@ from typing import Any
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from typing_extensions import override
 
+from lmtrain.parallel.whole_state import read_whole
+from lmtrain.storage.checkpoint_layout import SHARDED, STATE
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.storage.plain_values import load_plain
-from lmtrain.training.checkpointing.state_file import FACTS, STATE, WriteState
+from lmtrain.training.checkpointing.state_file import FACTS, WriteState
 
 __all__ = ["FACTS", "STATE", "AtomicCheckpointIO"]
 
@@ -38,9 +41,11 @@ class AtomicCheckpointIO(CheckpointIO):
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """Read a checkpoint whose bytes match its manifest; nothing in it can run code."""
+        """Read a checkpoint of either layout whose bytes match its manifest; nothing in it can run code."""
         del weights_only
         require_whole(Path(path))
+        if (Path(path) / SHARDED).is_dir():
+            return read_whole(Path(path) / SHARDED)
         return load_plain(Path(path) / STATE, map_location=map_location or "cpu")
 
     @override

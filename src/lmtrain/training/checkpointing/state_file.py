@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import torch
 
+from lmtrain.storage.checkpoint_layout import STATE
 from lmtrain.storage.hashed_folder import write_atomically
 
-STATE: Final = "state.pt"
 FACTS: Final = "lmtrain"
 
 

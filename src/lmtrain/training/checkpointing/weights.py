@@ -11,11 +11,10 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.fsdp import SHARDED
 from lmtrain.parallel.shard_reading import read_metadata, read_shards
+from lmtrain.storage.checkpoint_layout import SHARDED, STATE
 from lmtrain.storage.hashed_folder import require_whole
 from lmtrain.storage.plain_values import load_plain
-from lmtrain.training.checkpointing.checkpoint_io import STATE
 
 Kind = Literal["raw", "ema"]
 PREFIX: Final = "language_model."  # the model's name inside the training module

@@ -1,0 +1,67 @@
+"""One run that changes its strategy and number of ranks at each step: every layout of a checkpoint into every other."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+
+STRATEGIES = {
+    "single": ["strategy=single"],
+    "ddp2": ["strategy=ddp", "trainer.devices=2"],
+    "fsdp2": ["strategy=fsdp", "trainer.devices=2"],
+    "fsdp4": ["strategy=fsdp", "trainer.devices=4"],
+}
+# Each of the 12 changes once, each from a checkpoint that the one before it left.
+TRAIL = [
+    *("single", "ddp2", "fsdp2", "fsdp4", "single", "fsdp2", "single"),
+    *("fsdp4", "ddp2", "fsdp4", "fsdp2", "ddp2", "single"),
+]
+WORDS = [
+    "trainer.accelerator=cpu",
+    "optimizer.iteration_dtype=fp32",  # bf16 products amplify the roundings of sums in another order
+    "optimizer.row_beta=0.9",
+    "schedule=constant",
+    "momentum_schedule=none",
+    "weight_average=ema",
+    "spikes=skip",
+    "spikes.window_steps=4",
+    "spikes.num_sigmas=2",
+    "batch.micro_batch_sequences=2",
+    "callbacks.validation.num_passes=null",
+    "callbacks.validation.every_steps=1",
+    "callbacks.validation.max_tokens=256",
+]
+RELATIVE = 1e-6
+
+
+def metrics(run: Path) -> dict[int, dict[str, float]]:
+    """Return all that was measured of each step, but for speed and cost."""
+    found: dict[int, dict[str, float]] = {}
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        point = json.loads(line)
+        kept = {name: value for name, value in point["metrics"].items() if name.startswith(("train/", "validation/"))}
+        found.setdefault(point["step"], {}).update(kept)
+    return found
+
+
+def test_the_trail_has_every_change_once() -> None:
+    changes = [(before, after) for before, after in pairwise(TRAIL) if before != after]
+    assert len(changes) == len(set(changes)) == len(STRATEGIES) * (len(STRATEGIES) - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # 14 runs one after another
+@pytest.mark.distributed
+def test_a_checkpoint_of_any_strategy_goes_on_with_any_other(tmp_path: Path) -> None:
+    untouched = tiny.train(tmp_path, *WORDS, f"budget.steps={len(TRAIL)}", "run.name=untouched")
+    assert untouched.returncode == 0, untouched.stderr
+    for number, strategy in enumerate(TRAIL, start=1):
+        leg = tiny.train(tmp_path, *WORDS, *STRATEGIES[strategy], f"budget.steps={number}", "run.name=a")
+        assert leg.returncode == 0, (number, strategy, leg.stderr)
+    expected, found = metrics(tmp_path / "runs/untouched"), metrics(tmp_path / "runs/a")
+    assert found.keys() == expected.keys()
+    for step, values in expected.items():
+        assert found[step] == pytest.approx(values, rel=RELATIVE), step

@@ -1,0 +1,43 @@
+"""A command that is refused leaves the run of its name as it was."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import tiny
+
+STEPS = ["budget.steps=2"]
+REFUSED = {
+    "another identity": ["model=llama_micro"],
+    "refused when it is built": ["model.num_heads=5"],
+    "refused on ranks": ["model.num_heads=5", "trainer.devices=2", "trainer.accelerator=cpu"],
+    "refused at a new start": ["model.num_heads=5", "resume=never"],
+    "refused on ranks at a new start": ["model.num_heads=5", "resume=never", "trainer.devices=2"],
+}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return the content of each file of a folder but for the lock's note."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project with one finished run."""
+    folder = tmp_path_factory.mktemp("project")
+    finished = tiny.train(folder, *STEPS, "run.name=notes")
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("words", REFUSED.values(), ids=REFUSED.keys())
+def test_a_refused_command_changes_nothing_in_the_runs_folder(words: list[str], trained: Path) -> None:
+    before = files(trained / "runs")
+    refused = tiny.train(trained, *STEPS, "budget.steps=4", "run.name=notes", *words)
+    assert refused.returncode == 2, refused.stderr
+    assert files(trained / "runs") == before
