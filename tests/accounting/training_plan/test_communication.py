@@ -28,11 +28,13 @@ def test_one_rank_sends_nothing_and_an_unknown_link_has_no_time():
     assert communication("ddp", 10**9, **SETTINGS | {"bytes_per_second": None}).seconds is None
 
 
-def test_a_ring_over_nodes_goes_at_a_devices_share_of_the_network():
+def test_a_ring_over_nodes_goes_at_the_lesser_of_the_link_and_a_nodes_whole_network():
     one = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
     assert link_rate(one) == 450e9
     many = Cluster(name="x", device="NVIDIA H200", devices_per_node=8, num_nodes=4, network_bytes_per_second=400e9)
-    assert link_rate(many) == 50e9
+    assert link_rate(many) == 400e9
+    fast = Cluster(name="x", device="NVIDIA H200", devices_per_node=8, num_nodes=4, network_bytes_per_second=800e9)
+    assert link_rate(fast) == 450e9
     assert link_rate(Cluster(name="x", device="NVIDIA H200", num_nodes=4)) is None
     assert link_rate(Cluster(name="local")) is None
 

@@ -77,9 +77,10 @@ def step_communication(
 
 
 def link_rate(cluster: Cluster) -> float | None:
-    """Return the bytes per second and device of a ring over the cluster: the link inside a node, else the network.
+    """Return the bytes per second and device of rings over the cluster: the lesser of a node's link and its network.
 
-    A node's ring crosses its network with one device's traffic on each of its `devices_per_node` lanes.
+    A ring enters and leaves a node once, so that its bytes cross the network as often as one device sends them; rings
+    that start at each network card share them out. Source: NCCL's rings, one for each card.
     """
     device = cluster.known_device
     link = device.link_bytes_per_second if device else None
@@ -87,4 +88,4 @@ def link_rate(cluster: Cluster) -> float | None:
         return link
     if cluster.network_bytes_per_second is None:
         return None
-    return min(link, cluster.network_bytes_per_second / cluster.devices_per_node)
+    return min(link, cluster.network_bytes_per_second)
