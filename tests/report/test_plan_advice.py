@@ -34,7 +34,7 @@ def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, usd_per_gpu
         usd_per_gpu_hour=usd_per_gpu_hour,
         speed=Speed(step_seconds=36.0, mfu_palm=0.4, source="a test"),
     )
-    return advice(plan, setting, **{"strategy": "ddp", "recompute": "none", **settings})
+    return advice(plan, setting, **{"recompute": "none", **settings})
 
 
 def test_a_plan_that_fits_is_possible_and_told_of_a_larger_micro_batch():

@@ -16,14 +16,14 @@ class Advice:
     is_possible: bool
 
 
-def advice(plan: Plan, setting: Setting, *, strategy: str, recompute: str, recomputed: Setting | None = None) -> Advice:
+def advice(plan: Plan, setting: Setting, *, recompute: str, recomputed: Setting | None = None) -> Advice:
     """Say what does not fit and what would, then what a budget of time leaves undone.
 
     `recomputed` is the setting under recompute=every_block, None where that is not known without measuring.
     """
     lines: list[str] = []
     if plan.fits is False:
-        lines += _why_not(plan, setting, strategy=strategy, recompute=recompute, recomputed=recomputed)
+        lines += _why_not(plan, setting, recompute=recompute, recomputed=recomputed)
     elif plan.fits:
         largest = largest_micro_batch(setting, plan.batch)
         if largest and largest.micro_batch_sequences > plan.batch.micro_batch_sequences:
@@ -32,7 +32,7 @@ def advice(plan: Plan, setting: Setting, *, strategy: str, recompute: str, recom
     return Advice(lines=(*lines, *unfinished), is_possible=plan.fits is not False and not unfinished)
 
 
-def _why_not(plan: Plan, setting: Setting, *, strategy: str, recompute: str, recomputed: Setting | None) -> list[str]:
+def _why_not(plan: Plan, setting: Setting, *, recompute: str, recomputed: Setting | None) -> list[str]:
     memory, device_bytes = memory_of(setting, plan.batch), plan.device_bytes or 0
     lines = [f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device"]
     if smaller := largest_micro_batch(setting, plan.batch):
@@ -41,17 +41,17 @@ def _why_not(plan: Plan, setting: Setting, *, strategy: str, recompute: str, rec
         lines.append(f"fits with recompute=every_block batch.micro_batch_sequences={largest.micro_batch_sequences}")
     elif recompute == "none" and recomputed is None:
         lines.append("recompute=every_block keeps only what enters each block")
-    return lines if smaller else [*lines, *_sharded(plan, setting, recomputed, strategy=strategy)]
+    return lines if smaller else [*lines, *_sharded(plan, setting, recomputed)]
 
 
-def _sharded(plan: Plan, setting: Setting, recomputed: Setting | None, *, strategy: str) -> list[str]:
+def _sharded(plan: Plan, setting: Setting, recomputed: Setting | None) -> list[str]:
     """Say on how many devices the model fits in shards, as it is and with recomputation."""
     lines: list[str] = []
     for tried, word in ((setting, ""), (recomputed, "recompute=every_block ")):
         if tried is None:
             continue
-        largest = largest_micro_batch(replace(tried, is_sharded=True), plan.batch)
-        if largest and strategy != "fsdp" and plan.batch.num_ranks > 1:
+        largest = largest_micro_batch(replace(tried, is_sharded=True, most_shards=None), plan.batch)
+        if largest and (not tried.is_sharded or tried.most_shards) and plan.batch.num_ranks > 1:
             lines.append(f"fits with strategy=fsdp {word}batch.micro_batch_sequences={largest.micro_batch_sequences}")
         elif devices := fewest_devices(tried, plan.batch):
             lines.append(f"fits on {devices:,} devices with strategy=fsdp {word}batch.micro_batch_sequences=1")

@@ -20,7 +20,7 @@ def charts(plan: Plan, setting: Setting) -> dict[str, Any]:
     """Return the numbers behind every chart of the page."""
     return {
         "days_by_devices": days_by_devices(plan),
-        "optimizers": optimizer_bytes(setting, num_shards=plan.batch.num_ranks if setting.is_sharded else 1),
+        "optimizers": optimizer_bytes(setting, num_shards=setting.num_shards(plan.batch.num_ranks)),
         "trade_off": trade_offs(
             plan.horizon.flops, num_parameters=plan.shape.num_active_parameters, tokens=plan.horizon.tokens
         ),

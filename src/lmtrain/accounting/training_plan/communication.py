@@ -4,13 +4,11 @@ Ring algorithms: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n f
 it. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009), and arXiv 1910.02054 section 7.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-
-Strategy = Literal["single", "ddp", "fsdp"]
+from lmtrain.accounting.training_plan.spread import Collective, Spread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,52 +33,77 @@ class CommunicationVolume:
 
 
 def communication(
-    strategy: Strategy,
+    spread: Spread,
     num_parameters: int,
     *,
+    cluster: Cluster,
     num_ranks: int,
     accumulation_micro_steps: int,
-    bytes_per_second: float | None,
     gathered_value_bytes: int = 2,
     gradient_value_bytes: int = 4,
-    reshard_after_forward: bool = True,
 ) -> CommunicationVolume:
-    """Count what a device sends: DDP reduces gradients once a step; FSDP also gathers weights for every micro-step.
-
-    With `reshard_after_forward` weights are gathered again for the backward pass.
-    """
-    rest = (num_ranks - 1) / num_ranks
-    reduced = gathered = 0.0
-    if strategy == "ddp":
-        reduced = 2 * rest * num_parameters * gradient_value_bytes
-    elif strategy == "fsdp":
-        reduced = rest * num_parameters * gradient_value_bytes
-        passes = (2 if reshard_after_forward else 1) * accumulation_micro_steps
-        gathered = rest * num_parameters * gathered_value_bytes * passes
+    """Count what a device sends: gradients once a step, and gathered weights for every micro-step."""
+    sent = list(
+        spread.collectives(
+            num_ranks=num_ranks,
+            devices_per_node=devices_in_a_node(cluster, num_ranks),
+            gathered=num_parameters * gathered_value_bytes,
+            reduced=num_parameters * gradient_value_bytes,
+            micro_steps=accumulation_micro_steps,
+        )
+    )
     return CommunicationVolume(
-        gathered_bytes=round(gathered), reduced_bytes=round(reduced), bytes_per_second=bytes_per_second
+        gathered_bytes=round(sum(each.gathered_bytes for each in sent)),
+        reduced_bytes=round(sum(each.reduced_bytes for each in sent)),
+        bytes_per_second=_mean_rate(cluster, sent),
     )
 
 
 def step_communication(
-    cluster: Cluster, batch: BatchPlan, *, strategy: str, num_parameters: int, gathered_value_bytes: int
+    cluster: Cluster, batch: BatchPlan, *, spread: Spread, num_parameters: int, gathered_value_bytes: int
 ) -> CommunicationVolume:
-    """Return what a device sends in a step of several ranks; `strategy` is "fsdp" or one that copies the model."""
+    """Return what a device sends in a step of a batch."""
     return communication(
-        "fsdp" if strategy == "fsdp" and batch.num_ranks > 1 else "ddp",
+        spread,
         num_parameters,
+        cluster=cluster,
         num_ranks=batch.num_ranks,
         accumulation_micro_steps=batch.accumulation_micro_steps,
-        bytes_per_second=link_rate(cluster),
         gathered_value_bytes=gathered_value_bytes,
     )
 
 
-def link_rate(cluster: Cluster) -> float | None:
-    """Return the bytes per second and device of a ring over the cluster: the lesser of a node's link and its network.
+def devices_in_a_node(cluster: Cluster, num_ranks: int) -> int:
+    """Return the ranks of one node: all of them where the cluster has one."""
+    return num_ranks if cluster.num_nodes == 1 else min(num_ranks, cluster.devices_per_node)
 
-    A ring leaves a node once, whatever the node's devices: with a ring a network card, as NCCL builds them, each card
-    carries its part of the bytes of one device, and all of them together the whole.
+
+def _mean_rate(cluster: Cluster, sent: list[Collective]) -> float | None:
+    """Return the bytes per second over collectives one after the other; None where the rate of a link is not known."""
+    if len({each.over for each in sent}) <= 1:
+        return _rate(cluster, sent[0].over) if sent else link_rate(cluster)
+    seconds = 0.0
+    for each in sent:
+        if not (rate := _rate(cluster, each.over)):
+            return None
+        seconds += (each.gathered_bytes + each.reduced_bytes) / rate
+    return sum(each.gathered_bytes + each.reduced_bytes for each in sent) / seconds
+
+
+def _rate(cluster: Cluster, over: str) -> float | None:
+    if over == "node":
+        return link_rate(replace(cluster, num_nodes=1))
+    rate, network = link_rate(cluster), cluster.network_bytes_per_second
+    if over == "nodes" and rate and network:  # a ring for each device, all at once
+        return min(rate, network / cluster.devices_per_node)
+    return rate
+
+
+def link_rate(cluster: Cluster) -> float | None:
+    """Return the bytes per second and device of rings over the cluster: the lesser of a node's link and its network.
+
+    A ring enters and leaves a node once, so that its bytes cross the network as often as one device sends them; rings
+    that start at each network card share them out. Source: NCCL's rings, one for each card.
     """
     device = cluster.known_device
     link = device.link_bytes_per_second if device else None

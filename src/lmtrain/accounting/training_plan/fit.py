@@ -16,13 +16,21 @@ NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Everything that decides the memory of a device but the batch; `is_sharded` spreads the model over all ranks."""
+    """Everything that decides the memory of a device but the batch; `is_sharded` spreads the model.
+
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end.
+    """
 
     facts: ModelFacts
     precision: PrecisionBytes
     optimizer: OptimizerState
     is_sharded: bool
     device_bytes: int | None
+    most_shards: int | None = None
+
+    def num_shards(self, num_ranks: int) -> int:
+        """Return the devices that share one copy of the model."""
+        return min(num_ranks, self.most_shards or num_ranks) if self.is_sharded else 1
 
 
 def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
@@ -31,7 +39,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         setting.facts.parameters,
         precision=setting.precision,
         optimizer=setting.optimizer,
-        num_shards=batch.num_ranks if setting.is_sharded else 1,
+        num_shards=setting.num_shards(batch.num_ranks),
         activations=setting.facts.activations.of(batch.micro_batch_sequences),
         workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences),
     )
@@ -51,7 +59,7 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
 
 def fewest_devices(setting: Setting, batch: BatchPlan) -> int | None:
     """Return on how few devices, up to a node or in whole nodes, a sharded run of one sequence at a time fits."""
-    sharded = replace(setting, is_sharded=True)
+    sharded = replace(setting, is_sharded=True, most_shards=None)
 
     def does_fit(num_ranks: int) -> int:
         one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)

@@ -15,8 +15,8 @@ from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.training_plan.communication import step_communication
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.composition.nodes.facts import spread_of
 from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
 from lmtrain.composition.parts.optimizers import build_optimizer
@@ -228,7 +228,7 @@ def make_plan(
     sent = step_communication(
         cluster,
         batch,
-        strategy=word_of(config["strategy"]),
+        spread=spread_of(config["strategy"], allowed=[config["strategy"]["_target_"]]),
         num_parameters=shape.num_parameters,
         gathered_value_bytes=precision.bytes_of.activations,
     )

@@ -9,7 +9,11 @@ from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
-from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
+from lmtrain.accounting.training_plan.communication import (
+    CommunicationVolume,
+    devices_in_a_node,
+    step_communication,
+)
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
@@ -79,7 +83,6 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         said = advice(
             planned,
             fit,
-            strategy=setting.strategy,
             recompute=setting.recompute,
             recomputed=None if planned.fits is not False else recomputed(config, allowed=arguments.allowed_targets),
         )
@@ -138,7 +141,7 @@ def _sent(setting: PlannedSetting, facts: ModelFacts, batch: BatchPlan) -> Commu
     return step_communication(
         setting.cluster,
         batch,
-        strategy=setting.strategy,
+        spread=setting.spread,
         num_parameters=facts.parameters.num_total,
         gathered_value_bytes=setting.bytes_of.activations,
     )
@@ -170,7 +173,10 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         facts=facts,
         precision=setting.bytes_of,
         optimizer=setting.state,
-        is_sharded=setting.strategy == "fsdp" and setting.num_ranks > 1,
+        is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
+        most_shards=(
+            devices_in_a_node(setting.cluster, setting.num_ranks) if setting.spread.shards_over == "node" else None
+        ),
         device_bytes=device.memory_bytes if device else None,
     )
 

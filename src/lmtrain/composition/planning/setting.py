@@ -8,7 +8,9 @@ from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
 from lmtrain.accounting.quantities import parse_whole
+from lmtrain.accounting.training_plan.spread import Spread
 from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.nodes.facts import spread_of
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.rules.float8_head import require_float8_head
@@ -30,7 +32,7 @@ class PlannedSetting:
     precision: str
     optimizer: str
     state: OptimizerState
-    strategy: str
+    spread: Spread
     recompute: str
     is_compiled: bool
     residual: str | None = None
@@ -43,7 +45,7 @@ class PlannedSetting:
     @property
     def casts_parameters(self) -> bool:
         """Tell whether the model computes with weights in the format of its products, so that no copy is kept."""
-        return self.strategy == "fsdp" or self.precision == "bf16_true"
+        return self.spread.casts_parameters or self.precision == "bf16_true"
 
     @property
     def cuts_blocks(self) -> bool:
@@ -83,7 +85,7 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
         precision=word_of(config["precision"]),
         optimizer=word_of(config["optimizer"]),
         state=_state(config),
-        strategy=word_of(config["strategy"]),
+        spread=spread_of(config["strategy"], allowed=allowed),
         recompute=word_of(config["recompute"]),
         is_compiled=word_of(config["compile"]) != "none",
         residual=_residual(config["precision"]),
@@ -127,6 +129,4 @@ def _without_auto(setting: PlannedSetting) -> PlannedSetting:
     """Choose as the options called `auto` would on those devices."""
     if setting.precision == "auto":
         setting = replace(setting, precision="bf16_mixed" if setting.is_gpu or bf16_flags() else "fp32")
-    if setting.strategy == "auto":
-        setting = replace(setting, strategy="single" if setting.num_ranks == 1 else "ddp")
     return setting

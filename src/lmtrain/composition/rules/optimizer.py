@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
+from lmtrain.composition.nodes.facts import OWN as OWN_STRATEGIES
+from lmtrain.composition.nodes.facts import spread_of
 from lmtrain.composition.nodes.targets import word_of
 from lmtrain.errors import ConfigurationError
 
@@ -59,7 +61,7 @@ def require_settings(config: dict[str, Any]) -> None:
         ConfigurationError: The first thing that is wrong, with what would do.
     """
     option, strategy = word_of(config["optimizer"]), word_of(config["strategy"])
-    if option in WHOLE_ONLY and strategy == "fsdp":
+    if option in WHOLE_ONLY and _shards(config["strategy"]):
         msg = (
             f"optimizer={option} does not work with strategy={strategy}: it needs whole parameters; use strategy=ddp, "
             f"or one of optimizer={', '.join(SHARDED)}."
@@ -75,6 +77,11 @@ def require_settings(config: dict[str, Any]) -> None:
     if str(config["optimizer"]["_target_"]).startswith(OWN):
         require_ranges(config["optimizer"], option=option)
         require_scheduled(config, option=option)
+
+
+def _shards(strategy: dict[str, Any]) -> bool:
+    """Tell whether a strategy of ours cuts parameters; those from elsewhere are looked at where they are allowed."""
+    return str(strategy["_target_"]).startswith(OWN_STRATEGIES) and spread_of(strategy).shards_over is not None
 
 
 def require_scheduled(config: dict[str, Any], *, option: str) -> None:

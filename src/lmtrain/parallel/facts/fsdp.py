@@ -1,0 +1,10 @@
+"""What FSDP shards and sends."""
+
+from typing import Any
+
+from lmtrain.accounting.training_plan.spread import Spread
+
+
+def fsdp(*, reshard_after_forward: bool = True, **_: Any) -> Spread:
+    """Shard over all ranks, and compute with weights that are cast as they are gathered."""
+    return Spread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=reshard_after_forward)
