@@ -1,0 +1,44 @@
+"""What a run that goes on tells first: the step, and the settings that changed since its last attempt."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.composition.stored_runs.job import Job, flatten, load_job
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+
+OF_THE_COMMAND: Final = ("run.", "resume", "logger.")  # where it is written and shown, not how it trains
+MOST: Final = 8  # settings that one line names
+
+
+def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
+    """Return the line of a run that goes on from its own checkpoint."""
+    line = f"going on from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
+    attempts = RunFolder(job.folder).attempts()
+    if len(attempts) < 2 or not (attempts[-2] / "job.json").is_file():
+        return line
+    changes = changed_settings(load_job(attempts[-2] / "job.json").config, job.config)
+    if not changes:
+        return line
+    more = f" and {len(changes) - MOST} more" if len(changes) > MOST else ""
+    return f"{line}; changed: {', '.join(changes[:MOST])}{more}"
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return each setting of two configs that differs, as KEY OLD -> NEW; one that is missing is null."""
+    old, new = _leaves(before), _leaves(now)
+    keys = [key for key in {**new, **old} if not key.startswith(OF_THE_COMMAND)]
+    return [f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys if old.get(key) != new.get(key)]
+
+
+def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: leaf for name, value in config.items() for key, leaf in flatten(value, name).items()}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
+        return format_quantity(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,45 @@
+from pathlib import Path
+from typing import Any
+
+from lmtrain.composition.stored_runs.going_on import changed_settings, going_on_line
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+
+CONFIG: dict[str, Any] = {
+    "seed": 1,
+    "optimizer": {"lr": 0.025, "betas": [0.9, 0.95]},
+    "budget": {"tokens": 60_000, "steps": None},
+    "run": {"name": "a"},
+}
+
+
+def job(root: Path, config: dict[str, Any]) -> Job:
+    return Job(config=config, overrides=[], name="a", root=str(root))
+
+
+def attempt(root: Path, number: int, config: dict[str, Any]) -> None:
+    folder = root / "a" / "attempts" / str(number)
+    folder.mkdir(parents=True)
+    job(root, config).save(folder / "job.json")
+
+
+def test_a_run_says_from_which_step_it_goes_on_and_what_changed(tmp_path: Path) -> None:
+    changed = {**CONFIG, "optimizer": {**CONFIG["optimizer"], "lr": 0.01}, "budget": {"tokens": 160_000, "steps": None}}
+    attempt(tmp_path, 1, CONFIG)
+    attempt(tmp_path, 2, changed)
+    checkpoint = CheckpointFacts(path=tmp_path, step=1234, tokens=2_500_000, identity={}, metrics={})
+    assert going_on_line(job(tmp_path, changed), checkpoint) == (
+        "going on from step 1,234 (2.5M tokens); changed: optimizer.lr 0.025 -> 0.01, budget.tokens 60.0K -> 160.0K"
+    )
+
+
+def test_nothing_changed_is_not_told(tmp_path: Path) -> None:
+    attempt(tmp_path, 1, CONFIG)
+    checkpoint = CheckpointFacts(path=tmp_path, step=5, tokens=10, identity={}, metrics={})
+    assert going_on_line(job(tmp_path, CONFIG), checkpoint) == "going on from step 5 (10 tokens)"
+    attempt(tmp_path, 2, {**CONFIG, "run": {"name": "b"}})
+    assert going_on_line(job(tmp_path, CONFIG), checkpoint) == "going on from step 5 (10 tokens)"
+
+
+def test_settings_that_come_or_go_are_null_on_the_other_side() -> None:
+    assert changed_settings({"a": {"x": 1}}, {"a": {"y": "word"}}) == ["a.y null -> word", "a.x 1 -> null"]
