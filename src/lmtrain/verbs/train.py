@@ -39,12 +39,13 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     if not composed:  # a flag asked for the config alone
         return 0
     typed = [[word for word in choices.overrides if word not in arguments.not_typed] for _, choices in composed]
-    from lmtrain.composition.execution.rehearsal import rehearse
     from lmtrain.composition.execution.start import start
 
     (config, choices), words = composed[0], typed[0]
     if not choices.is_trial:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
+        from lmtrain.composition.execution.rehearsal import rehearse  # torch: for what is not refused without it
+
         rehearse(job, is_alone=outer is None and job.config["trainer"]["devices"] == 1)
         return start(replace(job, started_at=began, program=program), outer=outer)
     from lmtrain.composition.execution.sweep import naming_trial, run_sweep
@@ -53,6 +54,8 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     for number, (config, choices) in enumerate(composed):
         with naming_trial(typed, number):
             job = make_job(config, typed[number], choices.options["model"], arguments, swept=typed)
+            from lmtrain.composition.execution.rehearsal import rehearse
+
             rehearse(job, is_alone=False)
             jobs.append(replace(job, program=program))
     return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))

@@ -5,9 +5,9 @@ import pytest
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.training_plan.communication import communication, link_rate, step_communication
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 
-FSDP = Spread(shards_over="all ranks", casts_parameters=True)
+FSDP = ModelSpread(shards_over="all ranks", casts_parameters=True)
 SETTINGS = {
     "num_ranks": 8,
     "accumulation_micro_steps": 4,
@@ -16,7 +16,7 @@ SETTINGS = {
 
 
 def test_ddp_reduces_gradients_once_a_step_whatever_the_accumulation():
-    sent = communication(Spread(), 10**9, **SETTINGS)
+    sent = communication(ModelSpread(), 10**9, **SETTINGS)
     assert sent.gathered_bytes == 0
     assert sent.reduced_bytes == 2 * 7 / 8 * 4e9
     assert sent.seconds == pytest.approx(7e9 / 450e9)
@@ -31,9 +31,9 @@ def test_fsdp_gathers_weights_twice_a_micro_step_and_scatters_gradients_once():
 
 
 def test_one_rank_sends_nothing_and_an_unknown_link_has_no_time():
-    alone = communication(Spread(), 10**9, num_ranks=1, accumulation_micro_steps=1, cluster=Cluster(name="x"))
+    alone = communication(ModelSpread(), 10**9, num_ranks=1, accumulation_micro_steps=1, cluster=Cluster(name="x"))
     assert (alone.total_bytes, alone.seconds) == (0, 0.0)
-    assert communication(Spread(), 10**9, **SETTINGS | {"cluster": Cluster(name="x")}).seconds is None
+    assert communication(ModelSpread(), 10**9, **SETTINGS | {"cluster": Cluster(name="x")}).seconds is None
 
 
 def test_a_ring_over_nodes_goes_at_the_lesser_of_the_link_and_a_nodes_whole_network():
@@ -52,7 +52,7 @@ def test_the_formula_is_what_a_ring_sends():
     num_ranks, num_values = 5, 1000
     sent = sum(num_values // num_ranks for _ in range(2 * (num_ranks - 1))) * 4
     formula = communication(
-        Spread(), num_values, num_ranks=num_ranks, accumulation_micro_steps=1, cluster=Cluster(name="x")
+        ModelSpread(), num_values, num_ranks=num_ranks, accumulation_micro_steps=1, cluster=Cluster(name="x")
     )
     assert formula.total_bytes == sent
 
@@ -62,12 +62,14 @@ def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it(
     batch = BatchPlan(context_tokens=8, micro_batch_sequences=1, accumulation_micro_steps=4, num_ranks=8)
     shape = {"num_parameters": 10**9, "gathered_value_bytes": 2}
     assert step_communication(cluster, batch, spread=FSDP, **shape) == communication(FSDP, 10**9, **SETTINGS)
-    assert step_communication(cluster, batch, spread=Spread(), **shape) == communication(Spread(), 10**9, **SETTINGS)
+    assert step_communication(cluster, batch, spread=ModelSpread(), **shape) == communication(
+        ModelSpread(), 10**9, **SETTINGS
+    )
 
 
 def test_shards_within_a_node_are_gathered_there_and_averaged_across():
     cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8, num_nodes=2, network_bytes_per_second=400e9)
-    hybrid = Spread(shards_over="node", casts_parameters=True)
+    hybrid = ModelSpread(shards_over="node", casts_parameters=True)
     sent = communication(hybrid, 10**9, cluster=cluster, num_ranks=16, accumulation_micro_steps=4)
     assert sent.gathered_bytes == 7 / 8 * 2e9 * 2 * 4
     assert sent.reduced_bytes == 7 / 8 * 4e9 + 2 * 1 / 2 * 4e9 / 8

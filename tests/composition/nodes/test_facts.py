@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 from lmtrain.composition.nodes.facts import spread_of
 from lmtrain.composition.planning.plan import PlannedRun, planned_runs
 from lmtrain.errors import ConfigurationError
@@ -15,9 +15,9 @@ OPTIONS = sorted((tiny.PROJECT / "conf/strategy").glob("*.yaml"))
 LLAMA = ["model=llama_3_8b", "cluster=h100_8x", "cluster.num_nodes=2", "precision=bf16_mixed", "budget.tokens=1B"]
 BATCH = ["batch.context_tokens=8192", "batch.tokens_per_step=131072", "batch.micro_batch_sequences=1"]
 FACTS = """
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 def hsdp(**settings):
-    return Spread(shards_over="node", casts_parameters=True)
+    return ModelSpread(shards_over="node", casts_parameters=True)
 """
 
 
@@ -43,7 +43,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_every_strategy_says_what_it_shards(path: Path) -> None:
     node = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(node, dict)
-    assert isinstance(spread_of(node), Spread)  # pyright: ignore[reportArgumentType]
+    assert isinstance(spread_of(node), ModelSpread)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_loaded(elsewhere: str) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import setting as module
 from lmtrain.composition.planning.setting import planned_setting
@@ -13,7 +13,7 @@ def setting(*words):
 
 def test_a_cluster_decides_the_devices_and_auto_what_suits_them():
     found = setting("cluster=h100_8x", "cluster.num_nodes=2")
-    assert (found.num_ranks, found.precision, found.spread, found.is_gpu) == (16, "bf16_mixed", Spread(), True)
+    assert (found.num_ranks, found.precision, found.spread, found.is_gpu) == (16, "bf16_mixed", ModelSpread(), True)
     assert found.compute_dtype == "bfloat16"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.training_plan.spread import Collective, Spread
+from lmtrain.accounting.training_plan.spread import Collective, ModelSpread
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class CommunicationVolume:
 
 
 def communication(
-    spread: Spread,
+    spread: ModelSpread,
     num_parameters: int,
     *,
     cluster: Cluster,
@@ -60,7 +60,7 @@ def communication(
 
 
 def step_communication(
-    cluster: Cluster, batch: BatchPlan, *, spread: Spread, num_parameters: int, gathered_value_bytes: int
+    cluster: Cluster, batch: BatchPlan, *, spread: ModelSpread, num_parameters: int, gathered_value_bytes: int
 ) -> CommunicationVolume:
     """Return what a device sends in a step of a batch."""
     return communication(

@@ -17,7 +17,7 @@ class Collective:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spread:
+class ModelSpread:
     """How a strategy spreads a model; the plain case keeps all of it on every rank and averages gradients.
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over

@@ -13,6 +13,7 @@ from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.planning.prepared_tokens import remember_folder
+from lmtrain.composition.stored_runs.going_on import going_on_line
 from lmtrain.composition.stored_runs.initial_weights import difference_line
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
@@ -88,6 +89,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
             remember_fork(job, checkpoint)
+            print(going_on_line(job, checkpoint), flush=True)
         elif line := difference_line(job.config["init_from"], job.config["model"]):
             print(line, flush=True)
     return run, checkpoint

@@ -110,16 +110,16 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
 
 
 @dataclass
-class End:
+class CommandEnd:
     """How a command ended."""
 
     code: int = EXIT_DONE
 
 
 @contextmanager
-def undone_where_refused(undo: Callable[[], object]) -> Generator[End]:
+def undone_where_refused(undo: Callable[[], object]) -> Generator[CommandEnd]:
     """Undo where the configuration is refused here, by an exception, or on a rank, by its exit code."""
-    end = End()
+    end = CommandEnd()
     try:
         yield end
     except ConfigurationError:

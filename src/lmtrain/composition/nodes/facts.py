@@ -8,13 +8,13 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 from lmtrain.errors import ConfigurationError
 
 OWN = "lmtrain.parallel."
 
 
-def spread_of(node: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Spread:
+def spread_of(node: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> ModelSpread:
     """Return how a strategy spreads a model; `allowed` are the packages that may be loaded beside our own.
 
     Raises:
@@ -27,7 +27,7 @@ def spread_of(node: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Spread
     if found is None:
         raise ConfigurationError(
             f"strategy._target_={module}.{name} does not say what it shards and sends, which a plan counts on; write "
-            f"{name}(**settings) -> Spread in {home.replace('.', '/')}.py, as lmtrain/parallel/facts/fsdp.py does."
+            f"{name}(**settings) -> ModelSpread in {home.replace('.', '/')}.py, as lmtrain/parallel/facts/fsdp.py does."
         )
     return found(**{key: value for key, value in node.items() if not key.startswith("_")})
 

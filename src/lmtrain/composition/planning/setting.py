@@ -8,7 +8,7 @@ from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
 from lmtrain.accounting.quantities import parse_whole
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 from lmtrain.composition.nodes.check import check_node
 from lmtrain.composition.nodes.facts import spread_of
 from lmtrain.composition.nodes.instantiate import instantiate
@@ -32,7 +32,7 @@ class PlannedSetting:
     precision: str
     optimizer: str
     state: OptimizerState
-    spread: Spread
+    spread: ModelSpread
     recompute: str
     is_compiled: bool
     residual: str | None = None

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 
 
-def fsdp(*, reshard_after_forward: bool = True, **_: Any) -> Spread:
+def fsdp(*, reshard_after_forward: bool = True, **_: Any) -> ModelSpread:
     """Shard over all ranks, and compute with weights that are cast as they are gathered."""
-    return Spread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=reshard_after_forward)
+    return ModelSpread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=reshard_after_forward)

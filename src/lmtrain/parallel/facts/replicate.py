@@ -2,19 +2,19 @@
 
 from typing import Any
 
-from lmtrain.accounting.training_plan.spread import Spread
+from lmtrain.accounting.training_plan.spread import ModelSpread
 
 
-def single(**_: Any) -> Spread:
+def single(**_: Any) -> ModelSpread:
     """Keep the whole model."""
-    return Spread()
+    return ModelSpread()
 
 
-def ddp(**_: Any) -> Spread:
+def ddp(**_: Any) -> ModelSpread:
     """Keep the whole model on every rank."""
-    return Spread()
+    return ModelSpread()
 
 
-def auto(**_: Any) -> Spread:
+def auto(**_: Any) -> ModelSpread:
     """Keep the whole model on every rank, be it one or several."""
-    return Spread()
+    return ModelSpread()
