@@ -57,9 +57,17 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("run.name=../b", ["run.name='../b'", "nearest valid"]),
         ("strategy=single trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes=2 needs a launcher"]),
         ("seed=[1", ["seed=[1 is not KEY=VALUE"]),
+        ("=3", ["no GROUP=OPTION"]),
+        ("~trainer=-0", ["~trainer=-0"]),
+        ("model.value_embedding_layers=3", ["model.value_embedding_layers=3 is not of type"]),
+        ("run.cache=a_file", ["run.cache=a_file is a file"]),
+        ("run.root=s3://bucket/runs", ["run.root=s3://bucket/runs is an address", "run.root=runs"]),
+        ("data.folder.root=s3://bucket/data", ["is an address"]),
+        ("trainer.cpu_threads=0", ["trainer.cpu_threads=0 is below 1; nearest valid: 1"]),
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_nearest_fix(word: str, parts: list[str], attempt: Attempt) -> None:
+    Path("a_file").touch()
     code, message = attempt(*word.split())
     assert code == EXIT_CONFIGURATION, message
     assert len(message.splitlines()) == 1

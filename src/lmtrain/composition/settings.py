@@ -15,6 +15,12 @@ class RunSettings:
     log_every_steps: int = 10
 
     def __post_init__(self) -> None:
+        for key, folder in (("root", self.root), ("cache", self.cache)):
+            if "://" in folder:
+                raise ConfigurationError(
+                    f"run.{key}={folder} is an address; runs are written to folders of this machine: mount it there, "
+                    f"or take a folder, as run.{key}=runs."
+                )
         if self.log_every_steps < 1:
             msg = f"run.log_every_steps={self.log_every_steps} is below 1; nearest valid: 1."
             raise ConfigurationError(msg)

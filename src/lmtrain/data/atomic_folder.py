@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.durable import fsync_all, rename_durably
 
 _FIXES = {
@@ -33,8 +33,11 @@ def build_folder(
     `tell` hears when another process has to be waited for.
 
     Raises:
+        ConfigurationError: `final` is an address of a store, as s3://...
         EnvironmentProblem: The folder cannot be written.
     """
+    if final.parts[0].endswith(":") and os.sep == "/":  # s3://bucket/x, as a path
+        raise ConfigurationError(f"{final} is an address; data is written to folders of this machine: mount it there.")
     lock = final.with_name(f".{final.name}.lock")
     if final.is_dir() and not lock.exists():
         return False

@@ -31,14 +31,13 @@ class LigerCrossEntropy(TokenLoss):
         if device_type != "cuda":
             msg = f"loss=liger needs an NVIDIA GPU, and this is {device_type}; nearest valid: loss=chunked."
             raise ConfigurationError(msg)
-        if importlib.util.find_spec(MODULE) is None:
-            msg = "loss=liger needs the package liger_kernel: pip install 'lmtrain[liger]', or use loss=chunked."
-            raise EnvironmentProblem(msg)
+        _require_package()
 
     @override
     def __call__(
         self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
     ) -> LossTotal:
+        _require_package()
         functional: Any = importlib.import_module(f"{MODULE}.transformers.functional")
         flat = targets.flatten()
         result = functional.liger_fused_linear_cross_entropy(
@@ -56,3 +55,10 @@ class LigerCrossEntropy(TokenLoss):
         if self.z_loss_weight:
             objective, nats = result.loss, result.loss - result.z_loss
         return LossTotal(objective, nats=nats.detach().double(), num_tokens=(flat != self.ignore_index).sum())
+
+
+def _require_package() -> None:
+    if importlib.util.find_spec(MODULE) is None:
+        raise EnvironmentProblem(
+            "loss=liger needs the package liger_kernel: pip install 'lmtrain[liger]', or use loss=chunked."
+        )

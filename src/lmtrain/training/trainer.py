@@ -15,6 +15,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment, TorchEl
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.loop.determinism import be_deterministic
 from lmtrain.training.loop.heap import keep_freed_memory
@@ -41,7 +42,14 @@ def make_trainer(
 
     `precision` may also be a word of Lightning's. `cpu_threads` None leaves torch's own choice: all cores for one
     process, a share of them under a launcher.
+
+    Raises:
+        ConfigurationError: Fewer than one thread.
     """
+    if cpu_threads is not None and cpu_threads < 1:
+        raise ConfigurationError(
+            f"trainer.cpu_threads={cpu_threads} is below 1; nearest valid: 1, or null for all cores."
+        )
     if cpu_threads is not None:
         torch.set_num_threads(cpu_threads)
     if deterministic:

@@ -27,7 +27,7 @@ def test_a_target_outside_the_allow_list_is_refused_with_the_flag_that_allows_it
 
 def test_a_name_that_only_passes_on_foreign_code_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="only passes on"):
-        find_target("lmtrain.models.llama.partial", key="model")
+        find_target("lmtrain.models.gpt2.final", key="model")
 
 
 def test_a_misspelt_class_names_the_nearest_one() -> None:

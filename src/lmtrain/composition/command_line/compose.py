@@ -52,21 +52,34 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, progr
     if flags.completes:
         _complete(arguments.hydra, config_name=config_name, program=program)
         return
-    try:
-        with _our_configs():
-            found = [*_configs(arguments, flags, config_name=config_name)]
-        for composed, is_trial in found:
+    found: list[tuple[dict[str, Any], Choices]] = []
+    with _worded(arguments, config_name=config_name), _our_configs():
+        for composed, is_trial in [*_configs(arguments, flags, config_name=config_name)]:
             if flags.show:
                 show(composed, flags)
                 continue
             choices = Choices(composed.hydra, is_trial=is_trial)
             if config_name == "train":
                 _require_every_group(choices.overrides)
-            task(_scaled(_plain(composed), choices.overrides, allowed=arguments.allowed_targets), choices)
+            found.append((_plain(composed), choices))
+    for config, choices in found:
+        task(_scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices)
+
+
+@contextmanager
+def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
+    """Turn what Hydra and OmegaConf refuse while they compose into our own words."""
+    try:
+        yield
+    except ConfigurationError:
+        raise
     except (HydraException, OmegaConfBaseException) as problem:
         raise _translate(problem, arguments, config_name=config_name) from problem
     except ValueError as problem:
-        raise _not_a_word(problem, arguments) or problem from problem
+        reason = str(problem).partition(" : Override(")[0]
+        raise _not_a_word(problem, arguments) or ConfigurationError(
+            f"{' '.join(arguments.overrides)}: one of these words is no GROUP=OPTION, KEY=VALUE or ~KEY: {reason}."
+        ) from problem
 
 
 def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, bool]]:

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from lmtrain.errors import ConfigurationError
+
 VARIABLES: Final = (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR", "triton"))
 
 
@@ -12,7 +14,12 @@ def keep_caches_in(folder: Path) -> None:
 
     They stay where torch keeps them, below the temporary folder, where the path has a space: torch (2.13) does not
     quote it for the C++ compiler, and nothing would compile.
+
+    Raises:
+        ConfigurationError: There is a file in its place.
     """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError(f"run.cache={folder} is a file; name a folder, as run.cache=.cache.")
     is_usable = not any(letter.isspace() for letter in str(folder.absolute()))
     for variable, name in VARIABLES if is_usable else ():
         os.environ.setdefault(variable, str((folder / name).absolute()))

@@ -156,9 +156,12 @@ def _alternatives(annotation: Any) -> set[Any]:
 
 def _is_plain(annotation: Any) -> bool:
     kinds = _alternatives(annotation)
-    return bool(kinds & {int, float, str, bool, Path}) or any(
-        typing.get_origin(kind) in (list, tuple, dict) for kind in kinds
-    )
+    return bool(kinds & {int, float, str, bool, Path}) or any(_is_plain_collection(kind) for kind in kinds)
+
+
+def _is_plain_collection(kind: Any) -> bool:
+    origin = typing.get_origin(kind)
+    return origin in (list, tuple, dict) or (origin is Sequence and set(typing.get_args(kind)) <= PLAIN)
 
 
 def _choices(annotation: Any) -> list[str]:

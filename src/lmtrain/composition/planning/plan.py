@@ -19,7 +19,7 @@ from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, m
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.depth_dial import offered
-from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.parts.schedules import WITH_RAMPS, require_ramps_fit
 from lmtrain.composition.planning.calibration import calibration_of, peak_here
@@ -148,11 +148,12 @@ def _sent(setting: PlannedSetting, facts: ModelFacts, batch: BatchPlan) -> Commu
 
 
 def _checkpoints(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts) -> CheckpointPlan:
+    kept = (config["callbacks"].get("checkpoint") or {}).get("keep_last", 1)
     return checkpoint_plan(
         facts.parameters,
         precision=setting.bytes_of,
         optimizer=setting.state,
-        num_kept=config["callbacks"].get("checkpoint", {}).get("keep_last", 1),
+        num_kept=check_value(kept, int, key="callbacks.checkpoint.keep_last"),
     )
 
 
