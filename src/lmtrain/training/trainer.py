@@ -46,12 +46,7 @@ def make_trainer(
     Raises:
         ConfigurationError: Fewer than one thread.
     """
-    if cpu_threads is not None and cpu_threads < 1:
-        raise ConfigurationError(
-            f"trainer.cpu_threads={cpu_threads} is below 1; nearest valid: 1, or null for all cores."
-        )
-    if cpu_threads is not None:
-        torch.set_num_threads(cpu_threads)
+    _use_threads(cpu_threads)
     if deterministic:
         be_deterministic()
     is_plugin = isinstance(precision, PrecisionPlugin)
@@ -90,3 +85,11 @@ def make_trainer(
     if isinstance(trainer.accelerator, CPUAccelerator):
         keep_freed_memory()
     return trainer
+
+
+def _use_threads(number: int | None) -> None:
+    if number is None:
+        return
+    if number < 1:
+        raise ConfigurationError(f"trainer.cpu_threads={number} is below 1; nearest valid: 1, or null for all cores.")
+    torch.set_num_threads(number)
