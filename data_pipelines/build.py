@@ -14,6 +14,7 @@ from data_pipelines.engines.engine import Engine
 from data_pipelines.finish import references_of, write_verified
 from data_pipelines.forecast import forecast
 from data_pipelines.progress import tell
+from data_pipelines.reading import REMOVED
 from data_pipelines.shard_filler import Changed, Filled, ShardFiller
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.work_folder import WorkFolder
@@ -106,7 +107,8 @@ class Build:
             source_fingerprint=question.source_fingerprint,
             code_version=CODE_VERSION,
             settings=question.settings_as_json(),
-            dropped=dict(sorted(filled.dropped.items())),
+            dropped={reason: count for reason, count in sorted(filled.dropped.items()) if reason != REMOVED},
+            repaired={reason: count for reason, count in filled.dropped.items() if reason == REMOVED},
         )
 
     def _require_splits(self, filled: Filled) -> None:

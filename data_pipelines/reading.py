@@ -37,10 +37,16 @@ class SourcePass:
         return cut_into_blocks(documents, dropped=self.dropped)
 
     def notes(self) -> list[str]:
-        """Return what was dropped, a reason an entry."""
-        return [
-            f"{count:,} dropped ({reason}{self._first_of(reason)})" for reason, count in sorted(self.dropped.items())
-        ]
+        """Return what was dropped, and the characters that were removed from what stays, a reason an entry."""
+        return [self._note(reason, count) for reason, count in sorted(self.dropped.items())]
+
+    def _note(self, reason: str, count: int) -> str:
+        first = self._first_of(reason)
+        if reason == REMOVED:
+            return (
+                f"{count:,} {reason} removed ({first.removeprefix(', ')})" if first else f"{count:,} {reason} removed"
+            )
+        return f"{count:,} dropped ({reason}{first})"
 
     def _first_of(self, reason: str) -> str:
         return f", first: {self.first[reason]}" if reason in self.first else ""

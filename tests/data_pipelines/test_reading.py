@@ -43,4 +43,4 @@ def test_characters_that_cleaning_removes_are_counted_wherever_it_runs(tmp_path,
     )
     assert sum(len(block.documents) for block in reading.blocks()) == 62
     assert reading.dropped == {"control characters": 5}
-    assert reading.notes() == ["5 dropped (control characters, first: bell)"]
+    assert reading.notes() == ["5 removed (control characters, first: bell)"]

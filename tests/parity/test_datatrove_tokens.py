@@ -50,8 +50,9 @@ def test_cleaning_and_exact_deduplication_through_datatrove_give_the_same_bytes(
     through = make(tmp_path / "through", DatatroveEngine())
     assert through.name == plain.name
     assert files(through) == files(plain)
-    dropped = json.loads((plain / "dataset.json").read_text())["dropped"]
-    assert dropped == {"empty": 3, "exact duplicate": 6, "not UTF-8 text": 1}
+    manifest = json.loads((plain / "dataset.json").read_text())
+    assert manifest["dropped"] == {"empty": 3, "exact duplicate": 6, "not UTF-8 text": 1}
+    assert manifest["repaired"] == {"control characters": 2}
 
 
 def test_our_tokens_are_those_of_datatroves_own_tokenizer(tmp_path):

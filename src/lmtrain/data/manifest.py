@@ -77,7 +77,8 @@ class Manifest:
     source_fingerprint: str = ""
     code_version: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    dropped: Mapping[str, int] = field(default_factory=dict[str, int])
+    dropped: Mapping[str, int] = field(default_factory=dict[str, int])  # documents by reason
+    repaired: Mapping[str, int] = field(default_factory=dict[str, int])  # characters of documents that stay
 
     @cached_property
     def fingerprint(self) -> str:
