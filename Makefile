@@ -51,10 +51,10 @@ train: $(STAMP) ## train on this machine's own Python library (ARGS='budget.toke
 	@$(BIN)/python train.py $(ARGS)
 
 test: $(STAMP) ## run all tests (ARGS='-k budget')
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-fast: $(STAMP) ## run the tests that take about a second each
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS) \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) \
 		-m 'not slow and not distributed and not faults and not browser and not gpu'
 
 checks: $(STAMP) ## check format, style, spelling, types and architecture

@@ -41,12 +41,8 @@ class SourcePass:
         return [self._note(reason, count) for reason, count in sorted(self.dropped.items())]
 
     def _note(self, reason: str, count: int) -> str:
-        first = self._first_of(reason)
-        if reason == REMOVED:
-            return (
-                f"{count:,} {reason} removed ({first.removeprefix(', ')})" if first else f"{count:,} {reason} removed"
-            )
-        return f"{count:,} dropped ({reason}{first})"
+        verb = "removed" if reason == REMOVED else "dropped"
+        return f"{count:,} {verb} ({reason}{self._first_of(reason)})"
 
     def _first_of(self, reason: str) -> str:
         return f", first: {self.first[reason]}" if reason in self.first else ""

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ MAY_BE_SKIPPED = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what this machine has no device or browser for, with the reason."""
+    """Put the files that take longest first, and skip what this machine has no device or browser for."""
+    _longest_files_first(items)
     marked = {marker.name for item in items for marker in item.iter_markers()}
     missing = {
         "gpu": "no CUDA device" if "gpu" in marked and not _has_cuda() else "",
@@ -79,6 +81,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name, reason in missing.items():
             if reason and item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _longest_files_first(items: list[pytest.Item]) -> None:
+    """Sort files by their marked tests, so that no worker is left alone with a long one at the end."""
+    seconds = Counter[Path]()
+    for item in items:
+        marks = {marker.name for marker in item.iter_markers()}
+        seconds[item.path] += 15 * bool(marks & {"distributed", "faults"}) or 5 * ("slow" in marks)
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
