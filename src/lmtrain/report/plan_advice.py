@@ -1,11 +1,15 @@
 """What to say about a plan: whether it is possible, and the nearest change that would make it so."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from lmtrain.accounting.quantities import format_at_most, format_quantity
 from lmtrain.accounting.training_plan.fit import Setting, fewest_devices, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
+
+EVERY_BLOCK: Final = "recompute=every_block "
 
 
 @dataclass(frozen=True)
@@ -16,14 +20,26 @@ class Advice:
     is_possible: bool
 
 
-def advice(plan: Plan, setting: Setting, *, recompute: str, recomputed: Setting | None = None) -> Advice:
+Sharded = Callable[[], Sequence[tuple[str, Setting]]]
+
+
+def advice(
+    plan: Plan,
+    setting: Setting,
+    *,
+    recompute: str,
+    recomputed: Setting | None = None,
+    sharded: Sharded | None = None,
+) -> Advice:
     """Say what does not fit and what would, then what a budget of time leaves undone.
 
-    `recomputed` is the setting under recompute=every_block, None where that is not known without measuring.
+    `recomputed` is the setting under recompute=every_block, None where that is not known without measuring. `sharded`
+    gives the settings under strategy=fsdp, each with the words that it takes beside; None takes those at hand, whose
+    activations are those of a model that is not sharded.
     """
     lines: list[str] = []
     if plan.fits is False:
-        lines += _why_not(plan, setting, recompute=recompute, recomputed=recomputed)
+        lines += _why_not(plan, setting, recompute=recompute, recomputed=recomputed, sharded=sharded)
     elif plan.fits:
         largest = largest_micro_batch(setting, plan.batch)
         if largest and largest.micro_batch_sequences > plan.batch.micro_batch_sequences:
@@ -32,7 +48,9 @@ def advice(plan: Plan, setting: Setting, *, recompute: str, recomputed: Setting 
     return Advice(lines=(*lines, *unfinished), is_possible=plan.fits is not False and not unfinished)
 
 
-def _why_not(plan: Plan, setting: Setting, *, recompute: str, recomputed: Setting | None) -> list[str]:
+def _why_not(
+    plan: Plan, setting: Setting, *, recompute: str, recomputed: Setting | None, sharded: Sharded | None
+) -> list[str]:
     memory, device_bytes = memory_of(setting, plan.batch), plan.device_bytes or 0
     lines = [f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device"]
     if smaller := largest_micro_batch(setting, plan.batch):
@@ -41,17 +59,18 @@ def _why_not(plan: Plan, setting: Setting, *, recompute: str, recomputed: Settin
         lines.append(f"fits with recompute=every_block batch.micro_batch_sequences={largest.micro_batch_sequences}")
     elif recompute == "none" and recomputed is None:
         lines.append("recompute=every_block keeps only what enters each block")
-    return lines if smaller else [*lines, *_sharded(plan, setting, recomputed)]
+    if smaller:
+        return lines
+    at_hand = [(word, tried) for word, tried in (("", setting), (EVERY_BLOCK, recomputed)) if tried is not None]
+    return [*lines, *_sharded(plan, setting, sharded() if sharded else at_hand)]
 
 
-def _sharded(plan: Plan, setting: Setting, recomputed: Setting | None) -> list[str]:
+def _sharded(plan: Plan, setting: Setting, sharded: Sequence[tuple[str, Setting]]) -> list[str]:
     """Say on how many devices the model fits in shards, as it is and with recomputation."""
     lines: list[str] = []
-    for tried, word in ((setting, ""), (recomputed, "recompute=every_block ")):
-        if tried is None:
-            continue
+    for word, tried in sharded:
         largest = largest_micro_batch(replace(tried, is_sharded=True, most_shards=None), plan.batch)
-        if largest and (not tried.is_sharded or tried.most_shards) and plan.batch.num_ranks > 1:
+        if largest and (not setting.is_sharded or setting.most_shards) and plan.batch.num_ranks > 1:
             lines.append(f"fits with strategy=fsdp {word}batch.micro_batch_sequences={largest.micro_batch_sequences}")
         elif devices := fewest_devices(tried, plan.batch):
             lines.append(f"fits on {devices:,} devices with strategy=fsdp {word}batch.micro_batch_sequences=1")

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
@@ -37,6 +38,8 @@ from lmtrain.composition.scaling import scaling_of
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import Advice, advice
 
+FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
+EVERY_BLOCK_WORDS: Final = "recompute=every_block"
 NO_RECOMPUTE: Final = "lmtrain.parallel.activation_checkpoint.none"
 EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
 
@@ -85,6 +88,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
             fit,
             recompute=setting.recompute,
             recomputed=None if planned.fits is not False else recomputed(config, allowed=arguments.allowed_targets),
+            sharded=partial(sharded, config, allowed=arguments.allowed_targets),
         )
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
@@ -190,6 +194,23 @@ def recomputed(config: dict[str, Any], *, allowed: list[str]) -> Setting | None:
     setting = planned_setting(changed, allowed=allowed)
     facts = facts_known(changed, setting)
     return fit_setting(setting, facts) if facts else None
+
+
+def sharded(config: dict[str, Any], *, allowed: list[str]) -> list[tuple[str, Setting]]:
+    """Return what decides the memory under strategy=fsdp, as it is and with recompute=every_block, each with its words.
+
+    A model that computes with gathered weights keeps other activations and another workspace than one of whole weights;
+    where its facts are not known yet, they are measured.
+    """
+    found: list[tuple[str, Setting]] = []
+    for word, recompute in (("", None), (f"{EVERY_BLOCK_WORDS} ", EVERY_BLOCK)):
+        node = config["recompute"] if recompute is None else {**config["recompute"], "_target_": recompute}
+        if recompute is not None and config["recompute"]["_target_"] != NO_RECOMPUTE:
+            continue
+        changed = {**config, "strategy": {"_target_": FULLY_SHARDED}, "recompute": node}
+        setting = planned_setting(changed, allowed=allowed)
+        found.append((word, fit_setting(setting, model_facts(changed, setting, allowed=allowed))))
+    return found
 
 
 def planned_batch(config: dict[str, Any], setting: PlannedSetting, fit: Setting, *, allowed: list[str]) -> BatchPlan:
