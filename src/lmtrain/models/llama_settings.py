@@ -161,9 +161,11 @@ def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, in
     """Raise ConfigurationError for value embeddings of layers that are not there, or for their settings without any."""
     for layer in layers:
         if not 0 <= layer < num_layers:
+            there = ",".join(str(each) for each in layers if 0 <= each < num_layers)
             raise ConfigurationError(
                 f"model.value_embedding_layers={list(layers)} names layer {layer} of "
-                f"model.num_layers={num_layers}; layers are 0 to {num_layers - 1}."
+                f"model.num_layers={num_layers}; layers are 0 to {num_layers - 1}: add "
+                f"'model.value_embedding_layers=[{there}]' to the command."
             )
         if layers.count(layer) > 1:
             nearest = sorted({*layers})
