@@ -66,8 +66,8 @@ def main(words: list[str]) -> int:
 
 
 def all_models() -> list[str]:
-    """List the options of the group."""
-    return sorted(path.stem for path in (conf_folder() / "model").glob("*.yaml"))
+    """List the options of the group; the imported one has its shape from the folder that it is imported from."""
+    return sorted(path.stem for path in (conf_folder() / "model").glob("*.yaml") if path.stem != "imported")
 
 
 def rows_of(model: str, words: tuple[str, ...]) -> Iterator[tuple[str, str, KnownFacts]]:

@@ -75,4 +75,5 @@ def test_help_lists_the_options(capsys):
     assert main(["tokenizer", "--help"]) == 0
     page = capsys.readouterr().out
     assert "huggingface" in page
-    assert "compare=[]" in page
+    assert main(["tokenizer", "--help", "keys"]) == 0
+    assert "compare=[]" in capsys.readouterr().out

@@ -51,8 +51,7 @@ def make_trainer(
         be_deterministic()
     is_plugin = isinstance(precision, PrecisionPlugin)
     torch.set_float32_matmul_precision(precision.matmul_precision if is_plugin else "highest")
-    # Told, and not looked for: Lightning's own look at SLURM refuses --ntasks and takes a batch script for a rank.
-    plugins: list[Any] = [TorchElasticEnvironment() if dist.is_initialized() else LightningEnvironment()]
+    plugins = _environment_of(strategy)
     plugins += [precision] if is_plugin else []
     if not getattr(strategy, "writes_own_checkpoints", False):
         plugins.append(AtomicCheckpointIO())
@@ -93,3 +92,13 @@ def _use_threads(number: int | None) -> None:
     if number < 1:
         raise ConfigurationError(f"trainer.cpu_threads={number} is below 1; nearest valid: 1, or null for all cores.")
     torch.set_num_threads(number)
+
+
+def _environment_of(strategy: Strategy | str) -> list[Any]:
+    """Return Lightning's environment as we know it, unless the strategy has its own.
+
+    Lightning's own look at SLURM refuses --ntasks and takes a batch script's process for a rank (2.6.6).
+    """
+    if getattr(strategy, "cluster_environment", None) is not None:
+        return []
+    return [TorchElasticEnvironment() if dist.is_initialized() else LightningEnvironment()]
