@@ -181,7 +181,8 @@ def test_forward_and_backward_compile_into_one_graph(name):
     model.train()
     backend = "inductor" if name == "llama with every option" else "aot_eager"  # one graph is the claim; C++ takes 37 s
     compiled = torch.compile(model, fullgraph=True, dynamic=False, backend=backend)
-    tokens = torch.randint(61, (2, 32))
+    # With some draws the one gradient of a scalar cancels to 1e-5, of which bf16's roundings are a fifth.
+    tokens = torch.randint(61, (2, 32), generator=torch.Generator().manual_seed(7))
 
     def gradients(function):
         model.zero_grad(set_to_none=True)

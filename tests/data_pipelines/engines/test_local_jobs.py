@@ -69,8 +69,9 @@ def is_alive(pid):
 def test_no_task_outlives_a_killed_process(tmp_path):
     code = (
         "import sys; from pathlib import Path; from data_pipelines.engines.local_jobs import run_job;"
-        "from data_pipelines.stages.stage import PipelineJob; from tests.data_pipelines.engines.test_local_jobs import Touch;"
-        "folder = Path(sys.argv[1]); run_job(PipelineJob('a', 2, Touch(folder, seconds=60)), folder / 'job', num_processes=2)"
+        "from data_pipelines.stages.stage import PipelineJob as Job;"
+        "from tests.data_pipelines.engines.test_local_jobs import Touch; folder = Path(sys.argv[1]);"
+        "run_job(Job('a', 2, Touch(folder, seconds=60)), folder / 'job', num_processes=2)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=environment)
