@@ -99,6 +99,14 @@ def _locked_descriptor(path: Path, *, tell: Callable[[], object]) -> int:
                 told = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # The holder before us removed the file: what we locked may no longer be what the next one will open.
-        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+        if _is_at(path, descriptor):
             return descriptor
         os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether a path still names an open file; one look, as the file may be removed between two."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
