@@ -5,15 +5,14 @@ A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or 
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
-from lmtrain.tracking import atomic_files
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.line_file import LineFile
 from lmtrain.tracking.preemption import Preemption
-from lmtrain.tracking.run_log import drop_torn_end
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 FLUSH_SECONDS = 1.0
@@ -38,12 +37,7 @@ class EventLog:
 
     def __init__(self, folder: Path, rank: int, *, started_at: float | None = None) -> None:
         self.path = folder / "events" / f"rank{rank}.jsonl"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-            drop_torn_end(self._descriptor)
-        except OSError as error:
-            raise atomic_files.storage_problem(self.path, error) from error
+        self._file = LineFile(self.path)
         self._lines: list[str] = []
         self._flushed_at = time.monotonic()
         self.paused_for: str | None = None
@@ -91,19 +85,17 @@ class EventLog:
         self._write({"name": name, "start": round(time.time(), 6), **fields})
 
     def flush(self) -> None:
-        """Hand all lines to the file now; a full disk loses events, never the run."""
+        """Hand all lines to the file now; on a full disk they wait for the next time, and no disk ends the run."""
         lines, self._lines = self._lines, []
         self._flushed_at = time.monotonic()
-        if lines and self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self._descriptor, "".join(lines).encode())
+        if self._file.descriptor >= 0:
+            with contextlib.suppress(EnvironmentProblem):
+                self._file.append(lines)
 
     def close(self) -> None:
         """Flush and give the file back; closing twice is fine."""
         self.flush()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._file.close()
 
     def _write(self, row: dict[str, str | float]) -> None:
         self._lines.append(json.dumps(row) + "\n")

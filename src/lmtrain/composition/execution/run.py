@@ -25,6 +25,7 @@ from lmtrain.errors import (
     EXIT_TERMINATED,
     LMTRAIN_ERRORS,
     ConfigurationError,
+    EnvironmentProblem,
 )
 from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
@@ -123,8 +124,13 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     finally:
         step = run.trainer.global_step
         tokens = step * run.context.plan.batch.tokens_per_step
-        run.context.log.close()
-        handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+        try:
+            run.context.log.close()
+        except EnvironmentProblem:
+            code = EXIT_ENVIRONMENT
+            raise
+        finally:
+            handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
             print(line)
