@@ -8,7 +8,6 @@ import json
 import logging
 import math
 import os
-import time as clock
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import cast
 
 from lmtrain.errors import DataError
 from lmtrain.tracking import atomic_files
+from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.line_file import LineFile
 
 _LOG = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class RunLog:
 
     def append(self, step: int, tokens: int, metrics: Mapping[str, float], *, time: float | None = None) -> None:
         """Add one point; time None means now. See extend."""
-        self.extend([Point(clock.time() if time is None else time, step, tokens, dict(metrics))])
+        self.extend([Point(unix_seconds() if time is None else time, step, tokens, dict(metrics))])
 
     def extend(self, points: Sequence[Point]) -> None:
         """Add points in one write; on a full disk they wait in memory for the next one, and a line says so once.

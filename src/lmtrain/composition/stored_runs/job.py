@@ -23,7 +23,7 @@ HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no com
 class Job:
     """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
 
-    `started_at` is when it was asked for, in unix seconds; `program` is how the command line began.
+    `began` is when it was asked for, on this machine's time.monotonic; `program` is how the command line began.
     """
 
     config: dict[str, Any]
@@ -32,7 +32,7 @@ class Job:
     root: str
     allowed_targets: list[str] = field(default_factory=list[str])
     sweep: str | None = None
-    started_at: float = field(default_factory=time.time)
+    began: float = field(default_factory=time.monotonic)
     program: str = "python train.py"
 
     @property
@@ -57,7 +57,8 @@ class Job:
 
 def load_job(path: Path) -> Job:
     """Read a job that `save` wrote; secrets are in it as far as this environment has them."""
-    return Job(**resolve_references(json.loads(path.read_text())))
+    stored = resolve_references(json.loads(path.read_text()))
+    return Job(**{name: stored[name] for name in Job.__dataclass_fields__ if name in stored})
 
 
 def job_of_rank(path: Path) -> Job:
