@@ -45,7 +45,7 @@ def model_card(facts: CardFacts, *, architecture: str, dtype: str, has_own_code:
             "from transformers import AutoModelForCausalLM, AutoTokenizer",
             "",
             f'model = AutoModelForCausalLM.from_pretrained("."{trust})',
-            'tokenizer = AutoTokenizer.from_pretrained(".")',
+            f'tokenizer = AutoTokenizer.from_pretrained("."{trust})',
             'ids = tokenizer("Once", return_tensors="pt").input_ids',
             "print(tokenizer.decode(model.generate(ids, max_new_tokens=50)[0]))",
             "```",
