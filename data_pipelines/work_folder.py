@@ -5,7 +5,6 @@ that is so; shards that grew further are cut back to it. `end.json` tells that t
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +14,7 @@ from typing import Any, final
 from lmtrain.data.layout import TOKENIZER_FOLDER
 from lmtrain.data.manifest import Shard, shard_to_json
 from lmtrain.data.shard_writer import Written
+from lmtrain.storage.durable import fsync_all, rename_durably, write_durably
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
@@ -95,7 +95,8 @@ class WorkFolder:
         aside = self._work / TOKENIZER_FOLDER
         shutil.rmtree(aside, ignore_errors=True)
         tokenizer.save(aside)
-        aside.rename(self.folder / TOKENIZER_FOLDER)
+        fsync_all(aside)
+        rename_durably(aside, self.folder / TOKENIZER_FOLDER)
         self._tokenizer = tokenizer
 
     def tokenizer(self) -> Tokenizer:
@@ -147,12 +148,7 @@ class WorkFolder:
             return None
 
     def _write(self, name: str, content: Any) -> None:
-        aside = self._work / f".{name}"
-        with aside.open("w") as file:
-            file.write(json.dumps(content))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(self._work / name)
+        write_durably(self._work / name, json.dumps(content).encode())
 
 
 def _written(state: Mapping[str, Any]) -> Written:

@@ -16,6 +16,7 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.digests import DIGEST_BYTES, Digests, digest_of
 from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope
 from lmtrain.errors import ConfigurationError
+from lmtrain.storage.durable import open_durably
 
 REASON = "exact duplicate"
 _PLACE_BITS = 32
@@ -97,6 +98,5 @@ class _FindAgain:
 
 
 def _save(path: Path, array: Any) -> None:
-    aside = path.with_suffix(".tmp.npy")
-    np.save(aside, array)
-    aside.replace(path)
+    with open_durably(path) as file:
+        np.save(file, array)

@@ -71,5 +71,5 @@ class StepLog(pl.Callback):
             if num_skipped is not None:
                 num_skipped += record.was_skipped
                 metrics["train/skipped_steps"] = num_skipped
-            points.append(Point(record.time, record.step, self._context.tokens_at(record.step), metrics))
+            points.append(self._context.point(record.step, metrics, at=record.time))
         self._context.log.extend(points)

@@ -9,7 +9,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Generator, Iterator
@@ -19,6 +18,7 @@ from pathlib import Path
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import MANIFEST_FILE, TOKENIZER_FOLDER, open_dataset
 from lmtrain.errors import DataError, EnvironmentProblem
+from lmtrain.storage.durable import clear_asides, open_durably, write_durably
 
 COPIED_FILE = "copied.json"
 CHUNK_BYTES = 1 << 22
@@ -53,6 +53,7 @@ def cached_folder(folder: str | Path, cache: str | None) -> Path:
 def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
     """Copy what is missing, changed or damaged."""
     copy.mkdir(exist_ok=True)
+    clear_asides(copy)
     known = _read_known(copy)
     wanted = dict(_files(folder, manifest))
     missing = [name for name, sha256 in wanted.items() if not _is_whole(copy / name, sha256, known.get(name))]
@@ -66,9 +67,9 @@ def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
             _copy(folder / name, copy / name, wanted[name])
     stamps = {name: _stamp(copy / name) for name in wanted}
     if stamps != known:
-        _write(copy / COPIED_FILE, json.dumps(stamps, indent=1))
+        write_durably(copy / COPIED_FILE, json.dumps(stamps, indent=1).encode())
     if not (copy / MANIFEST_FILE).is_file():
-        _write(copy / MANIFEST_FILE, (folder / MANIFEST_FILE).read_text())
+        write_durably(copy / MANIFEST_FILE, (folder / MANIFEST_FILE).read_bytes())
 
 
 def _files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str | None]]:
@@ -101,25 +102,17 @@ def _copy(source: Path, target: Path, sha256: str | None) -> None:
     """Copy a file aside, compare it, and give it its name.
 
     Raises:
-        DataError: What was read is not what the manifest tells.
+        DataError: The source's sha256 differs from the manifest's.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.partial")
     digest = hashlib.sha256()
-    try:
-        with source.open("rb") as reading, aside.open("wb") as writing:
-            while chunk := reading.read(CHUNK_BYTES):
-                digest.update(chunk)
-                writing.write(chunk)
-            writing.flush()
-            os.fsync(writing.fileno())
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
-    if sha256 is not None and digest.hexdigest() != sha256:
-        aside.unlink(missing_ok=True)
-        raise DataError(f"{source} is damaged: its sha256 is not the one in {MANIFEST_FILE}. Prepare the data again.")
-    aside.replace(target)
+    with source.open("rb") as reading, open_durably(target) as writing:
+        while chunk := reading.read(CHUNK_BYTES):
+            digest.update(chunk)
+            writing.write(chunk)
+        if sha256 is not None and digest.hexdigest() != sha256:
+            msg = f"{source} is damaged: its sha256 is not the one in {MANIFEST_FILE}. Prepare the data again."
+            raise DataError(msg)
 
 
 def _require_space(copy: Path, num_bytes: int) -> None:
@@ -139,12 +132,6 @@ def _read_known(copy: Path) -> dict[str, list[int]]:
 def _stamp(file: Path) -> list[int]:
     status = file.stat()
     return [status.st_size, status.st_mtime_ns]
-
-
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(text)
-    aside.replace(path)
 
 
 def _tell(line: str) -> None:

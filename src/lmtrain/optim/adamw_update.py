@@ -1,17 +1,16 @@
 """One AdamW update of many parameters: all at once as torch does it, or each in fp32 and rounded by chance."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from lmtrain.optim.parameter_groups import Group
 from lmtrain.optim.rounding import copy_rounded_
 from lmtrain.optim.sharded import local
 
 State = dict[str, Tensor]
-Group = dict[str, Any]
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 

@@ -5,7 +5,6 @@ taken for what others measured with it on H100 (8B: 1.25 times bf16 tensorwise, 
 own it is not measured. Evaluation runs in bf16. The head's products belong to the loss (float8_head).
 """
 
-import functools
 import importlib
 import importlib.util
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.precision.devices import require_fp8
 from lmtrain.precision.float8_head import round_head
 from lmtrain.precision.policy import Precision, Residual
+from lmtrain.precision.specialize import Members, specialize
 
 Recipe = Literal["tensorwise", "rowwise"]
 MULTIPLE = 16  # numbers: what the hardware's 8-bit product wants of both dimensions
@@ -137,20 +137,18 @@ def convert_layers(
     names = set(chosen.converted)
     float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name in names)
     for name in chosen.converted:
-        layer = model.get_submodule(name)
-        layer.__class__ = _bf16_in_evaluation(type(layer))
+        specialize(model.get_submodule(name), _bf16_in_evaluation)
     return model
 
 
-@functools.cache
-def _bf16_in_evaluation(kind: type[nn.Module]) -> type[nn.Module]:
+def _bf16_in_evaluation(kind: type[nn.Module]) -> Members:
     def forward(self: Any, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return F.linear(x, self.weight, self.bias)
         weight_dtype: torch.dtype = self.weight.dtype
         return kind.forward(self, x.to(weight_dtype))
 
-    return type(kind.__name__, (kind,), {"forward": forward})
+    return {"forward": forward}
 
 
 def _require_torchao() -> None:

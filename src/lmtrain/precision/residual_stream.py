@@ -5,27 +5,26 @@ from the first layer to the last. Rounded where it begins, it takes 2: half of w
 norms and sums move. Norms compute in fp32 inside. Each sum is rounded to 8 bits of fraction.
 """
 
-import functools
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lmtrain.models.base import LanguageModel
+from lmtrain.precision.specialize import Members, specialize
 
 
 def narrow_stream(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
     """Round what every table looks up to `dtype`, in place; tables and their gradients stay as they are."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
-            module.__class__ = _rounding(type(module), dtype)
+            specialize(module, _rounding, dtype)
     return model
 
 
-@functools.cache
-def _rounding(kind: type[nn.Embedding], dtype: torch.dtype) -> type[nn.Embedding]:
+def _rounding(kind: type[nn.Embedding], dtype: torch.dtype) -> Members:
     def forward(self: Any, tokens: Tensor) -> Tensor:
         found: Tensor = kind.forward(self, tokens)
         return found.to(dtype)
 
-    return type(kind.__name__, (kind,), {"forward": forward})
+    return {"forward": forward}

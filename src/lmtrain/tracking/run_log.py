@@ -7,8 +7,7 @@ for what is not finite: such a value is one of the strings "nan", "inf", "-inf",
 import json
 import math
 import os
-import time as clock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -51,14 +50,6 @@ class RunLog:
     def latest(self, metric: str) -> Point | None:
         """Return the last point with this metric that was appended here, None when there was none."""
         return self._latest.get(metric)
-
-    def append(self, step: int, tokens: int, metrics: Mapping[str, float], *, time: float | None = None) -> None:
-        """Add one point; time None means now.
-
-        Raises:
-            EnvironmentProblem: The disk is full; no half line stays behind.
-        """
-        self.extend([Point(clock.time() if time is None else time, step, tokens, dict(metrics))])
 
     def extend(self, points: Sequence[Point]) -> None:
         """Add points in one write.

@@ -10,7 +10,7 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog
-from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.training.loop.last_step import LastStep
 
 
@@ -47,6 +47,10 @@ class RunContext:
         """Return how many tokens the run has trained on after so many steps."""
         return step * self.plan.batch.tokens_per_step
 
+    def point(self, step: int, metrics: Mapping[str, float], *, at: float | None = None) -> Point:
+        """Return the curves' point of this step, with the run's tokens at it; `at` in unix seconds, None for now."""
+        return Point(time.time() if at is None else at, step, self.tokens_at(step), dict(metrics))
+
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add a point of this step to the run's curves; nothing on any rank but the first.
 
@@ -54,7 +58,7 @@ class RunContext:
             EnvironmentProblem: The disk is full.
         """
         if self.log is not None:
-            self.log.append(step, self.tokens_at(step), metrics)
+            self.log.extend([self.point(step, metrics)])
 
     @property
     def is_main_process(self) -> bool:
