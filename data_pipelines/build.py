@@ -14,8 +14,8 @@ from data_pipelines.engines.engine import Engine
 from data_pipelines.finish import references_of, write_verified
 from data_pipelines.forecast import forecast
 from data_pipelines.progress import tell
-from data_pipelines.reading import REMOVED
 from data_pipelines.shard_filler import Changed, Filled, ShardFiller
+from data_pipelines.source_pass import REMOVED
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.data.manifest import Manifest

@@ -14,7 +14,7 @@ from typing import final
 from data_pipelines.build_request import BuildRequest
 from data_pipelines.engines.engine import Engine
 from data_pipelines.progress import StageProgress, stage
-from data_pipelines.reading import SourcePass
+from data_pipelines.source_pass import SourcePass
 from data_pipelines.stages.append import Shards, next_link
 from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
 from data_pipelines.stages.encoders import Done, Encoders

@@ -19,6 +19,7 @@ from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_positive
 from lmtrain.models.feed_forward import Activation
 from lmtrain.models.head import OutputHead
+from lmtrain.models.layer_windows import layer_windows
 from lmtrain.models.llama_block import BlockSettings, LlamaBlock
 from lmtrain.models.llama_settings import (
     EmbeddingSettings,
@@ -34,7 +35,6 @@ from lmtrain.models.residual_stream import Backout, SkipStart
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding
 from lmtrain.models.self_attention import AttentionSettings, NormOver, Positions, QueryKeyNorm
 from lmtrain.models.weight_init import fill_linear, fill_normal
-from lmtrain.models.windows import layer_windows
 
 BACKOUT_START = 0.2
 

@@ -2,7 +2,7 @@
 
 torchao's linear layer: e4m3 forward, e5m2 for gradients, one scale a tensor or one a row (arXiv 2209.05433). It was
 taken for what others measured with it on H100 (8B: 1.25 times bf16 tensorwise, 1.10 rowwise); next to a linear of our
-own it is not measured. Evaluation runs in bf16. The head's products belong to the loss (float8_head).
+own it is not measured. Evaluation runs in bf16. The head's products belong to the loss (head_rounding).
 """
 
 import importlib
@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
-from lmtrain.precision.devices import require_fp8
-from lmtrain.precision.float8_head import round_head
+from lmtrain.precision.device_formats import require_fp8
+from lmtrain.precision.head_rounding import round_head
 from lmtrain.precision.policy import Precision, Residual
 from lmtrain.precision.specialize import Members, specialize
 

@@ -15,9 +15,9 @@ from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.precision.devices import capability_here, require_tf32
+from lmtrain.precision.device_formats import capability_here, require_tf32
 from lmtrain.precision.kept_copies import keep_copies
-from lmtrain.precision.residual_stream import narrow_stream
+from lmtrain.precision.narrow_stream import narrow_stream
 
 PrecisionName = Literal["fp32", "tf32", "fp16_mixed", "bf16_mixed", "bf16_true", "fp8"]
 Residual = Literal["bf16"]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.kept_copies import keep_copies
-from lmtrain.precision.residual_stream import narrow_stream
+from lmtrain.precision.narrow_stream import narrow_stream
 from lmtrain.simulate.compiled_blocks import compiled_blocks, fake_tensors
 from lmtrain.simulate.live_bytes import LiveBytes
 
