@@ -1,4 +1,4 @@
-"""Fill a folder with one data set, as a stream: whatever ends it, the next build goes on from there.
+"""Fill a folder with one data set, as a stream: after any end, the next build goes on from there.
 
 source -> stages -> split -> blocks -> (learn a tokenizer) -> encode -> shards -> references -> manifest -> verify
 """
@@ -32,7 +32,7 @@ class Build:
     """One preparation, ready to run.
 
     `num_processes` None decides by cores and text; `allow_short` takes a source that ends before the budget;
-    `sample_documents` tell beforehand what the budget takes.
+    `sample_documents` estimate the budget's need beforehand.
     """
 
     question: BuildRequest

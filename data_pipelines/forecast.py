@@ -1,4 +1,4 @@
-"""Tell what a token budget will take, before the long work, from a sample of the source's documents."""
+"""Forecast a token budget's need, before the long work, from a sample of the source's documents."""
 
 import shutil
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from lmtrain.tokenizers.base import Tokenizer
 def forecast(
     question: BuildRequest, tokenizer: Tokenizer, *, num_documents: int, folder: Path, allow_short: bool
 ) -> None:
-    """Read the first documents through all stages but those that must see a whole corpus, and tell what follows.
+    """Read the first documents through all stages but those of whole corpora, and report the forecast.
 
     Raises:
         DataError: The sample is the whole source, and is too short.

@@ -27,7 +27,7 @@ THIS = "this"
 
 @dataclass(frozen=True)
 class TokenizerReport:
-    """What was made, and how dense it is; `folder` None: nothing was saved."""
+    """The new tokenizer, and its density; `folder` None: nothing was saved."""
 
     folder: str | None
     vocab_size: int

@@ -1,7 +1,7 @@
 """Run stages as tasks on a Ray cluster, through datatrove's executor, one job after another.
 
 A driver script is written and run: `ray job submit -- python DRIVER` from elsewhere does the same. Everything lies in
-one folder, which must be on a file system that all machines of the cluster see.
+one folder, on a file system seen by all machines of the cluster.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A corpus on disk between stages: numbered files of JSON lines, documents and what was dropped, each in its place."""
+"""A corpus on disk between stages: numbered files of JSON lines, documents and drops, each in its place."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ class PieceFolder:
 @final
 @dataclass(frozen=True)
 class Remaining:
-    """Pieces without what stages over the whole corpus removed from them so far."""
+    """Pieces without the documents removed so far by stages over the whole corpus."""
 
     pieces: PieceFolder
     stages: Sequence[tuple[Stage, Path]]

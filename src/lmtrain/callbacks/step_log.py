@@ -1,4 +1,4 @@
-"""Write what every optimizer step did to the run's log, fetched from the device once a log interval."""
+"""Write every optimizer step's metrics to the run's log, fetched from the device once a log interval."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ class StepLog(pl.Callback):
     def _write(self, module: pl.LightningModule) -> None:
         """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
         assert isinstance(module, CausalLMModule)
-        with self._context.events.stopwatch.spending("compute"):  # what it waits for is the device
+        with self._context.events.stopwatch.spending("compute"):  # this waits for the device
             module.step_metrics.drain()
         records = self._unwritten.copy()
         self._unwritten.clear()

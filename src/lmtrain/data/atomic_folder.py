@@ -28,9 +28,9 @@ def build_folder(
 ) -> bool:
     """Let `build` fill a folder that then appears as `final`, once, however many processes ask; False: it was there.
 
-    Whatever ends the build, no half folder stays under the final name. A resumable build finds in its folder what an
-    earlier one left, whatever ended that; any other starts with an empty one.
-    `tell` hears when another process has to be waited for.
+    However the build ends, no half folder stays under the final name. A resumable build finds an earlier one's work in
+    its folder, however that ended; any other starts with an empty one. `tell` is called with a line before a wait for
+    another process.
 
     Raises:
         ConfigurationError: `final` is an address of a store, as s3://...
@@ -98,7 +98,7 @@ def _locked_descriptor(path: Path, *, tell: Callable[[], object]) -> int:
                 tell()
                 told = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # The holder before us removed the file: what we locked may no longer be what the next one will open.
+        # The holder before us removed the file: our locked file may no longer be the one that the next process opens.
         if _is_at(path, descriptor):
             return descriptor
         os.close(descriptor)

@@ -1,7 +1,7 @@
 """A copy of a prepared folder on this node's own disk: made once, however many ranks ask, and checked before use.
 
 A file is copied aside, its sha256 compared with the manifest's, synced and renamed; `dataset.json` comes last, so a
-copy without it is not whole, and the next process goes on from what is there. `copied.json` remembers each file's size
+copy without it is not whole, and the next process completes it. `copied.json` remembers each file's size
 and time of change: a file that has others is read and compared again, and copied again if its sha256 differs.
 """
 
@@ -51,7 +51,7 @@ def cached_folder(folder: str | Path, cache: str | None) -> Path:
 
 
 def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
-    """Copy what is missing, changed or damaged."""
+    """Copy missing, changed and damaged files."""
     copy.mkdir(exist_ok=True)
     clear_asides(copy)
     known = _read_known(copy)
@@ -73,7 +73,7 @@ def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
 
 
 def _files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str | None]]:
-    """Yield each file of a data set with the sha256 that the manifest tells; None for a tokenizer's."""
+    """Yield each file of a data set with its sha256 in the manifest; None for a tokenizer's."""
     for split in manifest.splits.values():
         for shard in split.shards:
             if Path(shard.file).is_absolute():
@@ -87,7 +87,7 @@ def _files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str | None]]
 
 
 def _is_whole(file: Path, sha256: str | None, stamp: list[int] | None) -> bool:
-    """Tell whether a copied file is what it was; one that changed since is read again."""
+    """Return whether a copied file is unchanged; one that changed since is read again."""
     if not file.is_file():
         return False
     if stamp is not None and _stamp(file) == stamp:

@@ -57,7 +57,7 @@ def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:
 
 
 def size_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield each file that is missing, empty, or of another size than the manifest tells."""
+    """Yield each file that is missing, empty, or of another size than in the manifest."""
     for split in manifest.splits.values():
         for shard in split.shards:
             ids = DTYPES[manifest.dtype]

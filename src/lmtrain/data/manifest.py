@@ -1,4 +1,4 @@
-"""What a data set folder says about itself: `dataset.json`, and the fingerprint of the tokens it describes."""
+"""A data set folder's description of itself: `dataset.json`, and the fingerprint of the tokens it describes."""
 
 import hashlib
 import json
@@ -56,7 +56,7 @@ class SplitManifest:
 
 @dataclass(frozen=True)
 class References:
-    """What general compressors reach on the first `text_bytes` bytes of a held-out split."""
+    """General compressors' results on the first `text_bytes` bytes of a held-out split."""
 
     text_bytes: int
     gzip_bits_per_byte: float
@@ -82,7 +82,7 @@ class Manifest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the sha256 of what decides the tokens, wherever the folder and its source lie."""
+        """Return the sha256 of all facts that decide the tokens; the places of folder and source are none."""
         decides = {
             "dtype": self.dtype,
             "vocab_size": self.vocab_size,
@@ -128,12 +128,12 @@ def _sha256_of(content: Any) -> str:
 
 
 def shard_to_json(shard: Shard) -> dict[str, Any]:
-    """Return what is known of a shard."""
+    """Return a shard's known facts."""
     return {key: value for key, value in asdict(shard).items() if value is not None}
 
 
 def _known(split: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is None in a split's shards, so that a manifest without it keeps its fingerprint."""
+    """Leave out the facts of a split's shards that are None, so that a manifest without them keeps its fingerprint."""
     shards = [{key: value for key, value in shard.items() if value is not None} for shard in split["shards"]]
     return {**split, "shards": shards}
 

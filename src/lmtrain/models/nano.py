@@ -13,7 +13,7 @@ from lmtrain.models.layer_windows import WHOLE, check_pattern
 from lmtrain.models.llama import Llama
 from lmtrain.models.residual_stream import SkipStart
 
-WINDOW_MULTIPLE = 128  # tokens: what attention kernels work through at a time
+WINDOW_MULTIPLE = 128  # tokens: the tile of attention kernels
 TUNED_DEPTH = 12
 
 

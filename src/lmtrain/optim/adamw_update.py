@@ -42,7 +42,7 @@ def update(parameters: Sequence[nn.Parameter], states: Sequence[State], group: G
 def update_rounded(
     parameters: Sequence[nn.Parameter], states: Sequence[State], group: Group, *, noise: torch.Generator
 ) -> None:
-    """Move one parameter after another in fp32, and round by chance what is kept in bf16: weights, moments or both."""
+    """Move each parameter in fp32, and round by chance the tensors kept in bf16: weights, moments or both."""
     for parameter, state in zip(parameters, states, strict=True):
         kept = [local(parameter), *(local(state[name]) for name in MOMENTS)]
         value, first, second = (tensor.float() for tensor in kept)  # fp32 ones are not copied

@@ -87,7 +87,7 @@ def muon(
     ]
     groups = [group for group in groups if group["params"]]
     for group in groups:
-        if group["kind"] == "adamw":  # `fused` also tells load_state_dict to keep step counts on the device
+        if group["kind"] == "adamw":  # `fused` also makes load_state_dict keep step counts on the device
             group["fused"] = choose_fused(group["params"], wanted=fused)
     return Muon(
         groups,

@@ -29,7 +29,7 @@ class RoundedAdamW(torch.optim.Optimizer):
         fused: bool,
         moments_dtype: torch.dtype | None,
     ) -> None:
-        # `fused` also tells load_state_dict to keep step counts on the device
+        # `fused` also makes load_state_dict keep step counts on the device
         super().__init__(groups, {"betas": betas, "eps": eps, "fused": fused, "num_steps": 0})
         self._moments_dtype = moments_dtype
 

@@ -2,7 +2,7 @@
 
 A warm-up (or warm-down) is given in steps, in tokens, or as a fraction of the run, which then fits a run of any length.
 No curve moves past the end of its run, and where two ramps overlap the lower one counts, so that each is defined for
-every length; `ramp_steps` tells a run whose ramps do not fit it. Trapezoid ("warm-up, stable, decay") and its cool-down
+every length; `ramp_steps` finds ramps too long for their run. Trapezoid ("warm-up, stable, decay") and its cool-down
 from a checkpoint: https://arxiv.org/abs/2405.18392; cosine: https://arxiv.org/abs/1608.03983; inverse square root:
 https://arxiv.org/abs/1706.03762, section 5.3.
 """

@@ -1,7 +1,7 @@
 """Matrix products of the blocks in 8-bit floating point, each operand scaled to the format's range as it is cast.
 
 torchao's linear layer: e4m3 forward, e5m2 for gradients, one scale a tensor or one a row (arXiv 2209.05433). It was
-taken for what others measured with it on H100 (8B: 1.25 times bf16 tensorwise, 1.10 rowwise); next to a linear of our
+chosen for others' measurements with it on H100 (8B: 1.25 times bf16 tensorwise, 1.10 rowwise); next to a linear of our
 own it is not measured. Evaluation runs in bf16. The head's products belong to the loss (head_rounding).
 """
 
@@ -25,18 +25,18 @@ from lmtrain.precision.policy import Precision, Residual
 from lmtrain.precision.specialize import Members, specialize
 
 Recipe = Literal["tensorwise", "rowwise"]
-MULTIPLE = 16  # numbers: what the hardware's 8-bit product wants of both dimensions
+MULTIPLE = 16  # numbers: the unit of both dimensions in the hardware's 8-bit product
 
 
 @dataclass(frozen=True)
 class ChosenLayers:
-    """The linear layers that run in fp8 by name, and those that do not, each with the reason."""
+    """The linear layers in fp8 by name, and the others with a reason each."""
 
     converted: list[str] = field(default_factory=list[str])
     skipped: dict[str, str] = field(default_factory=dict[str, str])
 
     def lines(self) -> list[str]:
-        """Tell both for people, layers of one name and reason together."""
+        """Return both as lines for people, layers of one name and reason together."""
         return [
             *(f"fp8: {name} ({count} layers)" for name, count in _counted(self.converted).items()),
             *(
@@ -129,7 +129,7 @@ def convert_layers(
 ) -> LanguageModel:
     """Replace the chosen layers in place, with the same parameters under the same names.
 
-    `emulate` multiplies what was rounded to fp8 in the format it came from: for tests, on any device.
+    `emulate` multiplies the rounded operands in their former format: for tests, on any device.
     """
     float8: Any = importlib.import_module("torchao.float8")
     config = float8.Float8LinearConfig.from_recipe_name(recipe)

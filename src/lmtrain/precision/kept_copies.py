@@ -34,18 +34,18 @@ class KeptCopies:
     """The copies of a model, brought up to date when their masters have changed."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Find what `keep_copies` left in the model; nothing is fine too."""
+        """Find the copies of `keep_copies` in the model; nothing is fine too."""
         pairs = list(_pairs(model))
         self._masters = [master for master, _ in pairs]
         self._copies = [copy for _, copy in pairs]
         self._seen: list[tuple[int, int]] | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._copies)
 
     def expire(self) -> None:
-        """Say that the masters have changed, as by torch's fused kernels, which leave no trace (torch 2.13)."""
+        """Mark the masters as changed: torch's fused kernels leave no trace of a change (torch 2.13)."""
         self._seen = None
 
     def refresh(self) -> None:

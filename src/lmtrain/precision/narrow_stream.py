@@ -1,8 +1,8 @@
-"""The residual stream in the format of the products, as every loop has it whose weights are gathered in that format.
+"""The residual stream in the format of the products, as in every loop with weights gathered in that format.
 
-Autocast leaves what is looked up in fp32, and sums of fp32 and bf16 stay fp32, so the stream takes 4 bytes a number
-from the first layer to the last. Rounded where it begins, it takes 2: half of what every layer keeps of it, and of what
-norms and sums move. Norms compute in fp32 inside. Each sum is rounded to 8 bits of fraction.
+Autocast leaves looked-up rows in fp32, and sums of fp32 and bf16 stay fp32, so the stream takes 4 bytes a number from
+the first layer to the last. Rounded where it begins, it takes 2: half of its share in every layer's kept activations,
+and of the traffic of norms and sums. Norms compute in fp32 inside. Each sum is rounded to 8 bits of fraction.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from lmtrain.precision.specialize import Members, specialize
 
 
 def narrow_stream(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
-    """Round what every table looks up to `dtype`, in place; tables and their gradients stay as they are."""
+    """Round every table's looked-up rows to `dtype`, in place; tables and their gradients stay as they are."""
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             specialize(module, _rounding, dtype)

@@ -1,4 +1,4 @@
-"""Names and bytes that outlive a power cut: fsync, and writing aside before a rename."""
+"""Files and names safe from a power cut: fsync, and writing aside before a rename."""
 
 import os
 from collections.abc import Generator

@@ -1,7 +1,7 @@
 """The truth about a run's curves: metrics.jsonl, one whole JSON object a line, appended.
 
 A line is {"time": unix seconds, "step": int, "tokens": int, "metrics": {"train/loss": float, ...}}. JSON has no number
-for what is not finite: such a value is one of the strings "nan", "inf", "-inf", which float() of most languages reads.
+for nan and infinities: such a value is one of the strings "nan", "inf", "-inf", which float() of most languages reads.
 """
 
 import json
@@ -127,7 +127,7 @@ def _json_number(value: float) -> float | str:
 
 
 def drop_torn_end(descriptor: int) -> None:
-    """Cut what a crash left behind at the end of a JSON-lines file: half a line, or lines of zero bytes."""
+    """Cut a crash's leftovers at the end of a JSON-lines file: half a line, or lines of zero bytes."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
     tail = os.pread(descriptor, size - start, start)

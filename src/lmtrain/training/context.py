@@ -1,4 +1,4 @@
-"""What a run is made of, as seen by its callbacks: facts fixed before the first step."""
+"""A run's parts, as seen by its callbacks: facts fixed before the first step."""
 
 import time
 from collections.abc import Mapping
@@ -18,9 +18,8 @@ from lmtrain.training.loop.last_step import LastStep
 class RunContext:
     """Facts that a callback may use; a constructor that names a parameter `context` receives it.
 
-    `log` is None on every rank but the first, which alone writes metrics and console lines.
-    `identity` names what a checkpoint must share with the run that resumes from it. `earlier_seconds` is how long
-    earlier attempts of the run took.
+    `log` is None on every rank but the first, which alone writes metrics and console lines. `identity` holds the facts
+    shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.
     """
 
     folder: Path
@@ -62,7 +61,7 @@ class RunContext:
 
     @property
     def is_main_process(self) -> bool:
-        """Tell whether this rank writes for all."""
+        """Return whether this rank writes for all."""
         return self.rank == 0
 
     @property

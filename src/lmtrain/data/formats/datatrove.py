@@ -17,7 +17,7 @@ OF_BYTES = {"2": "uint16", "4": "uint32"}
 
 
 def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
-    """Describe a shard; `dtype` None takes what the metadata tells, else the narrowest that holds the vocabulary.
+    """Describe a shard; `dtype` None takes the metadata's, else the narrowest for the vocabulary.
 
     Raises:
         DataError: The ids or their index are missing, or do not belong together.

@@ -22,7 +22,7 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     """Describe a file by its header.
 
     Raises:
-        DataError: Another magic number, version, type or size than the header tells.
+        DataError: Another magic number, version, type or size than in the header.
     """
     del vocab_size
     num_bytes = size_of(path)

@@ -22,7 +22,7 @@ NAMES = {1: "uint8", 2: "int8", 3: "int16", 5: "int64", 6: "float64", 7: "float3
 
 
 def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
-    """Describe a pair by either of its names, or by what both begin with.
+    """Describe a pair by either of its names, or by their common beginning.
 
     Raises:
         DataError: No such pair, another version or type, or an index that is not of these ids.

@@ -18,7 +18,7 @@ SECONDS_FOR_OTHER_RANKS: Final = 30.0  # to write their shards, where one of the
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """What became of the checkpoint of a step; `problem` None: it is whole. Seconds and bytes are the writer's."""
+    """The outcome of a step's checkpoint; `problem` None: it is whole. Seconds and bytes are the writer's."""
 
     step: int
     stall_seconds: float
@@ -46,7 +46,7 @@ class BackgroundSaves:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a checkpoint of this rank's is not yet written."""
+        """Return whether a checkpoint of this rank's is not yet written."""
         return self._writer is not None and self._writer.is_busy
 
     def prepare(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -71,7 +71,7 @@ class BackgroundSaves:
             _tell_of_waiting(problem)
 
     def is_possible(self, trainer: pl.Trainer, module: pl.LightningModule) -> bool:
-        """Agree with all ranks, once, whether each that writes has what it needs."""
+        """Agree with all ranks, once, whether each writing rank is ready."""
         if self.is_wanted and not self._is_agreed:
             self.prepare(trainer, module)
             is_ready = self._writer is not None or not self._is_prepared
@@ -93,7 +93,7 @@ class BackgroundSaves:
             self._writer.hold_compute()
 
     def poll(self) -> None:
-        """Go on with what can go on without waiting."""
+        """Continue as far as possible without waiting."""
         if self._writer is not None:
             self._note(self._writer.poll())
 

@@ -13,7 +13,7 @@ NOT_SET = "not set"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFacts:
-    """What a checkpoint's manifest says: optimizer steps and tokens done, identity of its run, metrics at that step."""
+    """A checkpoint's manifest: optimizer steps and tokens done, identity of its run, metrics at that step."""
 
     path: Path
     step: int
