@@ -64,7 +64,7 @@ class Build:
         source.check()
         tell(f"preparing {source.name}")
         if work.begin(self.question.fingerprint):
-            tell(f"  going on with what {work.folder} holds")
+            tell(f"  going on with the work in {work.folder}")
         filled = self._fill(work)
         self._require_splits(filled)
         self._require_budget(filled)
@@ -137,5 +137,5 @@ class Build:
         ended = f"source {self.question.source.name} ended after {reached:,} of the {budget:,} tokens to train on"
         if not self.allow_short:
             fix = "take it all with data.folder.allow_short=true, or ask for less"
-            raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); what was encoded is kept: {fix}.")
+            raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); the encoded part is kept: {fix}.")
         tell(f"  {ended}: that is all there is")

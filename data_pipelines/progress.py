@@ -39,7 +39,7 @@ class StageProgress:
         """Count from nothing; the first total that is known gives the time left, `bar` None is no terminal."""
         self._name = name
         self._total_tokens, self._total_bytes, self._total_documents = total_tokens, total_bytes, total_documents
-        self._started = self._told = time.monotonic()
+        self._started = self._reported_at = time.monotonic()
         self._documents = self._tokens = self._text_bytes = 0
         self._fraction: float | None = None
         self.notes: list[str] = []
@@ -55,8 +55,8 @@ class StageProgress:
         self._text_bytes += text_bytes
         if fraction is not None:
             self._fraction = fraction
-        if time.monotonic() - self._told > (PLAIN_LINE_SECONDS if self._bar is None else BAR_SECONDS):
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported_at > (PLAIN_LINE_SECONDS if self._bar is None else BAR_SECONDS):
+            self._reported_at = time.monotonic()
             self._show()
 
     def line(self) -> str:

@@ -79,7 +79,7 @@ class ShardFiller:
                 commit=commit,
             )
         except (ValueError, FileNotFoundError) as damage:
-            raise Changed(f"what was finished before is damaged ({damage})") from damage
+            raise Changed(f"finished work is damaged ({damage})") from damage
 
     def _require_whole(self, commit: Commit) -> None:
         with stage("check finished shards") as progress:

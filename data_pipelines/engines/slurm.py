@@ -83,7 +83,7 @@ class SlurmEngine:
             self._write_scripts(plan)
             raise SystemExit(0)
         if not shutil.which("sbatch"):
-            msg = "engine=slurm finds no sbatch here; run it where jobs are submitted, or see what it would submit with"
+            msg = "engine=slurm finds no sbatch here; run it where jobs are submitted, or see its scripts with"
             raise EnvironmentProblem(f"{msg} engine.dry_run=true.")
         self._submit_and_wait(plan)
         yield from plan.items()

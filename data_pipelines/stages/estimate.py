@@ -119,7 +119,7 @@ def tell_sample(sample: Sample) -> None:
     tell(f"  a document has {lengths} ({which} {len(sample.lengths):,} documents, {sample.num_skipped:,} skipped)")
 
 
-def tell_outlook(sample: Sample, told: Outlook, *, token_budget: int, free_bytes: int, allow_short: bool) -> None:
+def report_outlook(sample: Sample, need: Outlook, *, token_budget: int, free_bytes: int, allow_short: bool) -> None:
     """Report a budget's need, or refuse an impossible one.
 
     Raises:
@@ -131,14 +131,14 @@ def tell_outlook(sample: Sample, told: Outlook, *, token_budget: int, free_bytes
         if FAR_TOO_SHORT * sample.num_tokens < token_budget and not allow_short:
             raise _far_too_short(sample, token_budget)
         return
-    room = f"{format_quantity(told.disk_bytes, 'bytes')} of {format_quantity(free_bytes, 'bytes')} free disk"
-    hours = format_quantity(told.seconds, "seconds")
+    room = f"{format_quantity(need.disk_bytes, 'bytes')} of {format_quantity(free_bytes, 'bytes')} free disk"
+    hours = format_quantity(need.seconds, "seconds")
     tell(
-        f"  {format_quantity(token_budget)} training tokens take about {told.documents:,} documents, {hours} "
+        f"  {format_quantity(token_budget)} training tokens take about {need.documents:,} documents, {hours} "
         f"at the sample's rate, {room}"
     )
-    if told.disk_bytes > free_bytes:
-        share = token_budget * free_bytes / told.disk_bytes
+    if need.disk_bytes > free_bytes:
+        share = token_budget * free_bytes / need.disk_bytes
         msg = f"the disk has no room for budget.tokens (data.folder.token_budget)={token_budget:,}: {room}"
         raise EnvironmentProblem(f"{msg}; free some, set data.folder.root, or ask for {format_quantity(share)} tokens.")
 

@@ -116,7 +116,7 @@ def _split_problems(
         yield f"the {name} split's ids stand for {text_bytes:,} bytes instead of the text's {split.text_bytes:,}"
     counts = (sum(shard.num_documents for shard in split.shards), sum(shard.num_tokens for shard in split.shards))
     if counts != (split.num_documents, split.num_tokens):
-        yield f"the {name} split's shards have {counts[0]:,} documents and {counts[1]:,} tokens, not what {name} tells"
+        yield f"the {name} split's shards have {counts[0]:,} documents and {counts[1]:,} tokens, unlike {name}"
 
 
 def _read(

@@ -59,7 +59,7 @@ class Checkpoint(pl.Callback):
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share
         self._retention = Retention(keep_last=keep_last, keep_best=keep_best)
-        self._behind = BackgroundSaves(from_bytes=background_from_bytes, told=self._tell)
+        self._behind = BackgroundSaves(from_bytes=background_from_bytes, report=self._log_outcome)
         self._saved_step = 0
         self._first_step = 0
         self._tried_at = time.monotonic()
@@ -163,7 +163,9 @@ class Checkpoint(pl.Callback):
             self._failures, self._saved_step = 0, trainer.global_step
             if self._context.is_main_process:
                 num_bytes = sum(path.stat().st_size for path in self._path(trainer).rglob("*"))
-                self._tell(SaveOutcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes))
+                self._log_outcome(
+                    SaveOutcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes)
+                )
 
     def _unsound(self, step: int, module: pl.LightningModule) -> str | None:
         """Say why a step is not to be saved; what this waits for is the device, which still computes it."""
@@ -216,7 +218,7 @@ class Checkpoint(pl.Callback):
         else:
             self._failures, self._saved_step = 0, outcome.step
 
-    def _tell(self, outcome: SaveOutcome) -> None:
+    def _log_outcome(self, outcome: SaveOutcome) -> None:
         """Log a checkpoint's time and bytes."""
         if self._context.log is None or outcome.problem:
             return

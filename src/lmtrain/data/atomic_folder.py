@@ -88,15 +88,15 @@ def _lock(path: Path, *, tell: Callable[[], object]) -> Generator[None, None, No
 
 
 def _locked_descriptor(path: Path, *, tell: Callable[[], object]) -> int:
-    told = False
+    has_notified = False
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not told:
+            if not has_notified:
                 tell()
-                told = True
+                has_notified = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # The holder before us removed the file: our locked file may no longer be the one that the next process opens.
         if _is_at(path, descriptor):

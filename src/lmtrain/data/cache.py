@@ -45,7 +45,7 @@ def cached_folder(folder: str | Path, cache: str | None) -> Path:
         if problem.errno not in FULL:
             msg = f"data.cache={cache} cannot be written: {problem.strerror}. Name another folder, or null for no copy."
             raise EnvironmentProblem(msg) from problem
-        _tell(f"data.cache={cache} is full ({problem.strerror}): this node reads {folder} itself.")
+        _notify(f"data.cache={cache} is full ({problem.strerror}): this node reads {folder} itself.")
         return folder
     return copy
 
@@ -61,7 +61,7 @@ def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
         num_bytes = sum((folder / name).stat().st_size for name in missing)
         _require_space(copy, num_bytes)
         if missing:
-            _tell(f"Copying {len(missing)} of {len(wanted)} files ({num_bytes / 1e9:.2f} GB) of {folder} to {copy}.")
+            _notify(f"Copying {len(missing)} of {len(wanted)} files ({num_bytes / 1e9:.2f} GB) of {folder} to {copy}.")
         (copy / MANIFEST_FILE).unlink(missing_ok=True)
         for name in missing:
             _copy(folder / name, copy / name, wanted[name])
@@ -118,8 +118,8 @@ def _copy(source: Path, target: Path, sha256: str | None) -> None:
 def _require_space(copy: Path, num_bytes: int) -> None:
     free = shutil.disk_usage(copy).free
     if free < num_bytes:
-        told = f"{num_bytes / 1e9:.2f} GB to copy, {free / 1e9:.2f} GB free"
-        raise OSError(errno.ENOSPC, told)
+        shortage = f"{num_bytes / 1e9:.2f} GB to copy, {free / 1e9:.2f} GB free"
+        raise OSError(errno.ENOSPC, shortage)
 
 
 def _read_known(copy: Path) -> dict[str, list[int]]:
@@ -134,7 +134,7 @@ def _stamp(file: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _tell(line: str) -> None:
+def _notify(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 

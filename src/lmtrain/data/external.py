@@ -85,7 +85,7 @@ def external(
     }
     pointing = _Pointing(format, built, files)
     folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
-    build_folder(folder, pointing, tell=_tell)
+    build_folder(folder, pointing, tell=_notify)
     return DatasetFolder(open_dataset(folder).folder)
 
 
@@ -127,8 +127,8 @@ class _Pointing:
     def _one_dtype(self) -> str:
         found = {file.dtype: file.path for files in self.files.values() for file in files}
         if len(found) > 1:
-            told = ", ".join(f"{path} has {dtype}" for dtype, path in found.items())
-            raise DataError(f"data.folder: all files must have ids of one type: {told}.")
+            listed = ", ".join(f"{path} has {dtype}" for dtype, path in found.items())
+            raise DataError(f"data.folder: all files must have ids of one type: {listed}.")
         return next(iter(found))
 
     def _split(self, folder: Path, split: str, files: Sequence[TokenFile]) -> SplitManifest:
@@ -136,7 +136,7 @@ class _Pointing:
         shards: list[Shard] = []
         text_bytes = 0
         for number, file in enumerate(files):
-            _tell(f"  reading {file.path} once: {file.num_tokens:,} tokens")
+            _notify(f"  reading {file.path} once: {file.num_tokens:,} tokens")
             num_documents = 0
             with closing(HashedFile(folder / f"{split}_{number:05d}.index")) as index:
                 for ids, ends in _scan(file, self.tokenizer.end_of_text_id):
@@ -185,6 +185,6 @@ def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], 
         yield run, ends
 
 
-def _tell(line: str) -> None:
+def _notify(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -57,7 +57,7 @@ class HashedFile:
             self._digest.update(content)
         if num_bytes != kept_bytes or self.sha256 != sha256:
             self.close()
-            raise ValueError(f"{path} is not what was written before")
+            raise ValueError(f"{path} has changed since it was written")
 
 
 def file_sha256(path: Path) -> str:
@@ -82,7 +82,7 @@ def require_whole(folder: Path, shard: Shard) -> None:
         FileNotFoundError: A file is missing.
     """
     for path in changed_files(folder, shard):
-        raise ValueError(f"{path} is not what was written before")
+        raise ValueError(f"{path} has changed since it was written")
 
 
 def _contents(file: Any) -> Iterator[bytes]:

@@ -36,7 +36,7 @@ def narrowest_dtype(vocab_size: int) -> str:
         if vocab_size <= num_ids(dtype):
             return dtype
     raise ConfigurationError(
-        f"tokenizer.vocab_size={vocab_size} is more than a uint32 id can tell apart; at most {num_ids('uint32'):,}."
+        f"tokenizer.vocab_size={vocab_size} is beyond uint32 ids; at most {num_ids('uint32'):,}."
     )
 
 

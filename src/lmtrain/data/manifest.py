@@ -107,9 +107,9 @@ def manifest_from_json(content: Any) -> Manifest:
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"it is not of the format {FORMAT}")
-    told: dict[str, Any] = {**content}
-    own_sha256 = told.pop("manifest_sha256", None)
-    fields: dict[str, Any] = {key: value for key, value in told.items() if key not in {"format", "fingerprint"}}
+    facts: dict[str, Any] = {**content}
+    own_sha256 = facts.pop("manifest_sha256", None)
+    fields: dict[str, Any] = {key: value for key, value in facts.items() if key not in {"format", "fingerprint"}}
     try:
         fields["splits"] = {name: _split_from_json(split) for name, split in fields["splits"].items()}
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}
@@ -118,7 +118,7 @@ def manifest_from_json(content: Any) -> Manifest:
         raise ValueError(f"a key is missing or of the wrong type ({problem})") from problem
     if manifest.fingerprint != content.get("fingerprint"):
         raise ValueError("its fingerprint does not belong to its content")
-    if own_sha256 not in (None, _sha256_of(told)):
+    if own_sha256 not in (None, _sha256_of(facts)):
         raise ValueError("its manifest_sha256 does not belong to its content")
     return manifest
 

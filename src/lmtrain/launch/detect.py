@@ -95,7 +95,7 @@ def _mpi(environment: Mapping[str, str]) -> OuterLauncher:
     world_size = _number(environment, "OMPI_COMM_WORLD_SIZE", 1)
     if world_size > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
         raise ConfigurationError(
-            "mpirun tells its ranks no address to meet at; add -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500, "
+            "mpirun gives its ranks no address to meet at; add -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500, "
             "or start them with torchrun or srun."
         )
     return OuterLauncher(

@@ -155,10 +155,10 @@ def ramp_steps(
     ways: dict[str, float | None] = {f"{name}_steps": steps, f"{name}_tokens": tokens, f"{name}_fraction": fraction}
     given = {way: value for way, value in ways.items() if value is not None}
     if len(given) > 1:
-        told = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
+        given_ways = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
         *others, _ = given
         raise ConfigurationError(
-            f"{told} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
+            f"{given_ways} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
         )
     for way, value in given.items():
         if value < 0:

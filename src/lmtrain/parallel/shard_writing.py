@@ -56,7 +56,7 @@ class WriteShards:
         writer = FileSystemWriter(aside / SHARDED)
         writer.set_up_storage_writer(self.rank == 0)
         if self.rank:
-            results = _told(aside, self.rank, lambda: self._write(writer))
+            results = _write_and_report(aside, self.rank, lambda: self._write(writer))
             return sum(result.size_in_bytes for result in results)
         try:
             self._complete(writer, aside)
@@ -125,7 +125,7 @@ class _Resolved(DefaultSavePlanner):
         return self._values[write_item.index]
 
 
-def _told(aside: Path, rank: int, write: Callable[[], list[WriteResult]]) -> list[WriteResult]:
+def _write_and_report(aside: Path, rank: int, write: Callable[[], list[WriteResult]]) -> list[WriteResult]:
     """Write, and report the outcome to the first rank's process, through their shared folder."""
     done, failed = _reports(aside, rank)
     try:

@@ -112,7 +112,7 @@ def _only_changes_form(step: Step, left_out: list[str]) -> bool:
 
 def _repair_split(step: Step, left_out: list[str]) -> None:
     if step["type"] in _LOSSY_SPLITS or step.get("behavior") == "Removed":
-        raise DataError(f"tokenizer.json loses what is between words (pre_tokenizer {step['type']}). {FIX}")
+        raise DataError(f"tokenizer.json loses the text between words (pre_tokenizer {step['type']}). {FIX}")
     if step.get("add_prefix_space") or step.get("prepend_scheme", "never") != "never":
         left_out.append("the space put in front of a text")
     if "add_prefix_space" in step:

@@ -115,9 +115,11 @@ class MlflowRun:
 
     def _send_dataset(self, path: Path) -> None:
         facts = atomic_files.read_json(path)
-        told = json.dumps({key: facts.get(key) for key in DATASET_FACTS})
+        description = json.dumps({key: facts.get(key) for key in DATASET_FACTS})
         fingerprint = str(facts.get("fingerprint", ""))
-        dataset = Dataset(str(facts.get("name", "data")), fingerprint[:36], "lmtrain", source=told, profile=told)
+        dataset = Dataset(
+            str(facts.get("name", "data")), fingerprint[:36], "lmtrain", source=description, profile=description
+        )
         self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset)])
         self._tag({"lmtrain.data_fingerprint": fingerprint})
 

@@ -127,9 +127,11 @@ class TokenDataModule(pl.LightningDataModule):
     def sources_line(self, num_steps: int) -> str | None:
         """Return the epochs of every source of a mixture in the first steps, in words."""
         epochs = self.source_epochs(num_steps)
-        told = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
+        listed = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
         return (
-            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {told}" if told else None
+            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {listed}"
+            if listed
+            else None
         )
 
     def held_out_tokens(self, split: str) -> list[int]:

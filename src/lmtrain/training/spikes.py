@@ -37,7 +37,7 @@ class SpikeFilter(nn.Module):
         """
         super().__init__()
         if not num_sigmas > 0:  # nor NaN, above which nothing stands out
-            raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only what stands out.")
+            raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only outliers.")
         if not MIN_STEPS <= window_steps <= MAX_STEPS:
             raise ConfigurationError(
                 f"spikes.window_steps={window_steps} is not between {MIN_STEPS} and {MAX_STEPS:,}; 128 is usual."

@@ -30,14 +30,14 @@ class SaveOutcome:
 class BackgroundSaves:
     """At most one checkpoint in flight: `begin` it, `poll` now and then, `settle` it on all ranks.
 
-    A state of less than `from_bytes` (None: any) is not worth it. `told` hears of each outcome once, when it is known,
-    on the ranks that write.
+    A state of less than `from_bytes` (None: any) is not worth it. `report` is called with each outcome once, when it is
+    known, on the ranks that write.
     """
 
-    def __init__(self, *, from_bytes: int | None, told: Callable[[SaveOutcome], object]) -> None:
+    def __init__(self, *, from_bytes: int | None, report: Callable[[SaveOutcome], object]) -> None:
         self.is_wanted = from_bytes is not None
         self._from_bytes = from_bytes or 0
-        self._told = told
+        self._report = report
         self._writer: BackgroundWriter | None = None
         self._is_prepared = False
         self._is_agreed = False
@@ -132,7 +132,7 @@ class BackgroundSaves:
     def _note(self, answer: Answer | None) -> None:
         if answer is not None and self._in_flight is not None:
             self._outcome = SaveOutcome(*self._in_flight, *answer)
-            self._told(self._outcome)
+            self._report(self._outcome)
 
 
 def _tell_of_waiting(problem: object) -> None:
