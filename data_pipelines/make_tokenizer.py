@@ -16,6 +16,7 @@ from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_tur
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from data_pipelines.token_density import Density, bytes_per_token, competitor, find_competitor
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.storage.durable import fsync_all, rename_durably
 from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -26,7 +27,7 @@ THIS = "this"
 
 @dataclass(frozen=True)
 class TokenizerReport:
-    """What was made, and how dense it is; `folder` None: nothing was saved."""
+    """The new tokenizer, and its density; `folder` None: nothing was saved."""
 
     folder: str | None
     vocab_size: int
@@ -136,7 +137,8 @@ def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> 
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         tokenizer.save(aside)
-        aside.replace(path)
+        fsync_all(aside)
+        rename_durably(aside, path)
     except OSError as problem:
         shutil.rmtree(aside, ignore_errors=True)
         raise EnvironmentProblem(f"folder={path} cannot be written: {problem.strerror}; name another one.") from problem

@@ -72,7 +72,7 @@ def _ask(worker: subprocess.Popen[str], job: str) -> str:
         worker.stdin.write(f"{job}\n")
         worker.stdin.flush()
     except BrokenPipeError:
-        pass  # it is gone, as the missing answer will tell
+        pass  # it is gone, as the missing answer will show
     if worker.stdout.readline() != f"{job}\n":
         status = worker.wait()
         how = f"was killed by signal {-status} (out of memory?)" if status < 0 else f"failed with status {status}"

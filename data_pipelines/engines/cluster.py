@@ -1,4 +1,4 @@
-"""What the engines of clusters share: a preparation as a list of jobs over files that every machine sees."""
+"""The common part of the engines of clusters: a preparation as a list of jobs over files that every machine sees."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class _ReadAndClean:
-    """The task that reads its share of a source and sends it through stages that look at each document alone."""
+    """The task of one share of a source: read it, and send it through the stages of single documents."""
 
     source: Source
     stages: Sequence[Stage]
@@ -46,7 +46,7 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
     """Return the jobs that send a source through stages, reading it in so many tasks, or as many as it has pieces.
 
     Raises:
-        ConfigurationError: A stage that looks at each document comes after one that looks at the corpus.
+        ConfigurationError: A stage of single documents comes after one of the corpus.
     """
     first, *later = runs_of(stages)
     num_pieces = source.num_pieces()

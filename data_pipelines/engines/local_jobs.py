@@ -1,7 +1,7 @@
 """Run a job's tasks in processes of this machine, with datatrove's local executor: finished tasks stay finished.
 
-The executor runs in a process of its own, whose input ends when this one ends, so that none of its workers outlives it;
-what it says goes to a file.
+The executor runs in a process of its own, with an input that ends with this one, so that none of its workers outlives
+it; its output goes to a file.
 """
 
 import os
@@ -26,7 +26,7 @@ def run_job(
     """Run all tasks of a job that are not done yet; `advance` hears, as they end, which share of them is done.
 
     Raises:
-        EnvironmentProblem: A task failed; `folder` tells why.
+        EnvironmentProblem: A task failed; `folder` holds the cause.
     """
     import dill
     from datatrove.executor import LocalPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra

@@ -1,6 +1,6 @@
 """Encoded blocks, in order, to the shards of their splits, up to the training document that fills the budget.
 
-What is held out is what came before that document; a split that is still empty then gets the next one that is its.
+The held-out text is the documents before that one; a split still empty then gets its next one.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ class Shards:
         token_budget: int | None,
         commit: Commit | None,
     ) -> None:
-        """Begin in a folder, or go on behind what was committed there.
+        """Begin in a folder, or go on behind its last commit.
 
         `wanted` are the splits that should not stay empty; `token_budget` None takes everything.
 
         Raises:
-            ValueError: The shards are not what was committed.
+            ValueError: The shards have changed since the commit.
             FileNotFoundError: One of them is missing.
         """
         self._wanted = wanted
@@ -62,7 +62,7 @@ class Shards:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether the budget is reached, with something held out."""
+        """Return whether the budget is reached, with something held out."""
         is_reached = self._token_budget is not None and self.train_tokens >= self._token_budget
         return is_reached and not self._empty_splits()
 
@@ -77,7 +77,7 @@ class Shards:
         return added
 
     def commit(self) -> Commit:
-        """Wait until everything is on the disk, and say what that is."""
+        """Wait until everything is on the disk, and return its description."""
         written = {split: writer.commit() for split, writer in self._writers.items()}
         return Commit(self.next_block, self.chain, written, dict(self._text_bytes))
 
@@ -87,7 +87,7 @@ class Shards:
         return {split: manifest for split, manifest in closed.items() if manifest.num_documents}
 
     def close(self) -> None:
-        """Close the files, whatever is in them."""
+        """Close the files with any content."""
         for writer in self._writers.values():
             writer.abandon()
 

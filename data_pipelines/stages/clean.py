@@ -1,4 +1,4 @@
-"""Repair what is certainly broken in a text, and drop texts by their length."""
+"""Repair the certain damage of a text, and drop texts by their length."""
 
 import re
 from dataclasses import replace
@@ -23,7 +23,7 @@ class UnicodeRepair(LooksAtEach):
     """One kind of line end; no control characters, byte-order marks or half characters; mojibake undone."""
 
     def __init__(self, *, mojibake: bool = True, control_characters: bool = True) -> None:
-        """Undo mojibake where it is certain, and remove NUL and other control characters, unless told not to."""
+        """Undo mojibake where it is certain, and remove NUL and other control characters, unless switched off."""
         self._mojibake = mojibake
         self._control_characters = control_characters
 
@@ -63,7 +63,7 @@ class UnicodeRepair(LooksAtEach):
 
 @final
 class LengthFilter(LooksAtEach):
-    """Drops what is shorter or longer than asked, in characters and words."""
+    """Drops documents shorter or longer than asked, in characters and words."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ def uniform(text: str) -> str:
 
 
 def _is_sound(text: str) -> bool:
-    """Tell of most text, in a fraction of the time of a repair, that there is nothing to repair."""
+    """Recognise most texts without damage, in a fraction of the time of a repair."""
     try:
         content = text.encode()
     except UnicodeEncodeError:

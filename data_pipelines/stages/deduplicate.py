@@ -16,6 +16,7 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.digests import DIGEST_BYTES, Digests, digest_of
 from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope
 from lmtrain.errors import ConfigurationError
+from lmtrain.storage.durable import open_durably
 
 REASON = "exact duplicate"
 _PLACE_BITS = 32
@@ -41,12 +42,12 @@ class ExactDeduplication:
             yield Skipped(item.id, REASON) if is_again else item
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
-        """Return two: hash every piece, then find what is not the first of its hash."""
+        """Return two: hash every piece, then find the repetitions of each hash."""
         shares = PipelineJob("exact_duplicates", self._num_tasks, _FindAgain(folder, pieces.count, self._num_tasks))
         return PipelineJob("exact_hashes", pieces.count, _HashPiece(pieces, folder)), shares
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
-        """Return the places in a piece that hold what was there before."""
+        """Return the places of a piece's repetitions."""
         places: dict[int, str] = {}
         for path in sorted(folder.glob("again_*.npy")):
             again = np.load(path, mmap_mode="r")
@@ -55,7 +56,7 @@ class ExactDeduplication:
         return places
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return what decides: the hash, not the tasks."""
+        """Return the deciding facts: the hash, not the tasks."""
         return {"stage": "exact", "digest_bytes": DIGEST_BYTES}
 
 
@@ -97,6 +98,5 @@ class _FindAgain:
 
 
 def _save(path: Path, array: Any) -> None:
-    aside = path.with_suffix(".tmp.npy")
-    np.save(aside, array)
-    aside.replace(path)
+    with open_durably(path) as file:
+        np.save(file, array)

@@ -11,5 +11,5 @@ def default_cleaning() -> dict[str, Stage]:
 
 
 def default_deduplication() -> dict[str, Stage]:
-    """Return the drop of what has been there before."""
+    """Return the drop of repetitions."""
     return {"exact": ExactDeduplication()}

@@ -15,7 +15,7 @@ Words = NDArray[np.uint64]
 
 
 def digest_of(document: Document) -> bytes:
-    """Return a hash of a document's content: its text, or its messages with whatever else they say."""
+    """Return a hash of a document's content: its text, or its messages with all their fields."""
     if document.known_digest is not None:
         return document.known_digest
     if document.messages is None:

@@ -6,7 +6,6 @@ The result depends on the documents and the tokenizer alone, not on which proces
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from data_pipelines.stages.split import SPLITS
 from data_pipelines.stages.spool import Block, num_bytes
 from lmtrain.data.layout import DTYPES
 from lmtrain.errors import DataError
+from lmtrain.storage.durable import open_durably
 from lmtrain.tokenizers.base import Tokenizer
 
 Counts = NDArray[np.int64]
@@ -113,13 +113,9 @@ def save_encoded(encoded: EncodedBlock, path: Path, *, text_sha256: str) -> None
         "splits": list(encoded),
         "has_loss_mask": [one.loss_mask is not None for one in encoded.values()],
     }
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
+    with open_durably(path) as file:
         file.write(json.dumps(header).encode() + b"\n")
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
 
 
 def load_encoded(path: Path) -> EncodedBlock:

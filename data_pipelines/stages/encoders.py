@@ -27,7 +27,7 @@ MANY_CORES = 4  # below, one thread reads and one encodes
 
 @dataclass(frozen=True)
 class Done:
-    """A block that is encoded and on the disk; its digest, and what was dropped before it."""
+    """A block that is encoded and on the disk; its digest, and the drops before it."""
 
     number: int
     sha256: str
@@ -85,7 +85,7 @@ class Encoders:
         answers = run_jobs(jobs(), module=__name__, arguments=arguments, num_processes=num_processes)
         for _ in answers:
             done = pending.popleft()
-            # What a worker could not do is done here, or fails here, where it can be told.
+            # A failed worker's block is encoded here, or fails here, where the error can be reported.
             if self.work.raw(done.number).exists():
                 encode_waiting(done.number, self.work, dtype=self.dtype)
             yield done
@@ -130,7 +130,7 @@ def main(folder: str, dtype: str) -> None:
     work = WorkFolder(Path(folder))
     work.tokenizer()
     for line in sys.stdin:
-        with contextlib.suppress(Exception):  # whoever asked does it itself, and tells what is wrong
+        with contextlib.suppress(Exception):  # the asking process repeats it, and reports the error
             encode_waiting(int(line), work, dtype=dtype)
         sys.stdout.write(line)
         sys.stdout.flush()

@@ -1,7 +1,7 @@
 """A tokenizer that learns from text: hold the first blocks on disk, learn from a sample of them, go on with them.
 
-The sample is drawn by a hash of the documents' names from the first text of four times its size, so that a stream need
-not be read to its end, and a corpus of up to that size gives a sample of all of it.
+The sample is drawn by a hash of the documents' names from the first text of four times its size: a stream need not be
+read to its end, and a corpus of up to that size gives a sample of all of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ WELL_USED = 0.9
 @final
 @dataclass(frozen=True)
 class Held:
-    """Blocks that wait on the disk: what was dropped before each, and the bytes of their training text."""
+    """Blocks that wait on the disk: the drops before each, and the bytes of their training text."""
 
     dropped: Mapping[int, Mapping[str, int]]
     train_bytes: int

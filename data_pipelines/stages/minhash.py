@@ -90,7 +90,7 @@ class MinHashDeduplication:
         return {place: REASON for (place,) in struct.iter_unpack("<I", path.read_bytes())}
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return what decides: all but the number of tasks."""
+        """Return the deciding settings: all but the number of tasks."""
         parts = {name.removeprefix("_"): value for name, value in vars(self).items()}
         del parts["tasks_per_band"]
         return {"stage": "minhash", **parts}
@@ -119,7 +119,7 @@ class _Signatures:
     folder: Path
 
     def __call__(self, piece: int) -> None:
-        """Write the hashes of a piece's documents, band by band, in order; what was dropped has none."""
+        """Write the hashes of a piece's documents, band by band, in order; a dropped document has none."""
         from datatrove.data import Document as Page  # pyright: ignore[reportMissingImports]  # an extra
         from datatrove.pipeline.dedup.minhash import MinhashDedupSignature  # pyright: ignore[reportMissingImports]  # an extra
 

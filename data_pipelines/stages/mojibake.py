@@ -23,12 +23,12 @@ _TWO_BYTES = 2
 
 
 def may_be_mojibake(content: bytes) -> bool:
-    """Tell, many times faster than by looking at the text, whether UTF-8 could hold any; nearly always it does not."""
+    """Return whether UTF-8 could hold any, many times faster than by a look at the text; nearly always it does not."""
     return b"\xc3" in content and _RUN_IN_UTF_8.search(content) is not None
 
 
 def undo_mojibake(text: str) -> str:
-    """Return the text with the lines that are certainly mojibake put right, also those that suffered it twice."""
+    """Return the text with the lines of certain mojibake put right, also those of double mojibake."""
     while not text.isascii() and _RUN.search(text):
         before, text = text, "\n".join(map(_undo_in_line, text.split("\n")))
         if text == before:

@@ -1,7 +1,7 @@
-"""Published rules that tell prose from what only looks like a document, each a stage with its paper's thresholds.
+"""Published rules against pages without prose, each a stage with its paper's thresholds.
 
 Gopher: arXiv:2112.11446, appendix A.1.1 (quality) and table A1 (repetition). C4: arXiv:1910.10683, section 2.2.
-FineWeb: arXiv:2406.17557, section 3.6. A word is what stands between white space; conversations pass unseen, since the
+FineWeb: arXiv:2406.17557, section 3.6. A word is the text between white space; conversations pass unseen, since the
 rules are about pages.
 """
 

@@ -1,4 +1,4 @@
-"""What general compressors make of the held-out text: the bits per byte that a model has to beat."""
+"""General compressors' results on the held-out text: the bits per byte that a model has to beat."""
 
 import lzma
 import zlib

@@ -1,4 +1,4 @@
-"""Which documents train and which are held out: decided by a hash of the document's name, for ever.
+"""The documents' split into training and held-out ones: decided by a hash of the document's name, for ever.
 
 A small corpus is looked at as a whole first: where a few documents are most of it, they are cut into parts, so that
 there is something to hold out and something to train on. As soon as its beginning shows that this is not needed, with
@@ -64,9 +64,9 @@ def split_documents(
     """Yield each document with its split, in order.
 
     In a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are cut into
-    parts, equal parts go to one split, and a split that the hash leaves empty gets the nearest document; `tell` hears
-    of either. In a larger one nothing but a document of more than a million characters is cut, and its parts stay in
-    one split.
+    parts, equal parts go to one split, and a split that the hash leaves empty gets the nearest document; `tell` is
+    called with a line on either. In a larger one nothing but a document of more than a million characters is cut, and
+    its parts stay in one split.
 
     Raises:
         DataError: Too little text to hold any out.
@@ -157,7 +157,7 @@ def _split_small(
 def _together(
     pieces: list[Document], splits: list[str], num_documents: int, *, moved_from: list[str] | None = None
 ) -> list[str]:
-    """Give equal parts of documents one split: that of the first, or the one to which a part was moved."""
+    """Give equal parts of documents one split: that of the first, or the one with a moved part."""
     if len(pieces) == num_documents:
         return splits  # nothing was cut, and whole documents stay where their names put them
     of_text: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What every cleaning and deduplication stage is, and what may never leave them."""
+"""The interface of cleaning and deduplication stages, and the documents that may never leave them."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ Scope = Literal["document", "order", "corpus"]
 
 @dataclass(frozen=True)
 class PipelineJob:
-    """Work in numbered tasks that may run at the same time, anywhere that sees the same files; `run` takes a number."""
+    """Work in numbered tasks, to run at the same time on any machine with the same files; `run` takes a number."""
 
     name: str
     num_tasks: int
@@ -23,11 +23,11 @@ class PipelineJob:
 
 @runtime_checkable
 class Stage(Protocol):
-    """Turns what it drops into `Skipped`, and passes on what others dropped."""
+    """Turns a dropped document into `Skipped`, and passes on others' `Skipped`."""
 
     @property
     def scope(self) -> Scope:
-        """Return what it must see: one document, the ones before it ("order"), or all of them ("corpus")."""
+        """Return its view: one document, the ones before it ("order"), or all of them ("corpus")."""
         ...
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
@@ -70,7 +70,7 @@ class LooksAtEach:
         raise NotImplementedError
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
-        """Yield what becomes of each document."""
+        """Yield each document's result."""
         return (item if isinstance(item, Skipped) else self.look_at(item) for item in documents)
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
@@ -93,10 +93,10 @@ def in_turn(stages: Iterable[Stage], documents: Iterable[Item]) -> Iterator[Item
 
 
 class OnlyEncodable(LooksAtEach):
-    """Turns what no tokenizer can take into `Skipped`: nothing at all, and half characters that nobody repaired."""
+    """Turns documents unfit for any tokenizer into `Skipped`: empty ones, and those with unrepaired half characters."""
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or what is wrong with it."""
+        """Return the document, or its defect."""
         content = content_of(document)
         if not content or content.isspace():
             return Skipped(document.id, "empty")
@@ -110,7 +110,8 @@ class OnlyEncodable(LooksAtEach):
 def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
     """Return stages in runs: those that look at each document alone together, every other one by itself.
 
-    The first run, also when there is none, and every other run of that kind ends with what no tokenizer can take.
+    The first run, also when there is none, and every other run of that kind ends with the drop of documents unfit for
+    any tokenizer.
     """
     runs: list[list[Stage]] = [[]]
     for stage in stages:
@@ -125,14 +126,14 @@ def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
 def key_of(stages: Sequence[Stage]) -> str:
     """Return a short name for all settings of stages, also those that only decide how the work is cut.
 
-    What lies on disk from another cut is of no use, so it lies elsewhere.
+    Files of another cut are of no use, so they lie elsewhere.
     """
     settings = [(type(stage).__name__, sorted(vars(stage).items())) for stage in stages]
     return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
 
 
 def content_of(document: Document) -> str:
-    """Return all the text that a document shows a reader: of a conversation, what is said in its turns."""
+    """Return all the text that a document shows a reader: of a conversation, the words of its turns."""
     if document.messages is None:
         return document.text
     return "\n\n".join(_strings(document.messages))

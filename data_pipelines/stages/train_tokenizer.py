@@ -17,7 +17,7 @@ from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT
 
 
 class TokenizerSpec(ABC):
-    """What is to be built; known, with its vocabulary size, before there is any text.
+    """The tokenizer to build; known, with its vocabulary size, before there is any text.
 
     `sample_bytes` 0 needs none.
     """
@@ -132,7 +132,7 @@ class FolderSpec(TokenizerSpec):
     def __init__(self, *, path: str, vocab_size: int | None = None, end_of_text: str | None = None) -> None:
         """Read the tokenizer at `path`, a folder or the file itself.
 
-        `vocab_size` None takes what it has; `end_of_text` None the folder's word, or the usual names.
+        `vocab_size` None takes its own; `end_of_text` None the folder's word, or the usual names.
         """
         self._asked = vocab_size
         self._path = Path(path)
@@ -207,7 +207,7 @@ class HuggingFaceSpec(TokenizerSpec):
         return self._found.build(texts)
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return what the found folder's are, wherever it was found."""
+        """Return those of the found folder, at any place."""
         return self._found.fingerprint_parts()
 
     @cached_property

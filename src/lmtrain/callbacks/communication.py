@@ -1,7 +1,7 @@
 """Measure how much of a step waits for other ranks, by a trace of one step now and then.
 
-Communication that computing hides costs nothing: what counts is the time in which this rank does communicate and
-computes nothing. It holds both the links and the wait for ranks that are late.
+Communication that computing hides costs nothing: the share counts this rank's time of communication without computing.
+It holds both the links and the wait for ranks that are late.
 """
 
 from collections.abc import Iterable, Sequence
@@ -96,7 +96,7 @@ class Communication(pl.Callback):
 def _start_trace(device: torch.device) -> profile:
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
-        torch.cuda.synchronize()  # what was still to do belongs to the step before
+        torch.cuda.synchronize()  # the remaining work belongs to the step before
         activities.append(ProfilerActivity.CUDA)
     trace = profile(activities=activities)
     trace.start()

@@ -21,7 +21,7 @@ class Validation(pl.Callback):
     The weights are those for evaluation, where an optimizer has others for training. Of an average of the weights,
     `validation/ema_bits_per_byte` and `validation/ema_loss` come beside them.
 
-    Of a mixture, `validation/NAME/bits_per_byte` is of each source, and what has no name of the first.
+    Of a mixture, `validation/NAME/bits_per_byte` is of each source; the metrics without a NAME are of the first.
 
     During the run it is measured `num_passes` times, evenly, or every `every_steps` steps; with neither, only before
     and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run trains on, so that

@@ -1,7 +1,7 @@
 """Prepared data held against the digests of its manifest: each file once, and again where it has changed since.
 
-What was found whole is remembered by size, time of change and inode, in a hidden file beside the folder; where that
-cannot be written, every start reads all files again.
+Whole files are remembered by size, time of change and inode, in a hidden file beside the folder; where that cannot be
+written, every start reads all files again.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def require_whole(dataset: Dataset) -> None:
 
 @final
 class BackgroundCheck:
-    """Checks data sets on a thread while training begins; `require_whole` waits for what it found."""
+    """Checks data sets on a thread while training begins; `require_whole` waits for its findings."""
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
         self._datasets = datasets

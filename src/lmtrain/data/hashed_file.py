@@ -1,4 +1,4 @@
-"""A file that only grows and knows the sha256 of what is in it."""
+"""A growing file with a running sha256 of its content."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ class HashedFile:
         """Begin a file, or go on behind the first `kept_bytes` of one, whose digest is `sha256`.
 
         Raises:
-            ValueError: The beginning is not what was written.
+            ValueError: The beginning has changed since it was written.
             FileNotFoundError: There is no such file to go on with.
         """
         self._digest = hashlib.sha256()
@@ -57,7 +57,7 @@ class HashedFile:
             self._digest.update(content)
         if num_bytes != kept_bytes or self.sha256 != sha256:
             self.close()
-            raise ValueError(f"{path} is not what was written before")
+            raise ValueError(f"{path} has changed since it was written")
 
 
 def file_sha256(path: Path) -> str:
@@ -67,7 +67,7 @@ def file_sha256(path: Path) -> str:
 
 
 def changed_files(folder: Path, shard: Shard) -> Iterator[Path]:
-    """Yield the files of a shard whose bytes are not those that its digests tell."""
+    """Yield the files of a shard with other bytes than its digests'."""
     expected = {shard.file: shard.sha256, shard.index_file: shard.index_sha256, shard.mask_file: shard.mask_sha256}
     for name, sha256 in expected.items():
         if sha256 is not None and file_sha256(folder / name) != sha256:
@@ -75,14 +75,14 @@ def changed_files(folder: Path, shard: Shard) -> Iterator[Path]:
 
 
 def require_whole(folder: Path, shard: Shard) -> None:
-    """Refuse a shard that is not what was written.
+    """Refuse a shard changed since it was written.
 
     Raises:
         ValueError: A file has changed.
         FileNotFoundError: A file is missing.
     """
     for path in changed_files(folder, shard):
-        raise ValueError(f"{path} is not what was written before")
+        raise ValueError(f"{path} has changed since it was written")
 
 
 def _contents(file: Any) -> Iterator[bytes]:

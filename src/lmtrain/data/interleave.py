@@ -1,4 +1,4 @@
-"""Whose turn it is at each position of a run, so that sources come in the proportion of their weights at any moment.
+"""The source at each position of a run, so that sources come in the proportion of their weights at any moment.
 
 The order repeats after a period in which every source has a whole number of turns. Inside it, turn j of a source with m
 of M turns is due in [j M / m, (j + 1) M / m), and the earliest deadline goes first (Tijdeman, "The chairman assignment

@@ -37,7 +37,7 @@ def narrowest_dtype(vocab_size: int) -> str:
         if vocab_size <= num_ids(dtype):
             return dtype
     raise ConfigurationError(
-        f"tokenizer.vocab_size={vocab_size} is more than a uint32 id can tell apart; at most {num_ids('uint32'):,}."
+        f"tokenizer.vocab_size={vocab_size} is beyond uint32 ids; at most {num_ids('uint32'):,}."
     )
 
 
@@ -58,7 +58,7 @@ def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:
 
 
 def size_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield each file that is missing, empty, or of another size than the manifest tells."""
+    """Yield each file that is missing, empty, or of another size than in the manifest."""
     for split in manifest.splits.values():
         for shard in split.shards:
             ids = DTYPES[manifest.dtype]

@@ -1,7 +1,7 @@
 """Several prepared data sets as one run reads them: by weights in tokens, which may change at fractions of the run.
 
-Window i of the run is a pure function of (seed, fingerprints, weights, i): whose turn it is comes from `interleave`,
-which window of that source from its own keyed order. Changing weights encodes nothing again.
+Window i of the run is a pure function of (seed, fingerprints, weights, i): the source of each turn comes from
+`interleave`, the window from that source's own keyed order. Changing weights encodes nothing again.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class Mixture:
 
     @property
     def fingerprint(self) -> str:
-        """Return what decides the tokens: of a single data set its own, of several theirs together."""
+        """Return the facts that decide the tokens: of a single data set its own, of several theirs together."""
         fingerprints = [dataset.manifest.fingerprint for dataset in self.datasets.values()]
         return (
             fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256(":".join(fingerprints).encode()).hexdigest()
@@ -59,7 +59,7 @@ def open_mixture(
     """Open the sources of a mixture, each {path, weight}; `schedule` lists {from, weights} for later parts of the run.
 
     Raises:
-        ConfigurationError: A weight that is none, a source that is never read or not there, a schedule out of order.
+        ConfigurationError: An invalid weight, an absent or never read source, a schedule out of order.
         DataError: A folder cannot be read, or the tokenizers differ.
     """
     parsed = parse_sources(sources)
@@ -105,7 +105,7 @@ class MixedRows:
 
     @property
     def fingerprint(self) -> str:
-        """Return what decides the rows."""
+        """Return the facts that decide the rows."""
         return ":".join(rows.fingerprint for rows in self._sources)
 
     def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

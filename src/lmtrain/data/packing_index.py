@@ -1,8 +1,8 @@
-"""What a packing has worked out about a split, once, kept beside the data: which pieces make up each row.
+"""A packing's index of a split, computed once and kept beside the data: which pieces make up each row.
 
 `<data folder>/packing/NAME-HASH/` holds `index.json`, and memory-mapped `row_ends.i64` (pieces up to each row's end),
-`starts.i64` and `lengths.u32` (of pieces); with one document a row, only `document_ends.i64`. The hash is of the
-tokens and of what was asked for. Documents are read in groups, so memory stays the same for a corpus of any size.
+`starts.i64` and `lengths.u32` (of pieces); with one document a row, only `document_ends.i64`. The hash is of the tokens
+and of the settings. Documents are read in groups, so memory stays the same for a corpus of any size.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class PackingReport:
-    """What packing did to the documents: a document is cut where it does not lie in one row from first id to last."""
+    """Packing's effect on the documents: a document is cut where it does not lie in one row from first id to last."""
 
     num_documents: int
     num_tokens: int
@@ -131,7 +131,7 @@ def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> P
 
 
 def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
-    """Write where documents end, and count what is beyond the context."""
+    """Write the documents' ends, and count the tokens beyond the context."""
     num_documents = num_cut = num_dropped = 0
     with (folder / ENDS_FILE).open("wb") as file:
         for starts, lengths in document_groups(split):

@@ -100,7 +100,7 @@ class TokenSplit:
         return any(shard.mask_sha256 is not None for shard in self._shards)
 
     def loss_mask_windows(self, starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
-        """Return which tokens carry loss in the windows that begin at these positions: [B] -> [B, L]."""
+        """Return the loss mask of the windows that begin at these positions: [B] -> [B, L]."""
         rows = np.ones((len(starts), num_tokens), np.bool_)
         for row, start in enumerate(starts.tolist()):
             filled, shard = 0, int(np.searchsorted(self._ends, start, side="right"))
@@ -156,7 +156,7 @@ class TokenSplit:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set folder whose files are all there, with the sizes its manifest tells."""
+    """A data set folder with all files of its manifest, in their sizes."""
 
     folder: Path
     manifest: Manifest
@@ -202,7 +202,7 @@ def open_dataset(folder: str | Path) -> Dataset:
     """Open a data set folder after a look at every file's size.
 
     Raises:
-        DataError: The folder or a file is missing, empty, truncated, or of another type than the manifest tells.
+        DataError: The folder or a file is missing, empty, truncated, or of another type than in the manifest.
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)

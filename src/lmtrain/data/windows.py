@@ -18,7 +18,7 @@ IGNORED = -100
 
 
 class EvaluationWindow(NamedTuple):
-    """What the model reads and what it should predict: both [T], targets to leave out are -100.
+    """The model's input and its targets: both [T], targets to leave out are -100.
 
     `documents` [T] counts the documents where they do not see one another, else it is None.
     """
@@ -161,7 +161,7 @@ class _LocatedWindows:
 def spans_of_windows(ends: NDArray[np.int64], starts: NDArray[np.int64], num_tokens: int) -> DocumentSpans:
     """Count the documents of each window, from where documents end: starts [N] -> [N, T].
 
-    The last id of a document, end-of-text, is the first input of the next one; what a window begins with is its 0.
+    The last id of a document, end-of-text, is the first input of the next one; a window's first is its 0.
     """
     span = ends.searchsorted(np.stack([starts + 2, starts + num_tokens + 1], axis=1))
     counts = span[:, 1] - span[:, 0]

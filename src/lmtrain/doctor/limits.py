@@ -47,7 +47,7 @@ def open_files(soft: int | None = None) -> Finding:
 
 
 def scheduler(environment: Mapping[str, str], *, account: Path = SERVICE_ACCOUNT) -> Finding:
-    """Tell whether SLURM or Kubernetes runs this, and whether it will leave time for a checkpoint."""
+    """Return whether SLURM or Kubernetes runs this, and whether it will leave time for a checkpoint."""
     if "SLURM_JOB_ID" in environment:
         return Finding(name="scheduler", state="ok", found=f"SLURM job {environment['SLURM_JOB_ID']}")
     if "KUBERNETES_SERVICE_HOST" in environment or account.is_dir():

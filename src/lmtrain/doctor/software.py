@@ -47,7 +47,7 @@ def package_version(name: str, version: str | None, wanted: SpecifierSet) -> Fin
 
 
 def flash_attention(*, has_gpu: bool, version: str | None = None) -> Finding:
-    """Tell whether a FlashAttention package is there where a GPU could use it."""
+    """Return whether a FlashAttention package is there where a GPU could use it."""
     version = version or next((found for name in FLASH if (found := installed(name))), None)
     if version is not None or not has_gpu:
         found = f"flash-attn {version}" if version else "not needed without a GPU"

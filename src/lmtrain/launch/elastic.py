@@ -2,8 +2,8 @@
 
 Four of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
 only, not the data loader workers in their process groups. When a rank fails, the others have one second, not thirty.
-And the exit code is that of the rank that failed first, not 1. A failed job is not started again: that is for a
-scheduler, which sees the exit code.
+And the exit code is the first failed rank's, not 1. A failed job is not started again: a scheduler does so, by the exit
+code.
 """
 
 import json
@@ -33,7 +33,7 @@ TAIL_LINES = 20
 
 def run_job(job: LaunchJob, stop: StopRequest) -> int:
     """Start the ranks, wait for all of them, and return the job's exit code."""
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is told once, by us
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is reported once, by us
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGHUP,SIGQUIT"
     for rank in range(job.num_ranks):
         job.log_path(rank).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What an agent is asked to run, and a request from outside to stop it."""
+"""An agent's job, and a request from outside to stop it."""
 
 import contextlib
 import os
@@ -28,14 +28,14 @@ class LaunchJob:
 
 @dataclass
 class StopRequest:
-    """The first signal that asked the job to stop, and the ranks' process ids that signals go to."""
+    """The first signal to stop the job, and the ranks' process ids to pass signals to."""
 
     number: int | None = None
     at: float = 0.0
     processes: list[int] = field(default_factory=list[int])
 
     def pass_on(self, number: int) -> bool:
-        """Send a signal to every rank, and only to the ranks; tell whether there are any.
+        """Send a signal to every rank, and only to the ranks; return whether there are any.
 
         Their data loader workers share their process groups, and would die under a rank that still wants to save.
         """

@@ -35,7 +35,7 @@ def launch(
 ) -> int:
     """Run entry_point(config_path) on each of num_processes ranks and return the job's exit code.
 
-    The code is that of the rank that failed first. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, which have
+    The code is the first failed rank's. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, which have
     grace_seconds to save and leave. Nothing outlives this call, nor this process. The ranks get `more_environment`
     beside this process's own.
     """

@@ -23,7 +23,7 @@ def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None
 
     A rank that is silent for `timeout_seconds` ends the job (torch's own default is half an hour). Ranks of one machine
     listen on its loopback interface alone; under an outer launcher they meet over the network, where torch asks for no
-    key and unpickles what comes.
+    key and unpickles all messages.
     """
     if outer is None or outer.world_size == 1 or dist.is_initialized():
         return
@@ -60,7 +60,7 @@ def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[s
 
 
 def _store_of_this_machine(path: Path, num_ranks: int) -> dist.Store:
-    for backend in ("GLOO", "NCCL"):  # whatever the environment says for jobs of several nodes
+    for backend in ("GLOO", "NCCL"):  # against an environment meant for jobs of several nodes
         os.environ[f"{backend}_SOCKET_IFNAME"] = LOOPBACK
     return dist.FileStore(str(path), num_ranks)
 

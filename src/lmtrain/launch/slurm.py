@@ -1,4 +1,4 @@
-"""A step of a SLURM job, as `srun` tells it to each task: its ranks, and where they meet.
+"""A step of a SLURM job, from `srun`'s variables of each task: its ranks, and where they meet.
 
 The variables of the step count and not those of the job, whose `srun` may start fewer tasks on fewer nodes;
 https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES.
@@ -33,7 +33,8 @@ class SlurmStep:
 def slurm_step(environment: Mapping[str, str]) -> SlurmStep | None:
     """Return the task that this process is, None outside a step and in a step of one task.
 
-    A batch script that runs python without `srun`, or a shell on a node, is one process, whatever the job's tasks.
+    A batch script that runs python without `srun`, or a shell on a node, is one process, for any number of the job's
+    tasks.
 
     Raises:
         ConfigurationError: A variable is no number, or the nodes have different numbers of tasks.

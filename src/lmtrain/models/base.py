@@ -1,4 +1,4 @@
-"""What every language model here is: tokens in, hidden states, logits or a loss out.
+"""The common base of language models: tokens in, hidden states, logits or a loss out.
 
 B batch, T tokens, D width, V vocabulary.
 """
@@ -41,7 +41,7 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def output_head(self) -> OutputHead:
-        """Return what turns hidden states into logits."""
+        """Return the map from hidden states to logits."""
 
     @abstractmethod
     def initialize_weights(self, generator: torch.Generator) -> None:
@@ -78,8 +78,8 @@ class LanguageModel(nn.Module, ABC):
     ) -> Float[Tensor, "B T V"] | LossTotal:
         """Predict the next token, [B, T] -> [B, T, V]; with targets [B, T] and a loss, return its sums instead.
 
-        Both go through one forward, so that the hooks of compilation, DDP and FSDP fire whatever the loss. A penalty
-        is added to what is differentiated, never to the nats.
+        Both go through one forward, so that the hooks of compilation, DDP and FSDP fire with any loss. A penalty is
+        added to the objective, never to the nats.
         """
         hidden, penalty = self.features(tokens, documents)
         if targets is None or loss is None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from lmtrain.errors import ConfigurationError
 
-# What every model is made of, at least 1 of each.
+# The parts of every model, at least 1 of each.
 REQUIRED: Final = ("width", "num_layers", "num_heads", "feed_forward_width", "vocab_size", "max_context_tokens")
 
 # Beyond which a dimension is a slip of the pen: a tensor of two of them would have no size that can be counted.

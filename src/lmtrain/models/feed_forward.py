@@ -34,7 +34,7 @@ class SwiGLU(nn.Module):
 
 @final
 class SquaredReLU(nn.Module):
-    """Project up, square what is positive, project down (arXiv 2109.08668)."""
+    """Project up, square the positive values, project down (arXiv 2109.08668)."""
 
     def __init__(self, width: int, feed_forward_width: int) -> None:
         super().__init__()

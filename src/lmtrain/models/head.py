@@ -39,7 +39,7 @@ class Rounding(Protocol):
 @final
 @dataclass(frozen=True)
 class OutputHead:
-    """What a loss projects hidden states by; a loss that never builds all logits takes `weight` and `soft_cap` instead.
+    """A loss's projection of hidden states; a loss that never builds all logits takes `weight` and `soft_cap` instead.
 
     `weight` [V, D] is the model's own parameter, or the token embedding where they are tied; made anew in each forward,
     so that it is the whole weight also where a strategy keeps shards. `soft_cap` c bends logits to c tanh(logits / c)

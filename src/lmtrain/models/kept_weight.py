@@ -31,5 +31,5 @@ class _Kept(torch.autograd.Function):
 
 
 def kept_weight(master: Tensor, copy: Tensor) -> Tensor:
-    """Return `copy`, which holds the rounded values of `master`; what is differentiated is the master."""
+    """Return `copy`, which holds the rounded values of `master`; gradients go to the master."""
     return _Kept.apply(master, copy)

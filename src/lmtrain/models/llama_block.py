@@ -32,7 +32,7 @@ class BlockSettings:
 
 @final
 class LlamaBlock(nn.Module):
-    """Add what attention and the feed-forward make of the residual stream to it.
+    """Add attention and the feed-forward to the residual stream.
 
     `window_tokens`, `value_embedding`: as in SelfAttention. `embedding_skip` first mixes the stream with its first
     value, by two learned scalars that start as given; None does not.
@@ -63,7 +63,7 @@ class LlamaBlock(nn.Module):
         positions: Positions,
         value_embedding: Float[Tensor, "B T V"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
-        """Transform the stream: [B, T, D], its first value [B, T, D], and what SelfAttention takes -> [B, T, D].
+        """Transform the stream: [B, T, D], its first value [B, T, D], and SelfAttention's further inputs -> [B, T, D].
 
         Beside it comes the feed-forward's penalty, a sum over tokens; None where it has none.
         """

@@ -53,7 +53,7 @@ class FeedForwardSettings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingSettings:
-    """What is added to a token's vector: `num_buckets` of hashed pairs, a norm, a smear by weights or by a gate."""
+    """Additions to a token's vector: `num_buckets` of hashed pairs, a norm, a smear by weights or by a gate."""
 
     num_buckets: int = 0
     norm: bool = False

@@ -21,7 +21,7 @@ from lmtrain.models.weight_init import fill_linear, fill_normal
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """How many experts a layer has, how many of them a token goes through, and what keeps the choice healthy.
+    """The number of experts of a layer and of a token, and the settings that keep the choice balanced.
 
     `normalize_weights`: as in `route`. The penalties' weights are per token.
     Raises: ConfigurationError for more experts per token than there are, and for a negative weight.
@@ -50,7 +50,7 @@ class Experts:
 
 @final
 class MixtureOfExperts(nn.Module):
-    """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up what they make of it."""
+    """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up their outputs."""
 
     def __init__(self, width: int, feed_forward_width: int, *, experts: Experts) -> None:
         super().__init__()

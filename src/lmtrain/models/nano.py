@@ -9,11 +9,11 @@ from lmtrain.accounting.scaling_laws.nano_dial import HEAD_WIDTH, VALUE_GATE_WID
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.dimensions import check_positive
+from lmtrain.models.layer_windows import WHOLE, check_pattern
 from lmtrain.models.llama import Llama
 from lmtrain.models.residual_stream import SkipStart
-from lmtrain.models.windows import WHOLE, check_pattern
 
-WINDOW_MULTIPLE = 128  # tokens: what attention kernels work through at a time
+WINDOW_MULTIPLE = 128  # tokens: the tile of attention kernels
 TUNED_DEPTH = 12
 
 

@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation (arXiv 1910.07467), computed in fp32 whatever comes in."""
+"""Root-mean-square normalisation (arXiv 1910.07467), computed in fp32 for inputs of any format."""
 
 from typing import final
 

@@ -61,7 +61,7 @@ class SkipStart:
     last_embedded: float = 0.0
 
     def of_layer(self, layer: int, num_layers: int) -> tuple[float, float]:
-        """Return what a layer, from 0, multiplies the stream and its first value by."""
+        """Return a layer's (from 0) factors of the stream and of its first value."""
         depth = layer / max(num_layers - 1, 1)
         return (
             self.first_stream + (self.last_stream - self.first_stream) * depth,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Routing(NamedTuple):
-    """What goes where: weights fp32 [N, k], experts int64 [N, k], and the probability of every expert fp32 [N, E]."""
+    """The routing: weights fp32 [N, k], experts int64 [N, k], and the probability of every expert fp32 [N, E]."""
 
     weights: Tensor
     experts: Tensor
@@ -22,7 +22,7 @@ def route(scores: Tensor, *, num_experts_per_token: int, normalize_weights: bool
     """Choose each token's likeliest experts by scores [N, E].
 
     With `normalize_weights` the weights of the chosen sum to 1, which is a softmax over the chosen alone (Mixtral);
-    without, they are what a softmax over all experts gives them (OLMoE).
+    without, they are a softmax's over all experts (OLMoE).
     """
     probabilities = scores.float().softmax(dim=-1)
     weights, experts = probabilities.topk(num_experts_per_token, dim=-1)

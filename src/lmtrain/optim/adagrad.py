@@ -19,7 +19,7 @@ def adagrad(
 ) -> torch.optim.Optimizer:
     """Build AdaGrad over `model`.
 
-    initial_accumulator: what the sum of squares begins with; above 0 it calms the first steps.
+    initial_accumulator: the initial sum of squares; above 0 it calms the first steps.
     weight_decay: added to the gradient, and so divided like it.
 
     Raises:

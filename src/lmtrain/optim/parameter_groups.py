@@ -1,4 +1,4 @@
-"""Sort a model's parameters by what they do: optimizers treat matrices, tables, head and vectors differently."""
+"""Sort a model's parameters by their roles: optimizers treat matrices, tables, head and vectors differently."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

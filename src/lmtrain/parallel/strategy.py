@@ -1,4 +1,4 @@
-"""What a strategy option is: Lightning's strategy, and how it changes the model."""
+"""A strategy option: Lightning's strategy, and how it changes the model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

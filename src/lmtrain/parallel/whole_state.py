@@ -29,7 +29,7 @@ def read_whole(sharded: Path) -> dict[str, Any]:
     metadata = read_metadata(sharded)
     paths: dict[str, tuple[str | int, ...]] | None = metadata.planner_data
     if paths is None or not paths.keys() >= metadata.state_dict_metadata.keys():
-        raise EnvironmentProblem(f"{sharded} does not tell the place of each of its values; use another checkpoint.")
+        raise EnvironmentProblem(f"{sharded} does not name the place of each of its values; use another checkpoint.")
     flat: dict[str, Any] = {
         name: torch.empty(facts.size, dtype=facts.properties.dtype)
         if isinstance(facts, TensorStorageMetadata)

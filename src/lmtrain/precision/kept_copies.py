@@ -5,7 +5,6 @@ model's parameters, which optimizers, DDP and checkpoints see, and a product tak
 to the last bit. Tables that are only looked up, norms and biases have none.
 """
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import OutputHead
 from lmtrain.models.kept_weight import kept_weight
+from lmtrain.precision.specialize import Members, specialize
 
 
 def keep_copies(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
@@ -25,7 +25,7 @@ def keep_copies(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
         if matrices and not isinstance(module, nn.Embedding):
             for name, weight in matrices.items():
                 _add_copy(module, name, weight, dtype=dtype)
-            module.__class__ = _reading_copies(type(module), tuple(matrices))
+            specialize(module, _reading_copies, *matrices)
     _keep_head(model, dtype=dtype)
     return model
 
@@ -34,18 +34,18 @@ class KeptCopies:
     """The copies of a model, brought up to date when their masters have changed."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Find what `keep_copies` left in the model; nothing is fine too."""
+        """Find the copies of `keep_copies` in the model; nothing is fine too."""
         pairs = list(_pairs(model))
         self._masters = [master for master, _ in pairs]
         self._copies = [copy for _, copy in pairs]
         self._seen: list[tuple[int, int]] | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._copies)
 
     def expire(self) -> None:
-        """Say that the masters have changed, as by torch's fused kernels, which leave no trace (torch 2.13)."""
+        """Mark the masters as changed: torch's fused kernels leave no trace of a change (torch 2.13)."""
         self._seen = None
 
     def refresh(self) -> None:
@@ -78,10 +78,9 @@ def _pairs(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
                 yield master, buffers[_copy_name(name)]
 
 
-@functools.cache
-def _reading_copies(kind: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
-    """Return the class whose weights of these names are read as their copies; one, so that blocks compile alike."""
-    return type(kind.__name__, (kind,), {name: property(_reader(name)) for name in names})
+def _reading_copies(_: type[nn.Module], *names: str) -> Members:
+    """Return properties by which the weights of these names are read as their copies."""
+    return {name: property(_reader(name)) for name in names}
 
 
 def _reader(name: str) -> Callable[[Any], Tensor]:

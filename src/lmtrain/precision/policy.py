@@ -15,9 +15,9 @@ from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.precision.devices import capability_here, require_tf32
+from lmtrain.precision.device_formats import capability_here, require_tf32
 from lmtrain.precision.kept_copies import keep_copies
-from lmtrain.precision.residual_stream import narrow_stream
+from lmtrain.precision.narrow_stream import narrow_stream
 
 PrecisionName = Literal["fp32", "tf32", "fp16_mixed", "bf16_mixed", "bf16_true", "fp8"]
 Residual = Literal["bf16"]
@@ -29,7 +29,7 @@ def as_it_is(model: LanguageModel) -> LanguageModel:
 
 
 def nothing_more(model: LanguageModel) -> list[str]:
-    """Have nothing to tell of the model."""
+    """Return no line on the model."""
     del model
     return []
 
@@ -38,8 +38,8 @@ def nothing_more(model: LanguageModel) -> list[str]:
 class Precision:
     """A set of number formats, and why it was chosen.
 
-    `convert` changes the model itself, whatever the strategy, and `explain` tells what it will do.
-    `residual` rounds the residual stream; None leaves it as lookups make it. A strategy that casts has it so already.
+    `convert` changes the model itself, under any strategy, and `explain` describes the change beforehand. `residual`
+    rounds the residual stream; None leaves it as lookups make it. A strategy that casts has it so already.
     `stochastic_rounding` asks the optimizer to round its updates up or down at random, so that small ones count.
     """
 
@@ -69,12 +69,12 @@ class Precision:
 
     @property
     def casts(self) -> bool:
-        """Tell whether products run in another dtype than the weights have."""
+        """Return whether products run in another dtype than the weights have."""
         return self.bytes_of.activations < self.bytes_of.weights
 
     @property
     def scales_loss(self) -> bool:
-        """Tell whether gradients would underflow without a scaled loss."""
+        """Return whether gradients would underflow without a scaled loss."""
         return self.matmul == "fp16"
 
     def prepare(self, model: LanguageModel, *, strategy_casts: bool) -> LanguageModel:

@@ -1,7 +1,7 @@
-"""What blocks that are compiled one by one keep for the backward pass, and take in it, from fake tensors.
+"""The memory of blocks compiled one by one, kept for the backward pass and needed in it, from fake tensors.
 
-The compiler's own partitioner cuts each block into forward and backward, and autograd's hooks tell what passes from one
-to the other. What the backward pass takes is read from its graph.
+The compiler's own partitioner cuts each block into forward and backward, and autograd's hooks see the tensors passed
+between them. The backward pass's need is read from its graph.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Count on the real model what planning needs to know of it: parameters by part, and the memory of a step."""
+"""Count the planner's facts on the real model: parameters by part, and the memory of a step."""
 
 from collections import Counter
 from typing import Final
@@ -11,7 +11,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import sort_parameters
 from lmtrain.simulate.step_memory import SimulatedStep, simulate_step, simulate_workspace
 
-MANY: Final = 64  # sequences: logits outgrow whatever does not depend on them
+MANY: Final = 64  # sequences: logits outgrow everything independent of their number
 
 
 def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:

@@ -1,4 +1,4 @@
-"""What every tokenizer can do: text to ids and back through bytes, and how many bytes each id stands for."""
+"""The interface of tokenizers: text to ids and back through bytes, and how many bytes each id stands for."""
 
 import hashlib
 import json

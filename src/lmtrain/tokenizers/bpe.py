@@ -213,7 +213,7 @@ def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
 
 
 def read_content(tokenizer_json: str) -> dict[str, Any]:
-    """Return what a `tokenizer.json` text says.
+    """Return the tokenizer of a `tokenizer.json` text.
 
     Raises:
         DataError: It is not a tokenizer's.

@@ -1,7 +1,7 @@
 """Conversations to ids and loss mask: `render`, and `render_prompt` for the conversation that a model is to go on with.
 
 Special tokens are written by their ids, texts are encoded as texts, so nothing that a person types becomes a special
-token. Only what the assistant says, its end token included, carries loss.
+token. Only the assistant's words, their end token included, carry loss.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a conversation is: its roles, the order of its turns, and the calls of tools; everything else is refused.
+"""The form of a conversation: its roles, the order of its turns, and the calls of tools; everything else is refused.
 
     [system]  user  (assistant [tool ...])  user  ...
 
@@ -49,8 +49,8 @@ class Turn:
 def read_conversation(messages: Any, *, for_answer: bool = False) -> tuple[Turn, ...]:
     """Return the turns of messages as datasets have them: `role`, `content`, and an assistant's `tool_calls`.
 
-    `messages` is whatever a dataset has: what is no list of them is refused too. `for_answer` asks for a conversation
-    that the assistant goes on with, rather than one to learn from.
+    `messages` is a dataset's own value: anything but a list of them is refused too. `for_answer` asks for a
+    conversation that the assistant goes on with, rather than one to learn from.
 
     Raises:
         ConversationError: Not messages, or not in an order that a conversation has.

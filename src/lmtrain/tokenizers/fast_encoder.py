@@ -50,7 +50,7 @@ class FastEncoder:
 
     @property
     def is_fast(self) -> bool:
-        """Tell whether fastokens does the work."""
+        """Return whether fastokens does the work."""
         return self._fast is not None
 
     def __call__(self, texts: Sequence[str]) -> FlatIds:

@@ -31,7 +31,7 @@ class FastokensIds:
 
     @property
     def cuts(self) -> bool:
-        """Tell whether numbers are cut for the scanner."""
+        """Return whether numbers are cut for the scanner."""
         return self._scanner is not None
 
     def __call__(self, texts: Sequence[str]) -> FlatIds:
@@ -68,7 +68,7 @@ def load_fastokens(tokenizer_json: str, *, cuts: bool = True) -> FastokensIds | 
         return "fastokens is not installed: tokenizers encodes, which is slower; pip install fastokens"
     try:
         return FastokensIds(fastokens, tokenizer_json, cuts=cuts)
-    except Exception as problem:  # noqa: BLE001  # whatever it cannot read, `tokenizers` can
+    except Exception as problem:  # noqa: BLE001  # `tokenizers` can read every file that it cannot
         return f"fastokens cannot read this tokenizer ({problem}): tokenizers encodes, which is slower"
 
 

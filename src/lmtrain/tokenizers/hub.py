@@ -5,14 +5,14 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 
-MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they tell the end-of-text token
+MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they name the end-of-text token
 ANSWER_SECONDS = 10
 
 
 def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokenizer.name") -> Path:
     """Return the path of a local tokenizer, or of the hub's `name`, from the cache or downloaded now.
 
-    `key` is what was typed before the name.
+    `key` is the typed key of the name.
 
     Raises:
         ConfigurationError: The name is not on the hub.

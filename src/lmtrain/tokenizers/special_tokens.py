@@ -1,4 +1,4 @@
-"""The names of the special tokens that lmtrain's own tokenizers have; elsewhere they are whatever the file says."""
+"""The names of the special tokens that lmtrain's own tokenizers have; elsewhere they are the file's."""
 
 END_OF_TEXT = "<|end_of_text|>"
 
@@ -24,5 +24,5 @@ def unused_tokens(num_tokens: int) -> tuple[str, ...]:
 
 
 def is_unused(name: str) -> bool:
-    """Tell whether a special token only fills the vocabulary."""
+    """Return whether a special token only fills the vocabulary."""
     return name.startswith(_UNUSED)

@@ -1,4 +1,4 @@
-"""Draw what is known of a run at a moment: as one plain line, or as a panel of about ten rows."""
+"""Draw the state of a run at a moment: as one plain line, or as a panel of about ten rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What is known of a run at a moment, None for not yet; `validation` is bits per byte, oldest first.
+    """The state of a run at a moment, None for not yet known; `validation` is bits per byte, oldest first.
 
-    `time_shares` say where this attempt's time went, by kind. What is projected is of the whole run.
+    `time_shares` say where this attempt's time went, by kind. Projections are of the whole run.
     """
 
     name: str

@@ -10,7 +10,7 @@ FILE: Final = "doctor.json"
 
 
 def read_measurements(cache: Path) -> Measurements:
-    """Return what was measured here before; nothing where there is no file."""
+    """Return this machine's earlier measurements; nothing where there is no file."""
     return measurements_from_json(read_json(cache / FILE))
 
 

@@ -59,7 +59,7 @@ def artifacts_folder(root: Path, tracking_uri: str) -> Path:
 
 
 def check_uri(tracking_uri: str | None) -> None:
-    """Refuse what MLflow cannot resume runs in.
+    """Refuse a store in which MLflow cannot resume runs.
 
     Raises:
         ConfigurationError: It is of another kind.
@@ -74,7 +74,7 @@ def check_uri(tracking_uri: str | None) -> None:
 def open_client(store: Store) -> "MlflowClient":
     """Connect to a store, creating its tables where there are none; one process at a time does.
 
-    Whatever MLflow and its database driver raise is raised.
+    Errors of MLflow and its database driver pass through.
     """
     os.environ.update(ENVIRONMENT)
     from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own

@@ -48,7 +48,7 @@ class MlflowTracking:
 
         try:
             finish_sweep(root, sweep, tracking_uri=self.tracking_uri, experiment=self.experiment, status=status)
-        except Exception as error:  # noqa: BLE001  whatever MLflow and its drivers raise; the trials are stored anyway
+        except Exception as error:  # noqa: BLE001  any error of MLflow and its drivers; the trials are stored anyway
             sys.stderr.write(f"MLflow still shows the sweep {sweep} as running: {redact_text(str(error))}\n")
 
 

@@ -28,7 +28,7 @@ class NoTracking:
         return FolderHandle(run_folder)
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Do nothing: nobody was told of the sweep."""
+        """Do nothing: the sweep has no server."""
         del root, sweep, status
 
 

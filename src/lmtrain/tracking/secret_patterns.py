@@ -35,7 +35,7 @@ _QUERY = r"(?P<before>[?&;](?P<key>[\w.\-]+)=)(?P<value>[^\s&;'\"#]+)"
 
 
 def redact_patterns(text: str) -> str:
-    """Replace what looks like a secret wherever it stands."""
+    """Replace everything in the form of a secret."""
     text = re.sub(PRIVATE_KEY, rf"\g<before>{REDACTED}", text, flags=re.DOTALL)
     for pattern in AFTER_A_WORD:
         text = re.sub(pattern, rf"\g<before>{REDACTED}", text)

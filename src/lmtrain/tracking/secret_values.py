@@ -1,4 +1,4 @@
-"""Secrets that no form gives away: values of the environment's variables, and what a config was given.
+"""Secrets that no form gives away: values of the environment's variables, and of a config.
 
 The environment is where they are kept for the processes that a run starts, too: a file would outlive the run, and other
 people can read a command line.
@@ -24,7 +24,7 @@ MINIMUM_DIGITS = 16
 
 
 def remember_secrets(unresolved: object, config: object) -> None:
-    """Keep what a composed config refers to in the environment, and the passwords and keys that it was typed with."""
+    """Keep a composed config's values from the environment, and its typed passwords and keys."""
     names = {match["name"] for text in _texts(unresolved) for match in REFERENCE.finditer(text)}
     found = dict.fromkeys(_typed(config, key=""), "")
     found |= {os.environ[name]: name for name in sorted(names) if name in os.environ}
@@ -53,7 +53,7 @@ def resolve_references(value: Any) -> Any:
 
 
 def is_telling(value: str) -> bool:
-    """Tell whether a value is long and odd enough to be looked for everywhere: no number, word or path of a file."""
+    """Return whether a value is long and odd enough to be looked for everywhere: no number, word or path of a file."""
     text = value.strip()
     if len(text) < MINIMUM_CHARACTERS or (text.islower() and text.isalpha() and len(text) < MINIMUM_LOWER_CASE):
         return False

@@ -28,7 +28,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Tracked:
-    """What became of a run's tracking; run_id is MLflow's, None without it."""
+    """The outcome of a run's tracking; run_id is MLflow's, None without it."""
 
     run_id: str | None
     is_complete: bool

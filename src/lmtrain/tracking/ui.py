@@ -63,7 +63,7 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     command = ui_command(root, host=host, port=port)
     sys.stdout.write(f"The runs in {root} are at http://{host}:{port}/{runs_page(root)} (end with Ctrl-C)\n")
     sys.stdout.flush()
-    os.chdir(root)  # what the server itself leaves behind stays with the runs
+    os.chdir(root)  # the server's own files stay with the runs
     os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606
 
 

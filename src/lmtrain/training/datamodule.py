@@ -97,7 +97,7 @@ class TokenDataModule(pl.LightningDataModule):
         """Return nothing to save; called before each checkpoint, it lets none be written on damaged data.
 
         Raises:
-            DataError: A file of the data is not what was written.
+            DataError: A file of the data has changed since it was written.
         """
         if self._check is not None:
             self._check.require_whole()
@@ -109,7 +109,7 @@ class TokenDataModule(pl.LightningDataModule):
         return sum(dataset.split("train").num_tokens for dataset in self._datasets)
 
     def packing_lines(self) -> list[str]:
-        """Return what the packing cuts and pads, a line a source; builds what it needs for that."""
+        """Return the shares of text cut and padded by the packing, a line a source; builds what it needs for that."""
         reports = [
             self._packing.report(dataset, context_tokens=self._batch.context_tokens) for dataset in self._datasets
         ]
@@ -127,9 +127,11 @@ class TokenDataModule(pl.LightningDataModule):
     def sources_line(self, num_steps: int) -> str | None:
         """Return the epochs of every source of a mixture in the first steps, in words."""
         epochs = self.source_epochs(num_steps)
-        told = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
+        listed = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
         return (
-            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {told}" if told else None
+            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {listed}"
+            if listed
+            else None
         )
 
     def held_out_tokens(self, split: str) -> list[int]:

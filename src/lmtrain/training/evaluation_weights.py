@@ -1,4 +1,4 @@
-"""The weights that are to be judged and kept, where they are not those that are trained.
+"""The weights for evaluation and export, where they differ from the trained ones.
 
 An optimizer such as schedule-free AdamW trains at one point and evaluates at another: its `eval()` and `train()`
 move the weights between them (https://arxiv.org/abs/2405.15682).

@@ -1,4 +1,4 @@
-"""End a process when the one that started it is gone, however that ended: kill -9 leaves no orphan."""
+"""End a process with its parent, however the parent ended: kill -9 leaves no orphan."""
 
 import ctypes
 import os

@@ -21,14 +21,14 @@ MicroStep = Callable[[TokenBatch], tuple[LossTotal, Tensor]]
 
 
 class Graph(Protocol):
-    """What records device work; the seam at which tests on a CPU put their own."""
+    """The recorder of device work; the seam at which tests on a CPU put their own."""
 
     def prepare(self, work: Callable[[], Result], /) -> Result:
         """Do the work as it is, where it will be recorded."""
         ...
 
     def capture(self, work: Callable[[], Result], /) -> Result:
-        """Record the work without doing it; what it returns is filled by every `replay`."""
+        """Record the work without doing it; its results are filled by every `replay`."""
         ...
 
     def replay(self) -> None:
@@ -41,7 +41,7 @@ MakeGraph = Callable[[torch.device], Graph]
 
 @final
 class CudaGraph(Graph):
-    """torch's recorder, on a stream of its own, which also warms up: what autograd and cuBLAS keep belongs to a stream.
+    """torch's recorder, on a stream of its own, also for warming up: autograd's and cuBLAS's memory is a stream's.
 
     Only this thread's calls are watched while it records: others pin the batches to come.
     """

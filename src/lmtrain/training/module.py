@@ -54,8 +54,8 @@ class CausalLMModule(pl.LightningModule):
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
         A budget of time moves `total_steps` while training goes on. `spikes` says which steps are taken back.
-        `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes what records
-        micro-steps, which are then launched as one; gradients stay in memory for it.
+        `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes the recorder of
+        micro-steps, for launching each as one; gradients stay in memory for it.
         """
         super().__init__()
         self.language_model = model
@@ -85,7 +85,7 @@ class CausalLMModule(pl.LightningModule):
         self._is_configured = False
 
     def configure_model(self) -> None:
-        """Materialise, initialise and transform the model, and start what is kept beside it: once."""
+        """Materialise, initialise and transform the model, and start its companions: once."""
         if self._is_configured:
             return
         self._is_configured = True
@@ -97,7 +97,7 @@ class CausalLMModule(pl.LightningModule):
             self.weight_average.start(self.language_model)
 
     def configure_optimizers(self) -> Optimizer:
-        """Build the optimizer on the final (perhaps sharded) parameters, with what its schedules say of each step."""
+        """Build the optimizer on the final (perhaps sharded) parameters, with the schedules of its values."""
         optimizer = self._optimizer(self.language_model)
         require_each_once(self.language_model, optimizer)
         self.step = self._make_step(
@@ -148,7 +148,7 @@ class CausalLMModule(pl.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Let the strategy step, and settle what the step left."""
+        """Let the strategy step, and settle afterwards."""
         del epoch, batch_idx, optimizer  # Lightning's wrapper of the only one, which does nothing more
         assert optimizer_closure is not None
         self.trainer.strategy.optimizer_step(self.trainer.optimizers[0], optimizer_closure)

@@ -1,4 +1,4 @@
-"""Copies between host and device that run beside what the device computes.
+"""Copies between host and device beside the device's computing.
 
 On CUDA they have a stream of their own, and events say when they are done. Elsewhere a copy is done once asked for.
 """
@@ -23,7 +23,7 @@ class Moment(Protocol):
     """The end of some copies."""
 
     def is_past(self) -> bool:
-        """Tell whether they are done, without waiting."""
+        """Return whether the copies are done, without waiting."""
         ...
 
     def wait(self) -> None:
@@ -37,7 +37,7 @@ class Moment(Protocol):
 
 @dataclass(frozen=True)
 class PendingCopies(Generic[Result]):
-    """What copies gave, which is only to be read once their end is past."""
+    """The results of copies, to be read only after their end."""
 
     result: Result
     end: Moment
@@ -125,7 +125,7 @@ def side_stream(device: torch.device) -> SideStream:
 
 
 def page_locked(buffer: mmap.mmap) -> Callable[[], object]:
-    """Lock a buffer's pages, without which CUDA copies to it are slow and wait; return what undoes that."""
+    """Lock a buffer's pages, without which CUDA copies to it are slow and wait; return the call to undo that."""
     address = torch.frombuffer(buffer, dtype=torch.uint8).data_ptr()
     runtime: Any = torch.cuda.cudart()
     code = runtime.cudaHostRegister(address, len(buffer), HOST_REGISTER_PORTABLE)

@@ -45,7 +45,7 @@ class StepSums(NamedTuple):
 
 
 class FinishedStep(NamedTuple):
-    """An optimizer step, counted from 1, with what is on its device: its sums, a norm [], a flag []."""
+    """An optimizer step, counted from 1, with its values on the device: its sums, a norm [], a flag []."""
 
     step: int
     lr: float

@@ -52,7 +52,7 @@ def _tensors(optimizer: Optimizer) -> Iterator[tuple[Key, Tensor]]:
 
 
 def _plain(tensor: Tensor, key: Key) -> Iterator[tuple[Key, Tensor]]:
-    """Part a sharded or quantized tensor into what it is made of."""
+    """Split a sharded or quantized tensor into its plain parts."""
     if not is_traceable_wrapper_subclass(tensor):
         yield key, tensor.detach()
         return

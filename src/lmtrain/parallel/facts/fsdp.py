@@ -1,4 +1,4 @@
-"""What FSDP shards and sends."""
+"""FSDP's shards and traffic."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the strategies that copy the model send: gradients."""
+"""The traffic of the strategies with whole copies of the model: gradients."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Batches on the device, the next one already on its way: its copy runs beside what the device computes.
+"""Batches on the device, the next one already on its way: its copy runs beside the device's work.
 
-Lightning copies a batch when its step begins, on the stream that computes, so that the step waits for the copy.
+Lightning copies a batch at the start of its step, on the computing stream, and the step waits for the copy.
 """
 
 from collections.abc import Iterable, Iterator

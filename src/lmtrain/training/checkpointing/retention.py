@@ -39,7 +39,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteAndRetain:
-    """Write a checkpoint, then delete what it makes unwanted."""
+    """Write a checkpoint, then delete the ones it replaces."""
 
     write: Callable[[], int]
     path: Path
@@ -58,7 +58,7 @@ def _best(checkpoints: list[CheckpointFacts]) -> CheckpointFacts | None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a checkpoint so that a crash on the way leaves nothing that looks like one."""
+    """Delete a checkpoint; a crash on the way leaves nothing like one."""
     hidden = path.with_name(f".{path.name}.deleting")
     try:
         path.rename(hidden)

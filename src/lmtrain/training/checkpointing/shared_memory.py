@@ -1,6 +1,6 @@
 """Host memory that another process can read: it has no name, so nothing is left of it when both have ended.
 
-A memfd rather than /dev/shm, which a container often limits to 64 MB, beyond which a write is a SIGBUS.
+A memfd rather than /dev/shm, often limited to 64 MB in a container: a write beyond it is a SIGBUS.
 """
 
 import mmap
@@ -34,7 +34,7 @@ class SharedMemory:
         self._unsettle: Undo | None = None
 
     def reserve(self, num_bytes: int) -> None:
-        """Have at least so many bytes, truly there; what was in them stays, in a new `buffer`.
+        """Have at least so many bytes, truly there; their content stays, in a new `buffer`.
 
         Raises:
             EnvironmentProblem: The host has not so many free.

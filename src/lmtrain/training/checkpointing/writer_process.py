@@ -1,6 +1,6 @@
 """The process that writes checkpoints while training goes on.
 
-It takes what to do from the trainer's pipe, does it, and answers; it ends with the trainer, and never sees its GPUs.
+It takes requests from the trainer's pipe, serves them, and answers; it ends with the trainer, and never sees its GPUs.
 What it unpickles comes from the process that started it, through memory that has no name.
 """
 
@@ -25,7 +25,7 @@ class Reserve(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a request: why it failed (None: it did not), its seconds, and the bytes that it wrote."""
+    """The outcome of a request: why it failed (None: it did not), its seconds, and the bytes that it wrote."""
 
     problem: str | None
     seconds: float
@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 def serve(connection: "Connection[Any, Any]", memory: SharedMemory) -> None:
-    """Do what the connection asks for, one after another, until it asks for None or closes."""
+    """Serve the connection's requests, one after another, until None or its end."""
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while (request := connection.recv()) is not None:
             connection.send(answer(request, memory))

@@ -1,4 +1,4 @@
-"""What makes two runs of one command equal to the last bit: algorithms whose sums have one order.
+"""The conditions for two runs of one command to be equal to the last bit: algorithms whose sums have one order.
 
 Seeds, data order and random numbers are pure functions of (seed, step, rank) anyway. What is left are kernels: those
 that add by atomics, pick an algorithm by timing, or take a workspace of any size

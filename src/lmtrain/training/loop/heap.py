@@ -20,7 +20,7 @@ SETTINGS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THR
 
 
 def keep_freed_memory() -> bool:
-    """Let malloc keep what is freed, for the rest of this process; return whether it will.
+    """Let malloc keep freed memory, for the rest of this process; return whether it will.
 
     Where the environment says how malloc is to do it, and where malloc is not glibc's, everything stays as it is.
     """
@@ -34,7 +34,7 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_freed_memory() -> None:
-    """Let the kernel have what is free now, where malloc is glibc's."""
+    """Give free memory back to the kernel, where malloc is glibc's."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

@@ -50,7 +50,7 @@ class PrecisionPlugin(LightningPrecision):
 
     @override
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Run the model as it trains, at once; also around what is evaluated or generated meanwhile."""
+        """Run the model as it trains, at once; also around evaluation and generation meanwhile."""
         if self._copies:
             self._copies.refresh()
         if self._autocast is None:
@@ -108,7 +108,7 @@ class PrecisionPlugin(LightningPrecision):
             return
         undo = Undo(optimizer)
         optimizer.step(**kwargs)
-        # Nothing public tells (torch 2.13).
+        # Nothing public says so (torch 2.13).
         found = scaler._found_inf_per_device(optimizer).values()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         undo.where(torch.stack([infinite.bool() for infinite in found]).any())
 

@@ -21,7 +21,7 @@ PROFILED_HOOKS: Final = ("on_train_batch_start", "on_train_batch_end")
 
 
 class StepHooks:
-    """What callbacks and the module do at each hook of a step, in Lightning's order: callbacks, then the module.
+    """The actions of callbacks and module at each hook of a step, in Lightning's order: callbacks, then the module.
 
     Callbacks that are added while training goes on are not heard before the next `fit`.
     """

@@ -110,7 +110,7 @@ class StepLoop(_TrainingEpochLoop):
         results.batch, results.batch_size, results.dataloader_idx = batch, None, None
 
     def _end_results(self) -> None:
-        """Gather what `self.log` was given, if anything was."""
+        """Gather the values given to `self.log`, if any."""
         results, connector = self._results, self.trainer._logger_connector
         if results:
             connector.on_batch_end()
@@ -130,7 +130,7 @@ class StepOptimization(_AutomaticOptimization):
     """Forward, backward and, at the end of a window, the optimizer's step."""
 
     def begin(self, hooks: StepHooks) -> None:
-        """Look up what a run does not change; the Trainer asks its strategy for each anew."""
+        """Look up the constants of a run; the Trainer asks its strategy for each anew."""
         self._hooks, self._strategy = hooks, self.trainer.strategy
         module = self._strategy.lightning_module
         assert module is not None

@@ -1,6 +1,6 @@
-"""A source's documents through the stages and the split, as blocks; what is dropped is counted here alone.
+"""A source's documents through the stages and the split, as blocks; drops are counted here alone.
 
-Documents count by the reason they went for; of those that stay, the characters that cleaning removed.
+Documents count by the reason they went for; of the remaining ones, the characters removed by cleaning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,7 +37,7 @@ class SourcePass:
         return cut_into_blocks(documents, dropped=self.dropped)
 
     def notes(self) -> list[str]:
-        """Return what was dropped, and the characters that were removed from what stays, a reason an entry."""
+        """Return the dropped documents, and the characters removed from the others, an entry a reason."""
         return [self._note(reason, count) for reason, count in sorted(self.dropped.items())]
 
     def _note(self, reason: str, count: int) -> str:

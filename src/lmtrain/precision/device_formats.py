@@ -1,4 +1,4 @@
-"""Which number formats the device of a run multiplies in, and what to say where it does not."""
+"""The number formats of products on a run's device, and the refusal of others."""
 
 import torch
 
