@@ -5,17 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.accounting.model.optimizer_state import optimizer_state
 from lmtrain.cli import serve
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.start import check_config
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.parts.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.rules.optimizer import SHARDED, WHOLE_ONLY
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.optim import packages
-from tests import tiny
+from tests import facts, tiny
 from tests.optim.models import tiny_model
 from tests.optim.options import OPTIONS, OWN, build
 
@@ -27,10 +25,6 @@ def require(*words: str) -> None:
     rehearsed_optimizer(config, model)
 
 
-def test_every_option_says_whether_it_can_be_sharded() -> None:
-    assert sorted((*SHARDED, *WHOLE_ONLY)) == sorted(OWN)
-
-
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> None:
     require(f"optimizer={option}")
@@ -39,7 +33,7 @@ def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> No
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=muon, adamw"]),
+        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=adagrad, adamw"]),
         ("optimizer=schedule_free schedule=trapezoid", ["schedule=trapezoid decays", "schedule=constant"]),
         ("optimizer=adamw optimizer.beta1=2", ["optimizer.beta1=2 is not at least 0 and below 1; 0.95 is usual"]),
         ("optimizer.momentum=2", ["optimizer.momentum=2 is not at least 0 and below 1"]),
@@ -132,8 +126,7 @@ def test_a_missing_package_ends_the_command_before_anything_is_written(
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_plan_counts_the_state_of_every_option(option: str) -> None:
     config = compose_config([f"optimizer={option}"])
-    word = str(config["optimizer"]["_target_"]).split(".")[-1]
-    assert planned_setting(config, allowed=[]).state == optimizer_state(word, config["optimizer"])
+    assert planned_setting(config, allowed=[]).state == facts.optimizer(option).state
 
 
 def test_a_plan_counts_bf16_moments() -> None:

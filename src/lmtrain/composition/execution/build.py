@@ -12,11 +12,13 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import horizon
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import step_communication
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.composition.nodes.facts import spread_of
+from lmtrain.composition.nodes.facts import CHECKED, require_facts
 from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
 from lmtrain.composition.parts.optimizers import build_optimizer
@@ -228,7 +230,7 @@ def make_plan(
     sent = step_communication(
         cluster,
         batch,
-        spread=spread_of(config["strategy"], allowed=[config["strategy"]["_target_"]]),
+        spread=require_facts(config["strategy"], ModelSpread, allowed=CHECKED),
         num_parameters=shape.num_parameters,
         gathered_value_bytes=precision.bytes_of.activations,
     )
@@ -283,5 +285,5 @@ def identity(config: dict[str, Any], dataset: Dataset) -> dict[str, str | int | 
         "batch.context_tokens": config["batch"]["context_tokens"],
         "batch.tokens_per_step": config["batch"]["tokens_per_step"],
         "seed": config["seed"],
-        **{name: target for name in KEPT_BESIDE_WEIGHTS if not (target := config[name]["_target_"]).endswith(".none")},
+        **{name: target for name in KEPT_BESIDE_WEIGHTS if not gives_nothing(target := config[name]["_target_"])},
     }

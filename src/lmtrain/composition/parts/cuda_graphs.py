@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from lmtrain.composition.nodes.facts import CHECKED
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.training.micro_step_graph import CudaGraph, MakeGraph
@@ -15,5 +16,5 @@ def graphs_of(config: dict[str, Any]) -> MakeGraph | None:
     """
     trainer = config["trainer"]
     num_ranks, device = trainer["devices"] * trainer["num_nodes"], device_type(trainer["accelerator"])
-    require_recordable(config, num_ranks=num_ranks, device=device)
+    require_recordable(config, num_ranks=num_ranks, device=device, allowed=CHECKED)
     return CudaGraph if config["compile"].get("cuda_graphs", False) else None

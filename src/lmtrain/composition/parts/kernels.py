@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
+from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.composition.nodes.facts import CHECKED, facts_of
 from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.nodes.targets import word_of
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, KernelTarget
@@ -56,8 +57,8 @@ def fit_attention(config: dict[str, Any], *, compute_dtype: torch.dtype) -> Fitt
 
 def is_compiled(node: dict[str, Any]) -> bool:
     """Tell whether the option of `compile` will compile on this machine."""
-    option = word_of(node)
-    return option != "none" and (option != "auto" or missing_compiler() is None)
+    found = facts_of(node, CompileFacts, allowed=CHECKED) or CompileFacts()
+    return found.compiles and (not found.falls_back or missing_compiler() is None)
 
 
 def fit_loss(config: dict[str, Any], model: LanguageModel) -> TokenLoss:

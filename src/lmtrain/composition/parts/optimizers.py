@@ -6,6 +6,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from lmtrain.composition.nodes.facts import CHECKED
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.rules.optimizer import require_settings
@@ -21,7 +22,7 @@ def rehearsed_optimizer(config: dict[str, Any], model: LanguageModel) -> Optimiz
         ConfigurationError: It does not go with its settings, its model, its strategy or its schedule.
         EnvironmentProblem: Its package is missing.
     """
-    require_settings(config)
+    require_settings(config, allowed=CHECKED)
     make = instantiate(config["optimizer"], key="optimizer", facts={"stochastic_rounding": False})
     optimizer = _build(make, model, option=word_of(config["optimizer"]))
     require_each_once(model, optimizer)

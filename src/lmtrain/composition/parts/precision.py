@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.composition.nodes.facts import CHECKED, options_saying
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.kernels import device_type
@@ -12,7 +14,6 @@ from lmtrain.precision.policy import Precision
 from lmtrain.training.context import RunContext
 
 ROUNDING = "stochastic_rounding"
-THAT_ROUND = ("adamw", "muon")  # a test holds this to what the options of conf/optimizer take
 
 
 def build_precision(config: dict[str, Any]) -> Precision:
@@ -22,12 +23,17 @@ def build_precision(config: dict[str, Any]) -> Precision:
         ConfigurationError: The device has not got it, or the optimizer or the loss cannot do what it asks for.
         EnvironmentProblem: A package is missing.
     """
-    require_float8_head(config)
+    require_float8_head(config, allowed=CHECKED)
     facts = {"device_type": device_type(config["trainer"]["accelerator"])}
     precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
     target = str(config["optimizer"]["_target_"])
     if precision.stochastic_rounding and ROUNDING not in setting_names(target):
-        known = " and ".join(f"optimizer={name}" for name in THAT_ROUND)
+        named = (
+            option.rpartition(".")[2]
+            for option, _ in options_saying("lmtrain.optim", OptimizerFacts)
+            if ROUNDING in setting_names(option)
+        )
+        known = " and ".join(f"optimizer={name}" for name in named)
         raise ConfigurationError(
             f"precision.{ROUNDING}=true has no effect with optimizer={target.rpartition('.')[2]}, which rounds to "
             f"nearest; {known} can; nearest valid: false."

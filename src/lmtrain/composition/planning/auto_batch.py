@@ -9,6 +9,7 @@ import torch
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.composition.nodes.facts import CHECKED
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
@@ -52,11 +53,11 @@ def held_device(*, accelerator: str, num_local_ranks: int) -> HeldDevice:
 def setting_here(config: dict[str, Any], *, num_ranks: int, num_local_ranks: int) -> Setting:
     """Return what decides the memory of this rank's device."""
     device = held_device(accelerator=config["trainer"]["accelerator"], num_local_ranks=num_local_ranks)
-    planned = planned_setting(config, allowed=[])
+    planned = planned_setting(config, allowed=CHECKED)
     if device.name and find_device(device.name):
         planned = replace(planned, cluster=replace(planned.cluster, device=device.name))
     planned = replace(planned, num_ranks=num_ranks)
-    facts = model_facts(config, planned, allowed=[])
+    facts = model_facts(config, planned, allowed=CHECKED)
     return replace(fit_setting(planned, facts), device_bytes=device.num_bytes)
 
 

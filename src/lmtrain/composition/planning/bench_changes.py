@@ -4,9 +4,10 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.step_changes import Change
 from lmtrain.accounting.observed.step_parts import LARGE_OPTIMIZER, WORTH_TELLING, Bench
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.nodes.facts import CHECKED
 from lmtrain.composition.planning.setting import planned_setting
 
+AUTO_PRECISION: Final = {"_target_": "lmtrain.precision.policy.auto"}
 UNKNOWN: Final = 0.1  # of a step: what a change is taken to save where arithmetic cannot tell
 
 
@@ -31,25 +32,20 @@ def _switches(config: dict[str, Any]) -> list[Change]:
 
 def _choices(config: dict[str, Any], *, can_compile: bool) -> list[Change]:
     """Return options that were chosen where another is usually faster."""
-    compiled = word_of(config["compile"]) != "none"
+    setting = planned_setting(config, allowed=CHECKED)
     found: list[Change] = []
-    if word_of(config["precision"]) in ("fp32", "tf32") and _auto_precision(config) != "fp32":
-        found.append(Change(words=("precision=auto",), why=f"products in {_auto_precision(config).split('_')[0]}"))
-    if word_of(config["recompute"]) != "none":
+    auto = planned_setting({**config, "precision": AUTO_PRECISION}, allowed=CHECKED).precision.bytes_of
+    if setting.precision.bytes_of.activations > auto.activations:
+        found.append(Change(words=("precision=auto",), why=f"products in {auto.matmul}"))
+    if setting.recompute.recomputes:
         found.append(Change(words=("recompute=none",), why="no activation is computed twice; takes more memory"))
-    if word_of(config["attention"]) != "Auto":
+    if not setting.attention.chooses:
         found.append(Change(words=("attention=auto",), why="the kernel that is fastest on this device"))
-    if word_of(config["strategy"]) not in ("auto", "single"):
+    if setting.spread.reduces_alone:
         found.append(Change(words=("strategy=auto",), why="one process has nothing to share"))
-    if can_compile and not compiled:
+    if can_compile and not setting.is_compiled:
         found.append(Change(words=("compile=auto",), why="compiles for a minute or two, once"))
     return found
-
-
-def _auto_precision(config: dict[str, Any]) -> str:
-    """Return the precision that `auto` would be here."""
-    auto = {"_target_": "lmtrain.precision.policy.auto"}
-    return planned_setting({**config, "precision": auto}, allowed=[]).precision
 
 
 def _waits(config: dict[str, Any], found: Bench) -> list[Change]:

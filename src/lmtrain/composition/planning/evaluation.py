@@ -7,7 +7,7 @@ from typing import Any
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.training_plan.evaluation_plan import evaluation_plan
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.nodes.source_signatures import gives_nothing
 
 
 def validated_split(config: Mapping[str, Any]) -> str:
@@ -17,7 +17,7 @@ def validated_split(config: Mapping[str, Any]) -> str:
 
 def with_evaluation(plan: Plan, config: Mapping[str, Any], *, held_out: Sequence[int]) -> Plan:
     """Count the passes over held-out text, of these tokens a source; an average of the weights reads the first."""
-    keeps_average = word_of(config["weight_average"]) != "none"
+    keeps_average = not gives_nothing(config["weight_average"]["_target_"])
     node = config["callbacks"].get("validation")
     evaluation = evaluation_plan(
         node and {name: _amount(node, name) for name in ("num_passes", "every_steps", "max_tokens")},

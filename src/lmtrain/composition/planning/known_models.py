@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ MERE_NUMBERS: Final = ("_std", "_eps", "_base")
 TABLE: Final = Path(__file__).parents[2] / "simulate" / "known_models.json"
 
 
-def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: list[str]) -> ModelFacts:
+def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: Sequence[str]) -> ModelFacts:
     """Return what planning needs to know of the config's model; one that is new takes a few seconds, once.
 
     Raises:
@@ -58,9 +59,9 @@ def key_of(config: dict[str, Any], setting: PlannedSetting) -> str:
         "version": VERSION,
         "recompute": canonical(config["recompute"], key="recompute"),
         "is_compiled": setting.cuts_blocks,
-        "compute_dtype": setting.compute_dtype,
+        "compute_dtype": setting.precision.compute_dtype,
         "casts_parameters": setting.casts_parameters,
     }
-    if setting.residual is not None and not setting.casts_parameters:
-        parts["residual"] = setting.residual
+    if setting.precision.residual is not None and not setting.casts_parameters:
+        parts["residual"] = setting.precision.residual
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

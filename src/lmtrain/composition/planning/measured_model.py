@@ -1,5 +1,6 @@
 """Build a config's model and measure what planning needs to know of it. Imports torch."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from lmtrain.simulate.measure import measure
 from lmtrain.simulate.step_memory import SimulatedStep
 
 
-def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: list[str]) -> ModelFacts:
+def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: Sequence[str]) -> ModelFacts:
     """Measure the model, loss and recomputation of a config on fake tensors.
 
     Raises:
@@ -38,11 +39,11 @@ def measure_model(config: dict[str, Any], setting: PlannedSetting, *, allowed: l
     step = SimulatedStep(
         build=build,
         loss=instantiate(nodes["loss"], key="loss"),
-        compute_dtype=getattr(torch, setting.compute_dtype),
+        compute_dtype=getattr(torch, setting.precision.compute_dtype),
         recompute=instantiate(nodes["recompute"], key="recompute"),
-        recomputes=setting.recompute != "none",
+        recomputes=setting.recompute.recomputes,
         is_compiled=setting.cuts_blocks,
         casts_parameters=setting.casts_parameters,
-        narrows_residual=setting.residual is not None,
+        narrows_residual=setting.precision.residual is not None,
     )
     return measure(step, context_tokens=context_tokens_of(config))

@@ -40,7 +40,6 @@ from lmtrain.report.plan_advice import Advice, advice
 
 FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
 EVERY_BLOCK_WORDS: Final = "recompute=every_block"
-NO_RECOMPUTE: Final = "lmtrain.parallel.activation_checkpoint.none"
 EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
 
 
@@ -70,7 +69,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
     found: list[PlannedRun] = []
 
     def task(config: dict[str, Any], choices: Choices) -> None:
-        require_settings(config)
+        require_settings(config, allowed=arguments.allowed_targets)
         setting = planned_setting(config, allowed=arguments.allowed_targets)
         facts = model_facts(config, setting, allowed=arguments.allowed_targets)
         planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
@@ -86,9 +85,11 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         said = advice(
             planned,
             fit,
-            recompute=setting.recompute,
-            recomputed=None if planned.fits is not False else recomputed(config, allowed=arguments.allowed_targets),
-            sharded=partial(sharded, config, allowed=arguments.allowed_targets),
+            recomputes=setting.recompute.recomputes,
+            recomputed=None
+            if planned.fits is not False
+            else recomputed(config, setting, allowed=arguments.allowed_targets),
+            sharded=partial(sharded, config, setting, allowed=arguments.allowed_targets),
         )
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
@@ -186,17 +187,17 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
     )
 
 
-def recomputed(config: dict[str, Any], *, allowed: list[str]) -> Setting | None:
+def recomputed(config: dict[str, Any], setting: PlannedSetting, *, allowed: list[str]) -> Setting | None:
     """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
-    if config["recompute"]["_target_"] != NO_RECOMPUTE:
+    if setting.recompute.recomputes:
         return None
     changed = {**config, "recompute": {**config["recompute"], "_target_": EVERY_BLOCK}}
-    setting = planned_setting(changed, allowed=allowed)
-    facts = facts_known(changed, setting)
-    return fit_setting(setting, facts) if facts else None
+    planned = planned_setting(changed, allowed=allowed)
+    facts = facts_known(changed, planned)
+    return fit_setting(planned, facts) if facts else None
 
 
-def sharded(config: dict[str, Any], *, allowed: list[str]) -> list[tuple[str, Setting]]:
+def sharded(config: dict[str, Any], setting: PlannedSetting, *, allowed: list[str]) -> list[tuple[str, Setting]]:
     """Return what decides the memory under strategy=fsdp, as it is and with recompute=every_block, each with its words.
 
     A model that computes with gathered weights keeps other activations and another workspace than one of whole weights;
@@ -205,11 +206,11 @@ def sharded(config: dict[str, Any], *, allowed: list[str]) -> list[tuple[str, Se
     found: list[tuple[str, Setting]] = []
     for word, recompute in (("", None), (f"{EVERY_BLOCK_WORDS} ", EVERY_BLOCK)):
         node = config["recompute"] if recompute is None else {**config["recompute"], "_target_": recompute}
-        if recompute is not None and config["recompute"]["_target_"] != NO_RECOMPUTE:
+        if recompute is not None and setting.recompute.recomputes:
             continue
         changed = {**config, "strategy": {"_target_": FULLY_SHARDED}, "recompute": node}
-        setting = planned_setting(changed, allowed=allowed)
-        found.append((word, fit_setting(setting, model_facts(changed, setting, allowed=allowed))))
+        planned = planned_setting(changed, allowed=allowed)
+        found.append((word, fit_setting(planned, model_facts(changed, planned, allowed=allowed))))
     return found
 
 

@@ -39,7 +39,7 @@ def refuse_typed(config: dict[str, Any], typed: Sequence[str], *, allowed: Seque
             instantiate(check_node(config["batch"], key="batch", allowed=allowed), key="batch"), config["trainer"]
         )
     if "optimizer" in groups:
-        require_settings(config)
+        require_settings(config, allowed=allowed)
 
 
 def _require_type(config: dict[str, Any], key: str) -> None:
