@@ -79,13 +79,13 @@ class Precision:
         return self.matmul == "fp16"
 
     def prepare(self, model: LanguageModel, *, strategy_casts: bool) -> LanguageModel:
-        """Convert the model, and keep copies of its matrices unless the strategy casts as it gathers."""
+        """Convert the model, and keep the copies of its matrices that are counted, unless the strategy casts."""
         model = self.convert(model)
         if not self.casts or strategy_casts:
             return model
         if self.facts.residual is not None:
             model = narrow_stream(model, dtype=self.compute_dtype)
-        return keep_copies(model, dtype=self.compute_dtype)
+        return keep_copies(model, dtype=self.compute_dtype) if self.bytes_of.compute_copy else model
 
     def describe(self, *, strategy_casts: bool = False) -> str:
         """Return one line for people: formats, bytes and why; a strategy that casts as it gathers keeps no copy."""

@@ -15,7 +15,7 @@ from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.plan import fit_setting, fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.process_group import broadcast_outcome
 
 CPU_SHARE = 0.8  # of the memory that is free: the rest of the machine goes on living
@@ -68,7 +68,11 @@ def is_out_of_memory(failure: RuntimeError) -> bool:
 
 def out_of_memory(config: dict[str, Any], batch: BatchPlan) -> EnvironmentProblem:
     """Say what a run that ran out of memory needed, and the largest micro batch that fits."""
-    setting = setting_here(config, num_ranks=batch.num_ranks, num_local_ranks=config["trainer"]["devices"])
+    size = f"batch.micro_batch_sequences={batch.micro_batch_sequences}"
+    try:
+        setting = setting_here(config, num_ranks=batch.num_ranks, num_local_ranks=config["trainer"]["devices"])
+    except ConfigurationError as unplanned:
+        return EnvironmentProblem(f"out of memory at {size}, which cannot be planned: {unplanned}")
     needed, held = memory_of(setting, batch).total, setting.device_bytes or 0
     smaller = largest_micro_batch(setting, batch)
     if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
@@ -78,7 +82,7 @@ def out_of_memory(config: dict[str, Any], batch: BatchPlan) -> EnvironmentProble
     else:
         fix = "try recompute=every_block, loss=chunked, or strategy=fsdp over more devices"
     return EnvironmentProblem(
-        f"out of memory at batch.micro_batch_sequences={batch.micro_batch_sequences}: the plan says "
+        f"out of memory at {size}: the plan says "
         f"{needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
     )
 
