@@ -21,8 +21,10 @@ COPIED = ("conf", "src", "data_pipelines", "tests", "train.py", "pyproject.toml"
 NAMES = "bigram or signum or epochs or hsdp or bf16_light"
 PARTS = ["model=bigram", "optimizer=signum", "callbacks=[default,epochs]"]
 OPTIONS = ["optimizer=signum", "strategy=hsdp", "precision=bf16_light"]
-SMALL_GPT = ["model=gpt2_124m", "model.width=64", "model.num_layers=2", "model.num_heads=2", "model.vocab_size=512"]
-SMALL_GPT += ["model.max_context_tokens=32"]
+SMALL_GPT = [
+    *("model=gpt2_124m", "model.width=64", "model.num_layers=2", "model.num_heads=2"),
+    *("model.vocab_size=512", "model.max_context_tokens=32"),
+]
 RUN = [*tiny.DATA, *tiny.BATCH, *tiny.QUIET, "run.log_every_steps=1"]
 
 pytestmark = pytest.mark.slow
@@ -132,11 +134,10 @@ def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> Non
     code = f"""
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.planning import auto_batch
 config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS]}), allowed=[])
-batch = plan_batches(instantiate(config["batch"], key="batch"), num_ranks=1)
+batch = plan_batches(config.batch, num_ranks=1)
 auto_batch.held_device = lambda **_: auto_batch.HeldDevice(None, 4_000_000)
 print(auto_batch.out_of_memory(config, batch))
 """

@@ -90,6 +90,8 @@ def is_name_of_option(expression: ast.AST, names: frozenset[str] = frozenset()) 
                 return True
             case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value="_target_"), *_]):
                 return True
+            case ast.Attribute(attr="word" | "target"):  # of a node
+                return True
             case ast.Name(id=name) if name in names:
                 return True
             case _:
@@ -171,6 +173,8 @@ def test_no_option_is_asked_for_by_its_name() -> None:
         "def f(config):\n    return word_of(config['precision']) != 'none'",
         "def f(config):\n    word = word_of(config['precision'])\n    return word in {'fp32', 'tf32'}",
         "def f(config):\n    return config['recompute']['_target_'].endswith('.none')",
+        "def f(config):\n    return config.precision.word in ('fp32', 'tf32')",
+        "def f(node):\n    return not node.target.endswith('.none')",
         "def f(node):\n    return node.get('_target_') == 'lmtrain.models.llama.Llama'",
     ],
 )

@@ -1,18 +1,16 @@
-from typing import Any
-
 import pytest
 
 from lmtrain.composition.execution.sweep import naming_trial, print_outcomes, run_sweep, swept_keys
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError
 from lmtrain.tracking.no_tracking import NoTracking
-
-LOGGER = {"_target_": "lmtrain.tracking.no_tracking.NoTracking"}
+from tests.configs import config_with
 
 
 def trials(*names: str) -> list[Job]:
-    config: dict[str, Any] = {"logger": LOGGER, "run": {"root": "runs"}}
-    return [Job(config=config, overrides=[f"seed={name}"], name=name, root="runs", sweep="sweep-1") for name in names]
+    return [
+        Job(config=config_with(), overrides=[f"seed={name}"], name=name, root="runs", sweep="sweep-1") for name in names
+    ]
 
 
 def test_swept_keys_have_several_values() -> None:

@@ -11,7 +11,7 @@ from lmtrain.accounting.options.parts import AttentionFacts, LossFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.nodes.facts import CHECKED, facts_of, options_saying, require_facts
+from lmtrain.composition.nodes.facts import facts_of, options_saying, require_facts
 from lmtrain.composition.planning.plan import PlannedRun, planned_runs
 from lmtrain.errors import ConfigurationError
 from tests import facts
@@ -62,7 +62,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def said(name: str, **settings: Any) -> ModelSpread:
-    return require_facts({"_target_": f"toy_strategies.hybrid.{name}", **settings}, ModelSpread, allowed=CHECKED)
+    return require_facts(
+        {"_target_": f"toy_strategies.hybrid.{name}", **settings}, ModelSpread, allowed=("toy_strategies.",)
+    )
 
 
 @pytest.mark.parametrize("group", SAYING)

@@ -1,23 +1,19 @@
 import pytest
 
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import setting as module
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
 
 
 def setting(*words):
-    return planned_setting(compose_config(list(words)), allowed=[])
+    return planned_setting(config_of(*words))
 
 
 def test_a_cluster_decides_the_devices_and_auto_what_suits_them():
     found = setting("cluster=h100_8x", "cluster.num_nodes=2")
-    assert (found.num_ranks, found.precision.name, found.spread.shards_over, found.is_gpu) == (
-        16,
-        "bf16_mixed",
-        None,
-        True,
-    )
+    assert (found.num_ranks, found.precision.name, found.is_gpu) == (16, "bf16_mixed", True)
+    assert found.spread.shards_over is None
     assert found.precision.compute_dtype == "bfloat16"
 
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.tracking.redaction import redact_text
@@ -46,8 +45,8 @@ def run_sweep(trials: Sequence[Job], start: Callable[[Job], int]) -> int:
     finally:
         print_outcomes(outcomes)
         last = trials[-1]
-        print(f"  side by side: lmtrain compare {last.config['run']['root']}/{last.sweep}")
-        logger = instantiate(last.config["logger"], key="logger")
+        print(f"  side by side: lmtrain compare {last.config.run.root}/{last.sweep}")
+        logger = last.config.logger.build()
         logger.finish_sweep(Path(last.root), last.sweep, status=status_name(code))
     return code
 

@@ -22,7 +22,6 @@ from lmtrain.errors import ConfigurationError
 SUFFIX: Final = "_facts"
 ARITHMETIC: Final = "lmtrain.accounting."
 SHORT_STANDARD: Final = ("math", "typing", "collections.abc", "dataclasses")
-CHECKED: Final = ("",)  # in the place of allowed packages: every target of a config that was checked already
 
 
 class Facts(Protocol):

@@ -1,13 +1,11 @@
 """A run's precision: settled for its device before anything is allocated, told once, and handed to the optimizer."""
 
-from typing import Any
-
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.composition.nodes.facts import CHECKED, options_saying
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.facts import options_saying
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.policy import Precision
@@ -16,26 +14,24 @@ from lmtrain.training.context import RunContext
 ROUNDING = "stochastic_rounding"
 
 
-def build_precision(config: dict[str, Any]) -> Precision:
+def build_precision(config: RunConfig) -> Precision:
     """Settle the precision for the device of the run.
 
     Raises:
         ConfigurationError: The device has not got it, or the optimizer or the loss cannot do what it asks for.
         EnvironmentProblem: A package is missing.
     """
-    require_float8_head(config, allowed=CHECKED)
-    facts = {"device_type": device_type(config["trainer"]["accelerator"])}
-    precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
-    target = str(config["optimizer"]["_target_"])
-    if precision.stochastic_rounding and ROUNDING not in setting_names(target):
-        named = (
-            option.rpartition(".")[2]
-            for option, _ in options_saying("lmtrain.optim", OptimizerFacts)
-            if ROUNDING in setting_names(option)
+    require_float8_head(config)
+    facts = {"device_type": device_type(config.trainer.accelerator)}
+    precision: Precision = config.precision.build(facts=facts)
+    if precision.stochastic_rounding and ROUNDING not in setting_names(config.optimizer.target):
+        known = " and ".join(
+            f"optimizer={target.rpartition('.')[2]}"
+            for target, _ in options_saying("lmtrain.optim", OptimizerFacts)
+            if ROUNDING in setting_names(target)
         )
-        known = " and ".join(f"optimizer={name}" for name in named)
         raise ConfigurationError(
-            f"precision.{ROUNDING}=true has no effect with optimizer={target.rpartition('.')[2]}, which rounds to "
+            f"precision.{ROUNDING}=true has no effect with optimizer={config.optimizer.word}, which rounds to "
             f"nearest; {known} can; nearest valid: false."
         )
     return precision

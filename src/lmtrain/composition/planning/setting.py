@@ -1,9 +1,6 @@
 """What a composed config means for planning: which devices, in which format, how spread out; loads nothing heavy."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
@@ -12,12 +9,12 @@ from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, CompileFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.quantities import parse_whole
-from lmtrain.composition.nodes.check import TARGET, check_node
+from lmtrain.composition.nodes.check import TARGET
 from lmtrain.composition.nodes.facts import facts_of, require_facts
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 
@@ -61,57 +58,46 @@ class PlannedSetting:
         return self.cluster.peak(self.bytes_of.matmul)
 
 
-def planned_setting(config: dict[str, Any], *, allowed: Sequence[str]) -> PlannedSetting:
+def planned_setting(config: RunConfig) -> PlannedSetting:
     """Read the choices of a composed config.
 
     Raises:
         ConfigurationError: One that cannot be, or that planning does not know.
     """
-    require_float8_head(config, allowed=allowed)
-    cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
-    trainer = config["trainer"]
-    num_ranks = math.prod(parse_whole(trainer[name], f"trainer.{name}") for name in ("devices", "num_nodes"))
-    require_recordable(config, num_ranks=num_ranks, device="cuda", allowed=allowed)  # of any machine
-    on_gpu = cluster.device is not None
-    compiles = facts_of(config["compile"], CompileFacts, allowed=allowed) or CompileFacts()
+    require_float8_head(config)
+    require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
+    on_gpu, allowed = config.cluster.device is not None, config.allowed
+    compiles = facts_of(config.compile.values, CompileFacts, allowed=allowed) or CompileFacts()
     place = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
     return PlannedSetting(
-        cluster=cluster,
-        num_ranks=num_ranks,
-        precision=_precision(config["precision"], on_gpu=on_gpu, allowed=allowed),
-        state=_state(config, allowed=allowed),
-        spread=require_facts(config["strategy"], ModelSpread, allowed=allowed),
-        recompute=facts_of(config["recompute"], RecomputeFacts, allowed=allowed) or RecomputeFacts(),
-        attention=facts_of(config["attention"], AttentionFacts, allowed=allowed, **place) or AttentionFacts(),
+        cluster=config.cluster,
+        num_ranks=config.num_ranks,
+        precision=_precision(config, on_gpu=on_gpu),
+        state=_state(config),
+        spread=require_facts(config.strategy.values, ModelSpread, allowed=allowed),
+        recompute=facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts(),
+        attention=facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts(),
         is_compiled=compiles.compiles,
     )
 
 
-def _state(config: dict[str, Any], *, allowed: Sequence[str]) -> OptimizerState:
+def _state(config: RunConfig) -> OptimizerState:
     """Return what is kept for each parameter: by the optimizer, and by an average of the weights."""
-    state = require_facts(config["optimizer"], OptimizerFacts, allowed=allowed).state
-    average = facts_of(config.get("weight_average", {}), AverageFacts, allowed=allowed) or AverageFacts()
+    state = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
+    average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed) or AverageFacts()
     return replace(state, average_bytes=average.num_bytes)
 
 
-def _precision(node: dict[str, Any], *, on_gpu: bool, allowed: Sequence[str]) -> PrecisionFacts:
+def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:
     """Return the formats, chosen for those devices where the precision chooses."""
-    found = require_facts(node, PrecisionFacts, allowed=allowed, has_bf16=on_gpu or bool(bf16_flags()))
+    place = {"has_bf16": on_gpu or bool(bf16_flags())}
+    found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, **place)
     if found.residual not in (None, "bf16"):
         raise ConfigurationError(f"precision.residual={found.residual} is none of bf16, or null.")
     return found
 
 
-def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, Any]:
+def attention_of(config: RunConfig, setting: PlannedSetting) -> Node:
     """Return the attention to measure with: one that keeps the same, where the run's own runs elsewhere."""
     target = setting.attention.measured_as
-    return config["attention"] if target is None else {TARGET: target}
-
-
-def context_tokens_of(config: dict[str, Any]) -> int:
-    """Return the tokens of one sequence, as a person may write them.
-
-    Raises:
-        ConfigurationError: They are no whole number of at least 1.
-    """
-    return parse_whole(config["batch"]["context_tokens"], "batch.context_tokens")
+    return config.attention if target is None else Node("attention", {TARGET: target})

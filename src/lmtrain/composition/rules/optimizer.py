@@ -1,6 +1,6 @@
 """What a run's optimizer cannot be, told from its config alone: for plans too, which do without torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
 from lmtrain.accounting.model.optimizer_state import OptimizerState
@@ -10,11 +10,10 @@ from lmtrain.accounting.options.ranges import COMMON, RATE, Range
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.nodes.facts import facts_of, options_saying
 from lmtrain.composition.nodes.source_signatures import gives_nothing
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 OWN: Final = "lmtrain.optim"
-SCHEDULED: Final = ("momentum", "weight_decay")
 
 
 def optimizer_states() -> dict[str, OptimizerState]:
@@ -22,31 +21,32 @@ def optimizer_states() -> dict[str, OptimizerState]:
     return {name: facts.state for name, facts in _own_optimizers().items()}
 
 
-def require_settings(config: dict[str, Any], *, allowed: Sequence[str] = ()) -> None:
+def require_settings(config: RunConfig) -> None:
     """Refuse an optimizer that does not go with its own numbers, its strategy or its schedules.
 
-    One that says nothing of itself has no rules; `allowed` are the packages beside our own whose options are asked.
+    One that says nothing of itself has no rules.
 
     Raises:
         ConfigurationError: The first thing that is wrong, with what would do.
     """
-    option, found = word_of(config["optimizer"]), facts_of(config["optimizer"], OptimizerFacts, allowed=allowed)
+    option, allowed = config.optimizer.word, config.allowed
+    found = facts_of(config.optimizer.values, OptimizerFacts, allowed=allowed)
     if found is None:
         return
-    spread = facts_of(config["strategy"], ModelSpread, allowed=allowed) or ModelSpread()
+    spread = facts_of(config.strategy.values, ModelSpread, allowed=allowed) or ModelSpread()
     if spread.shards_over is not None and not found.takes_shards:
         can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
         raise ConfigurationError(
-            f"optimizer={option} does not work with strategy={word_of(config['strategy'])}: it needs whole parameters; "
+            f"optimizer={option} does not work with strategy={config.strategy.word}: it needs whole parameters; "
             f"use strategy=ddp, or one of optimizer={', '.join(can)}."
         )
-    schedule = facts_of(config["schedule"], ScheduleFacts, allowed=allowed) or ScheduleFacts()
+    schedule = facts_of(config.schedule.values, ScheduleFacts, allowed=allowed) or ScheduleFacts()
     if found.averages_steps and schedule.decays:
         raise ConfigurationError(
             f"optimizer={option} averages its steps in place of a decaying learning rate, and schedule="
-            f"{word_of(config['schedule'])} decays; leave the schedule out, or use schedule=constant, with its warm-up."
+            f"{config.schedule.word} decays; leave the schedule out, or use schedule=constant, with its warm-up."
         )
-    require_ranges(config["optimizer"], found)
+    require_ranges(config.optimizer.values, found)
     require_scheduled(config, option=option)
 
 
@@ -54,18 +54,17 @@ def _own_optimizers() -> dict[str, OptimizerFacts]:
     return {target.rpartition(".")[2]: facts for target, facts in options_saying(OWN, OptimizerFacts)}
 
 
-def require_scheduled(config: dict[str, Any], *, option: str) -> None:
+def require_scheduled(config: RunConfig, *, option: str) -> None:
     """Refuse a schedule of what the optimizer has not got, or has at 0.
 
     Raises:
         ConfigurationError: There is one.
     """
-    for name in SCHEDULED:
-        node = config[f"{name}_schedule"]
-        if not gives_nothing(node["_target_"]) and not config["optimizer"].get(name):
-            has = f"optimizer.{name}=0" if name in config["optimizer"] else f"optimizer={option} has no {name}"
+    for name, schedule in (("momentum", config.momentum_schedule), ("weight_decay", config.weight_decay_schedule)):
+        if not gives_nothing(schedule.target) and not config.optimizer.get(name):
+            has = f"optimizer.{name}=0" if name in config.optimizer else f"optimizer={option} has no {name}"
             raise ConfigurationError(
-                f"{name}_schedule={word_of(node)} has no effect: {has}; set optimizer.{name} above 0 where there is "
+                f"{name}_schedule={schedule.word} has no effect: {has}; set optimizer.{name} above 0 where there is "
                 f"one, or leave {name}_schedule=none."
             )
 

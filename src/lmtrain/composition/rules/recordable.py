@@ -3,38 +3,33 @@
 What is not known to be right when it is recorded is refused: a recorded step that is wrong does not fail.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.precision import UNTRIED, PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.nodes.facts import facts_of
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 
-def require_recordable(config: dict[str, Any], *, num_ranks: int, device: str, allowed: Sequence[str] = ()) -> None:
+def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> None:
     """Refuse `compile.cuda_graphs` where it cannot be, on that kind of device.
-
-    `allowed` are the packages beside our own whose options are asked.
 
     Raises:
         ConfigurationError: The run does what a recorded step cannot do, or what nobody has tried in one.
     """
-    if config["compile"].get("cuda_graphs", False):
-        for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device, allowed=allowed):
+    if config.compile.get("cuda_graphs", False):
+        for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):
             raise ConfigurationError(f"compile.cuda_graphs=true: {obstacle}; nearest valid: {fix}.")
 
 
-def _obstacles(
-    config: dict[str, Any], *, num_ranks: int, device: str, allowed: Sequence[str]
-) -> Iterator[tuple[str, str]]:
+def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
     """Yield what stands in the way, and what would not."""
-    precision, recompute, strategy = (word_of(config[group]) for group in ("precision", "recompute", "strategy"))
-    spread = facts_of(config["strategy"], ModelSpread, allowed=allowed) or ModelSpread()
-    formats = facts_of(config["precision"], PrecisionFacts, allowed=allowed, has_bf16=True)
-    recomputation = facts_of(config["recompute"], RecomputeFacts, allowed=allowed) or RecomputeFacts()
+    precision, recompute, strategy = (node.word for node in (config.precision, config.recompute, config.strategy))
+    spread = facts_of(config.strategy.values, ModelSpread, allowed=config.allowed) or ModelSpread()
+    formats = facts_of(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
+    recomputation = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
     if device != "cuda":
         yield f"a {device} device has none", "compile.cuda_graphs=false"
     if num_ranks > 1 or spread.reduces_alone:
@@ -47,5 +42,5 @@ def _obstacles(
             f"recompute={recompute} reads the state of random numbers, which a recording forbids",
             "recompute=none",
         )
-    if config["trainer"]["detect_anomaly"]:
+    if config.trainer.detect_anomaly:
         yield "trainer.detect_anomaly=true looks at every operation", "trainer.detect_anomaly=false"
