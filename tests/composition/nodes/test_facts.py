@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -69,8 +70,11 @@ def said(name: str, **settings: Any) -> ModelSpread:
 
 @pytest.mark.parametrize("group", SAYING)
 def test_every_option_that_a_plan_counts_on_says_it(group: str) -> None:
-    for path in (conf_folder() / group).glob("*.yaml"):
-        assert require_facts(facts.node(group, path.stem), SAYING[group], has_bf16=True)
+    texts = [path.read_text() for path in (conf_folder() / group).glob("*.yaml")]
+    targets = [found.group(1) for text in texts if (found := re.search(r"_target_: (\S+)", text))]
+    assert len(targets) >= 4
+    for target in targets:
+        assert require_facts({"_target_": target}, SAYING[group], has_bf16=True)
 
 
 def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_read(elsewhere: str) -> None:
