@@ -44,7 +44,7 @@ def make_job(task: LearningTask) -> Job:
     overrides = words(task)
     config = check_config(compose_config(overrides), allowed=[])
     root = Path(task.scratch) / "runs"
-    job = Job(config=config, overrides=overrides, name=f"ours-{time.time_ns()}", root=str(root), started_at=time.time())
+    job = Job(config=config, overrides=overrides, name=f"ours-{time.time_ns()}", root=str(root), began=time.monotonic())
     RunFolder(job.folder, root=root).create()
     return job
 

@@ -110,7 +110,7 @@ def make_job(
     overrides = [*words(task, compile_word=compile_word, architecture=architecture), *more]
     config = check_config(compose_config(overrides), allowed=[])
     root = Path(task.scratch) / "runs"
-    job = Job(config=config, overrides=overrides, name=name, root=str(root), started_at=time.time())
+    job = Job(config=config, overrides=overrides, name=name, root=str(root), began=time.monotonic())
     RunFolder(job.folder, root=root).create()
     return job
 

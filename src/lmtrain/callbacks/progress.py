@@ -172,6 +172,6 @@ class Progress(pl.Callback):
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # a reader that leaves does not end the training
+    with contextlib.suppress(OSError):  # neither a reader that leaves nor a full disk behind it ends the training
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -1,6 +1,5 @@
 """What a run is made of, as seen by its callbacks: facts fixed before the first step."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +40,7 @@ class RunContext:
 
     def spent_seconds(self) -> float:
         """Return for how long the run has held its devices, in this attempt and all before it."""
-        return self.earlier_seconds + time.time() - self.events.stopwatch.started_at
+        return self.earlier_seconds + self.events.stopwatch.elapsed_seconds
 
     def tokens_at(self, step: int) -> int:
         """Return how many tokens the run has trained on after so many steps."""
@@ -51,7 +50,7 @@ class RunContext:
         """Add a point of this step to the run's curves; nothing on any rank but the first.
 
         Raises:
-            EnvironmentProblem: The disk is full.
+            EnvironmentProblem: The disk is broken or read-only.
         """
         if self.log is not None:
             self.log.append(step, self.tokens_at(step), metrics)

@@ -22,7 +22,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
     """
-    began = time.time()
+    began = time.monotonic()
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, words=words))
         return 0
@@ -47,7 +47,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
         from lmtrain.composition.execution.rehearsal import rehearse  # torch: for what is not refused without it
 
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
-        return start(replace(job, started_at=began, program=program), outer=outer)
+        return start(replace(job, began=began, program=program), outer=outer)
     from lmtrain.composition.execution.sweep import naming_trial, run_sweep
 
     jobs: list[Job] = []
@@ -86,5 +86,4 @@ def make_job(
         name=unnamed if given is None else given if swept is None else f"{given}/{unnamed}",
         root=str(Path(checked.run.root).absolute()),
         sweep=None if swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
-        started_at=time.time(),
     )

@@ -69,3 +69,10 @@ def test_a_trial_that_cannot_be_is_named_by_its_overrides() -> None:
 def test_outcomes_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcomes({"a": 0, "longer": 3})
     assert capsys.readouterr().out == "  a       done\n  longer  failed, exit code 3\n"
+
+
+def test_the_clock_of_a_trial_begins_when_it_starts() -> None:
+    began: list[float] = []
+    made = time.monotonic()
+    run_sweep(trials("a", "b"), lambda trial: began.append(trial.began) or 0)
+    assert made < began[0] < began[1]

@@ -70,8 +70,8 @@ def build_run(
     datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
     attention = fit_attention(config, compute_dtype=precision.compute_dtype)
     model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention.kernel)
-    events = EventLog(job.folder, rank, started_at=job.started_at)
-    events.mark("attempt", attempt=job.attempt, started_at=job.started_at)
+    events = EventLog(job.folder, rank, began=job.began)
+    events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
     context = RunContext(
         folder=job.folder,
         plan=plan_of_run(config, model=model, batch=batch, datamodule=datamodule, precision=precision),

@@ -24,6 +24,7 @@ from lmtrain.errors import (
     EXIT_TERMINATED,
     LMTRAIN_ERRORS,
     ConfigurationError,
+    EnvironmentProblem,
 )
 from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
@@ -35,7 +36,7 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, status_name, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, require_same_identity
-from lmtrain.training.stopping import StoppedEarly, stopping_at_once
+from lmtrain.training.stopping import StoppedEarly, ignoring_interrupts, stopping_at_once
 
 EXIT_CODES: dict[int, int] = {
     signal.SIGTERM: EXIT_TERMINATED,
@@ -60,8 +61,9 @@ def execute(job: Job) -> int:
     except StoppedEarly as stop:
         code = EXIT_CODES[stop.number]
         if rank == 0:
-            print(stop, file=sys.stderr)
-            write_status(job.folder, Status(status=status_name(code), exit_code=code))
+            with ignoring_interrupts():
+                print(stop, file=sys.stderr)
+                write_status(job.folder, Status(status=status_name(code), exit_code=code))
         return code
     return EXIT_DONE if run is None else train(job, run, checkpoint)
 
@@ -122,8 +124,14 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     finally:
         step = run.trainer.global_step
         tokens = step * run.context.plan.batch.tokens_per_step
-        run.context.log.close()
-        handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+        with ignoring_interrupts():
+            try:
+                run.context.log.close()
+            except EnvironmentProblem:
+                code = EXIT_ENVIRONMENT
+                raise
+            finally:
+                handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
             print(line)
@@ -142,6 +150,7 @@ def keep_report(folder: Path) -> None:
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return the exit code that its end stands for."""
+    graceful_stop = run.callbacks.get("graceful_stop")
     try:
         with stopping_at_once():
             run.trainer.fit(
@@ -150,9 +159,12 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
                 ckpt_path=str(checkpoint.path) if checkpoint else None,
                 weights_only=True,
             )
+    except StoppedEarly:
+        if not getattr(graceful_stop, "is_through", False):
+            raise
     finally:
         run.context.events.close()
-    stop_signal = getattr(run.callbacks.get("graceful_stop"), "stop_signal", None)
+    stop_signal = getattr(graceful_stop, "stop_signal", None)
     return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
 
 

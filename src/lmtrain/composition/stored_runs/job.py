@@ -24,7 +24,7 @@ HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no com
 class Job:
     """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
 
-    `started_at` is when it was asked for, in unix seconds; `program` is how the command line began.
+    `began` is when it was asked for, on this machine's time.monotonic; `program` is how the command line began.
     """
 
     config: RunConfig
@@ -32,7 +32,7 @@ class Job:
     name: str
     root: str
     sweep: str | None = None
-    started_at: float = field(default_factory=time.time)
+    began: float = field(default_factory=time.monotonic)
     program: str = "python train.py"
 
     @property
@@ -74,13 +74,14 @@ class StoredJob:
     root: str
     allowed_targets: list[str] = field(default_factory=list[str])
     sweep: str | None = None
-    started_at: float = 0.0
+    began: float = field(default_factory=time.monotonic)
     program: str = ""
 
 
 def load_job(path: Path) -> StoredJob:
     """Read a job that `save` wrote; secrets are in it as far as this environment has them."""
-    return StoredJob(**resolve_references(json.loads(path.read_text())))
+    stored = resolve_references(json.loads(path.read_text()))
+    return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
 
 
 def job_of_rank(path: Path) -> Job:
@@ -93,7 +94,7 @@ def job_of_rank(path: Path) -> Job:
         name=stored.name,
         root=stored.root,
         sweep=stored.sweep,
-        started_at=stored.started_at,
+        began=stored.began,
         program=stored.program,
     )
 
