@@ -172,6 +172,6 @@ class Progress(pl.Callback):
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # a reader that leaves does not end the training
+    with contextlib.suppress(BrokenPipeError):  # training goes on after its reader's end
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -22,7 +22,7 @@ Stamp = list[str | int]  # digest, and the fields of the file that had it
 
 
 def require_whole(dataset: Dataset) -> None:
-    """Read all that has changed since it was last found whole.
+    """Read all files changed since they were last found whole.
 
     Raises:
         DataError: A file is gone, or its bytes are not those that were written.

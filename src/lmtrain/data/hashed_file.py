@@ -18,7 +18,7 @@ class HashedFile:
     """Append arrays; the digest is known at any moment without reading the file again."""
 
     def __init__(self, path: Path, *, kept_bytes: int = 0, sha256: str = "") -> None:
-        """Begin a file, or go on behind the first `kept_bytes` of one, whose digest is `sha256`.
+        """Begin a file, or go on behind the first `kept_bytes` of one, with the digest `sha256`.
 
         Raises:
             ValueError: The beginning has changed since it was written.

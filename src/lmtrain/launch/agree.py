@@ -11,7 +11,7 @@ def agree_on(hash_text: str, *, what: str = "configuration") -> None:
     Without an initialised process group, or with one rank, there is nothing to compare.
 
     Raises:
-        ConfigurationError: The hashes differ; the message names them and the ranks that have them.
+        ConfigurationError: The hashes differ; the message names them and their ranks.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return

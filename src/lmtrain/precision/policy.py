@@ -39,7 +39,7 @@ class Precision:
     """A set of number formats, and why it was chosen.
 
     `convert` changes the model itself, under any strategy, and `explain` describes the change beforehand. `residual`
-    rounds the residual stream; None leaves it as lookups make it. A strategy that casts has it so already.
+    rounds the residual stream; None leaves it as lookups make it. A casting strategy has it so already.
     `stochastic_rounding` asks the optimizer to round its updates up or down at random, so that small ones count.
     """
 
@@ -57,12 +57,12 @@ class Precision:
 
     @property
     def matmul(self) -> MatmulDtype:
-        """Return the format of the matrix products, whose peak utilization divides by."""
+        """Return the format of the matrix products, with its peak for the utilization."""
         return self.bytes_of.matmul
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Return the dtype that activations have beside the products."""
+        """Return the dtype of activations beside the products."""
         return {4: torch.float32, 2: torch.float16 if self.matmul == "fp16" else torch.bfloat16}[
             self.bytes_of.activations
         ]
@@ -87,7 +87,7 @@ class Precision:
         return keep_copies(model, dtype=self.compute_dtype)
 
     def describe(self, *, strategy_casts: bool = False) -> str:
-        """Return one line for people: formats, bytes and why; a strategy that casts as it gathers keeps no copy."""
+        """Return one line for people: formats, bytes and why; a strategy with a cast while gathering keeps no copy."""
         held = self.bytes_of
         copy = f" + {held.compute_copy} copy" if held.compute_copy and not strategy_casts else ""
         rounding = ", rounded at random" if self.stochastic_rounding else ""
@@ -118,7 +118,7 @@ def fp16_mixed() -> Precision:
 
 
 def bf16_mixed(*, residual: Residual | None = None) -> Precision:
-    """Compute products in bf16, with fp32 master weights that are cast once per optimizer step.
+    """Compute products in bf16, with fp32 master weights, cast once per optimizer step.
 
     `residual` "bf16" holds the residual stream in bf16 too.
     """
