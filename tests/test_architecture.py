@@ -40,6 +40,19 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/tracking/sweeps.py": "tests/tracking/test_mlflow_sink.py",
 }
 
+# What composes a config, checks it, or keeps it as data; everything else takes the typed one.
+READING = tuple(
+    f"src/lmtrain/{name}"
+    for name in (
+        *("composition/command_line/", "composition/nodes/", "composition/run_config.py"),
+        *("composition/scaling.py", "composition/depth_dial.py", "composition/width_transfer.py"),
+        *("composition/execution/check_config.py", "composition/execution/typed_places.py"),
+        *("composition/rules/typed_values.py", "composition/stored_runs/"),
+        *("composition/execution/preparation.py", "verbs/tokenizer.py"),  # configs of their own, not a run's
+        *("verbs/train.py", "verbs/export.py"),  # the cache's folder before torch is there; transformers' config
+    )
+)
+
 NOT_OURS = {"__pycache__", "runs", "data", "multirun", "outputs", "dist"}
 HIDDEN_BUT_OURS = {".ci", ".github"}
 OF_ONE_MACHINE = {
@@ -144,6 +157,13 @@ def _mirror(path: Path) -> Path:
     base = ROOT / "src" / "lmtrain" if path.is_relative_to(SHIPPED[0]) else ROOT
     relative = path.relative_to(base)
     return ROOT / "tests" / relative.parent / f"test_{relative.name}"
+
+
+def test_only_the_reading_of_a_config_looks_into_its_plain_values() -> None:
+    look_up = re.compile(r"""\b(?:config|composed)(?:\[["']|\.get\(|\.items\()|\bconfig: (?:dict|Mapping)\[""")
+    rooms = (ROOT / "src/lmtrain" / name for name in ("composition", "verbs", "training", "callbacks"))
+    files = (path for room in rooms for path in room.rglob("*.py") if not _name(path).startswith(READING))
+    assert [_name(path) for path in files if look_up.search(path.read_text())] == []
 
 
 def test_no_class_name_is_used_twice() -> None:

@@ -26,7 +26,7 @@ from torch import Tensor
 from benchmarks.harness.growth_plot import plot
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.data.synthetic import synthetic
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama

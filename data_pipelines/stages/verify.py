@@ -155,7 +155,7 @@ def _shard_problems(
     if found.largest_id >= tokenizer.vocab_size:
         yield f"{path} holds id {found.largest_id}, the vocabulary has {tokenizer.vocab_size} entries"
         return
-    ids, ends = map_ids(folder, shard, dtype), read_index(folder, shard)
+    ids, ends = map_ids(folder, shard, dtype).items, read_index(folder, shard)
     if ends[-1] != len(ids) or not (np.diff(ends, prepend=0) > 0).all():
         yield f"{index} does not cut {path.name} into documents"
     elif shard.is_native and found.last_ids - {tokenizer.end_of_text_id}:

@@ -3,9 +3,10 @@ import os
 
 import pytest
 
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking import atomic_files, mlflow_sink
 from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
-from lmtrain.tracking.mlflow_sink import Trainer, follow, read_state
+from lmtrain.tracking.mlflow_sink import Sink, Trainer, follow, read_state
 from lmtrain.tracking.mlflow_tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -254,3 +255,16 @@ def test_trainer_that_was_replaced_is_not_called_killed(run, monkeypatch):
 def test_living_trainer_has_no_last_status(run):
     write_status(run.path, Status("RUNNING"))
     assert Trainer(os.getppid(), run.path).last_status() is None
+
+
+def test_a_full_disk_does_not_end_the_sink(run, monkeypatch):
+    sink = Sink(run, Store(run.root, default_uri(run.root), "lmtrain"))
+
+    def full(path, content):
+        raise EnvironmentProblem("full")
+
+    monkeypatch.setattr(atomic_files, "write_json", full)
+    sink.fail(OSError("database or disk is full"))
+    monkeypatch.undo()
+    assert sink.send()
+    assert sink.state.phase == "sending"

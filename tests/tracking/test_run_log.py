@@ -1,13 +1,13 @@
 import errno
 import json
 import math
-import os
 
 import pytest
 
 from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.tracking import run_log
 from lmtrain.tracking.run_log import RunLog, read_points
+from tests.full_disk import full_disk
 from tests.points import append_point
 
 
@@ -103,26 +103,35 @@ def test_truncate_to_nothing_forgets_the_last_step(tmp_path):
     assert RunLog(tmp_path).last_step() is None
 
 
-def test_append_on_a_full_disk_leaves_no_half_line(tmp_path, monkeypatch):
+def test_points_of_a_disk_that_is_full_for_a_moment_arrive_once_there_is_room(tmp_path, caplog):
     log = RunLog(tmp_path)
     append_point(log, 1, 10, {"x": 1.0})
-    write = os.write
-
-    parts = iter([10])
-
-    def half_then_full(descriptor, content):
-        for size in parts:
-            return write(descriptor, content[:size])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "write", half_then_full)
-    with pytest.raises(EnvironmentProblem, match="free some space"):
+    with full_disk(room_bytes=10):
         append_point(log, 2, 20, {"x": 2.0})
-    monkeypatch.undo()
+        append_point(log, 3, 30, {"x": 3.0})
+        assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1]
+    append_point(log, 4, 40, {"x": 4.0})
+    log.close()
 
-    assert log.last_step() == 1
-    append_point(log, 2, 20, {"x": 2.0})
-    assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1, 2]
+    assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
+    told = [record.message for record in caplog.records]
+    assert len(told) == 2, "once when it began, once when it was over"
+    assert "free some space" in told[0]
+
+
+def test_close_on_a_disk_that_stays_full_says_that_points_are_lost(tmp_path):
+    log = RunLog(tmp_path)
+    with full_disk():
+        append_point(log, 1, 10, {"x": 1.0})
+        with pytest.raises(EnvironmentProblem, match="free some space"):
+            log.close()
+        log.close()
+
+
+def test_a_disk_that_turns_read_only_ends_the_run_with_a_line(tmp_path):
+    log = RunLog(tmp_path)
+    with full_disk(number=errno.EROFS), pytest.raises(EnvironmentProblem, match="mounted read-only"):
+        append_point(log, 1, 10, {"x": 1.0})
 
 
 def test_every_append_is_visible_at_once(tmp_path):

@@ -172,6 +172,6 @@ class Progress(pl.Callback):
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # training goes on after its reader's end
+    with contextlib.suppress(OSError):  # training goes on after its reader's end and on a full disk
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -140,7 +140,7 @@ class Throughput(pl.Callback):
         return found
 
     def _training_seconds(self) -> float:
-        return time.perf_counter() - self._context.events.paused_seconds
+        return time.monotonic() - self._context.events.paused_seconds
 
     def _warn(self, message: str) -> None:
         if self._context.is_main_process and not self._warned:

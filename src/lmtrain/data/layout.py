@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.manifest import Manifest, Shard
+from lmtrain.data.mapped_file import MappedFile
 from lmtrain.errors import ConfigurationError
 
 MANIFEST_FILE = "dataset.json"
@@ -45,10 +46,10 @@ def shard_file(split: str, number: int) -> str:
     return f"{split}_{number:05d}.ds"
 
 
-def map_ids(folder: Path, shard: Shard, dtype: np.dtype[Any]) -> Ids:
+def map_ids(folder: Path, shard: Shard, dtype: np.dtype[Any]) -> MappedFile:
     """Return a shard's ids, mapped from the disk and read when touched."""
-    path, offset = folder / shard.file, shard.offset_bytes or 0
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(shard.num_tokens,)).view(np.ndarray)
+    offset_bytes = shard.offset_bytes or 0
+    return MappedFile(folder / shard.file, dtype, num_items=shard.num_tokens, offset_bytes=offset_bytes)
 
 
 def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:

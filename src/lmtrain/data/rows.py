@@ -110,10 +110,12 @@ class PieceReader:
     def read_ids(self, blocks: list[Blocks], first: int, ids: Ids) -> None:
         """Copy the pieces in [first, first + size) to `ids`, contiguous in memory."""
         assert ids.dtype == self._dtype, (ids.dtype, self._dtype)
+        self._split.require_whole()
         copy_blocks(blocks, first, ids)
 
     def read_mask(self, pieces: ShardPieces, first: int, mask: NDArray[np.uint8]) -> None:
         """Copy loss marks likewise; shards without any leave `mask` as it is."""
+        self._split.require_whole()
         target, maps = mask.reshape(-1).data, self._masks
         for shard, offset, length, place in _between(pieces, first, first + mask.size):
             if shard not in maps:

@@ -4,6 +4,7 @@
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,10 +27,12 @@ from lmtrain.data.layout import (
     read_index,
     size_problems,
 )
-from lmtrain.data.manifest import Manifest, SplitManifest, manifest_from_json
+from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
+from lmtrain.data.mapped_file import MappedFile
 from lmtrain.errors import DataError, suggest
 
 REBUILD = "Delete the folder and prepare it again."
+LOOKS_APART = 50  # times what a look at all mapped files takes: a microsecond or two each
 
 
 @final
@@ -45,7 +48,8 @@ class TokenSplit:
         self.num_documents = split.num_documents
         self.text_bytes = split.text_bytes
         self._ends = np.cumsum([shard.num_tokens for shard in split.shards], dtype=np.int64)
-        self._maps: dict[tuple[int, str], NDArray[Any]] = {}
+        self._maps: dict[tuple[int, str], MappedFile] = {}
+        self._look_again_at = 0.0
 
     def window(self, start: int, num_tokens: int) -> Ids:
         """Return `num_tokens` ids from position `start` on, across shards where need be: [L]. Do not write to it."""
@@ -116,6 +120,18 @@ class TokenSplit:
             [read_index(self._folder, shard) + start for shard, start in zip(self._shards, starts, strict=True)]
         )
 
+    def require_whole(self) -> None:
+        """Look, before a read by address, whether a mapped file was cut off; so often that it takes a fiftieth of it.
+
+        Raises:
+            DataError: One was.
+        """
+        began = time.monotonic()
+        if began >= self._look_again_at:
+            for mapped in list(self._maps.values()):  # another thread may map one more
+                mapped.require_whole()
+            self._look_again_at = began + LOOKS_APART * (time.monotonic() - began)
+
     def __getstate__(self) -> dict[str, object]:
         """Leave the memory maps behind: a loader process opens its own."""
         return {**self.__dict__, "_maps": {}}
@@ -125,15 +141,17 @@ class TokenSplit:
 
     def _map(self, number: int, what: str) -> NDArray[Any]:
         if (number, what) not in self._maps:
-            shard = self._shards[number]
-            if what == "ids":
-                mapped = map_ids(self._folder, shard, self.dtype)
-            elif what == "index":
-                mapped = np.memmap(self._folder / shard.index_file, dtype=INDEX_DTYPE, mode="r").view(np.ndarray)
-            else:
-                mapped = np.memmap(self._folder / shard.mask_file, dtype=MASK_DTYPE, mode="r").view(np.ndarray)
-            self._maps[number, what] = mapped
-        return self._maps[number, what]
+            self._maps[number, what] = self._open(self._shards[number], what)
+        mapped = self._maps[number, what]
+        mapped.require_whole()
+        return mapped.items
+
+    def _open(self, shard: Shard, what: str) -> MappedFile:
+        if what == "ids":
+            return map_ids(self._folder, shard, self.dtype)
+        if what == "index":
+            return MappedFile(self._folder / shard.index_file, INDEX_DTYPE, num_items=shard.num_documents)
+        return MappedFile(self._folder / shard.mask_file, MASK_DTYPE, num_items=shard.num_tokens)
 
 
 @dataclass(frozen=True)

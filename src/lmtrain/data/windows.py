@@ -118,6 +118,7 @@ class ContiguousRows:
     def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
         """Find out where rows [N] lie."""
         starts, num_tokens = rows * self._context_tokens, self._context_tokens
+        self._split.require_whole()
         documents = None if self._ends is None else spans_of_windows(self._ends, starts, num_tokens)
         return _LocatedWindows(self._split, self._reader, starts, num_tokens, documents)
 
@@ -145,6 +146,7 @@ class _LocatedWindows:
         """Read windows `first` to `last`: [B, T + 1]."""
         starts, num_tokens = self._starts[first:last], self._num_tokens
         if len(self._blocks) == 1 and self._blocks[0].length == num_tokens + 1:  # none crosses from shard to shard
+            self._split.require_whole()
             ids = gather_rows(self._blocks[0], first, last, self._split.dtype)
         else:
             ids = np.empty((len(starts), num_tokens + 1), self._split.dtype)

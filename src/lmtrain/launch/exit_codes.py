@@ -12,7 +12,7 @@ REFUSALS = frozenset({EXIT_CONFIGURATION, EXIT_ENVIRONMENT, EXIT_DATA})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How one rank ended: exit_code is minus the signal's number where one killed it."""
+    """How one rank ended: exit_code is minus the signal's number where one killed it; `time` is time.monotonic's."""
 
     rank: int
     exit_code: int

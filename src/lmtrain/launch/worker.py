@@ -7,6 +7,7 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -31,6 +32,7 @@ def main() -> int:
     if rank != 0:
         _send_output_to(arguments.log_folder / f"rank{rank}.log")
     code = run_guarded(lambda: call(arguments.entry_point, arguments.config), os.environ.get("TORCHELASTIC_ERROR_FILE"))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # how this rank ends is settled
     if code != 0:
         _end_within(LEAVE_SECONDS, code)
     if "torch.distributed" in sys.modules:
@@ -79,7 +81,12 @@ def _beyond_this_file(frames: TracebackType | None) -> TracebackType | None:
 def _record(error_file: str | None, message: str, code: int) -> None:
     # The names message and timestamp are those of torchrun's own error files.
     if error_file and code != 0:
-        row = {"message": redact_text(message), "timestamp": int(time.time()), "time": time.time(), "exit_code": code}
+        row = {
+            "message": redact_text(message),
+            "timestamp": int(time.time()),
+            "time": time.monotonic(),
+            "exit_code": code,
+        }
         Path(error_file).write_text(json.dumps(row))
 
 

@@ -6,6 +6,7 @@ start. The process ends with the run, or, when the trainer is gone, soon after i
 """
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.log_tail import LogOffset, read_after
@@ -98,7 +100,8 @@ class Sink:
         short = text.splitlines()[0][:ERROR_CHARACTERS]
         if self.state.error != short:
             sys.stderr.write(f"{text}\n")
-        self._remember(replace(self.state, phase="failing", error=short))
+        with contextlib.suppress(EnvironmentProblem):  # a disk that is full is full for this too
+            self._remember(replace(self.state, phase="failing", error=short))
 
     def _connected(self) -> "MlflowRun":
         if self._run is None:

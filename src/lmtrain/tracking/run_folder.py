@@ -92,11 +92,17 @@ class RunFolder:
         """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
 
         None of them holds a secret. Until it is accepted, nothing else in the run changes.
+
+        Raises:
+            EnvironmentProblem: The folder cannot be written.
         """
         config_text = redact_text(config_text)
         attempts = self.attempts()
         folder = self.path / "attempts" / str(int(attempts[-1].name) + 1 if attempts else 1)
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise atomic_files.storage_problem(folder, error) from error
         git = describe_git(Path.cwd())
         atomic_files.write_text(folder / "config.yaml", config_text)
         words = "".join(f"{redact_override(word)}\n" for word in overrides)

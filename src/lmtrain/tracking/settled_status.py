@@ -20,5 +20,5 @@ def settled_status(folder: Path) -> Status | None:
     try:
         with RunFolder(folder).lock(wait_seconds=0.0):
             return replace(status, status="KILLED")
-    except (EnvironmentProblem, OSError):
+    except EnvironmentProblem:
         return status

@@ -1,6 +1,5 @@
 """A run's parts, as seen by its callbacks: facts fixed before the first step."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +8,7 @@ from pathlib import Path
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.training.loop.last_step import LastStep
@@ -40,7 +40,7 @@ class RunContext:
 
     def spent_seconds(self) -> float:
         """Return for how long the run has held its devices, in this attempt and all before it."""
-        return self.earlier_seconds + time.time() - self.events.stopwatch.started_at
+        return self.earlier_seconds + self.events.stopwatch.elapsed_seconds
 
     def tokens_at(self, step: int) -> int:
         """Return how many tokens the run has trained on after so many steps."""
@@ -48,13 +48,13 @@ class RunContext:
 
     def point(self, step: int, metrics: Mapping[str, float], *, at: float | None = None) -> Point:
         """Return the curves' point of this step, with the run's tokens at it; `at` in unix seconds, None for now."""
-        return Point(time.time() if at is None else at, step, self.tokens_at(step), dict(metrics))
+        return Point(unix_seconds() if at is None else at, step, self.tokens_at(step), dict(metrics))
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add a point of this step to the run's curves; nothing on any rank but the first.
 
         Raises:
-            EnvironmentProblem: The disk is full.
+            EnvironmentProblem: The disk is broken or read-only.
         """
         if self.log is not None:
             self.log.extend([self.point(step, metrics)])

@@ -4,7 +4,6 @@ Reading a value from an accelerator stalls it, so nothing here does, except `dra
 """
 
 import math
-import time as clock
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from lmtrain.models.loss import LossTotal
+from lmtrain.tracking.clock import unix_seconds
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class StepMetrics:
         self, step: int, *, sums: StepSums, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
     ) -> None:
         """Close a step, counted from 1, with its sums, gradient norm [] and whether it is skipped []."""
-        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, clock.time())
+        self._last_step = FinishedStep(step, lr, sums, gradient_norm.detach(), skip, unix_seconds())
         self._finished.append(self._last_step)
 
     def follow(self) -> list[StepRecord]:

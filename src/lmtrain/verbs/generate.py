@@ -53,7 +53,6 @@ def continue_text(
     import torch
 
     from lmtrain.composition.execution.build import build_model
-    from lmtrain.composition.nodes.instantiate import instantiate
     from lmtrain.inference.generate import generate as generate_tokens
     from lmtrain.models.attention.sdpa import sdpa
     from lmtrain.tokenizers.loading import load_tokenizer
@@ -65,12 +64,10 @@ def continue_text(
     if checkpoint is None:
         msg = f"{run} has no checkpoint yet; train it first, or name another run."
         raise ConfigurationError(msg)
-    batch = plan_batches(instantiate(checked_part(job, "batch"), key="batch"))
+    batch = plan_batches(checked_part(job, "batch").build())
     tokenizer = load_tokenizer(run / "tokenizer")
     node = checked_part(job, "model", allowed=allowed)
-    model = build_model(
-        {"model": node}, tokenizer=tokenizer, batch=batch, attention=sdpa if "attention" in node else None
-    )
+    model = build_model(node, tokenizer=tokenizer, batch=batch, attention=sdpa if "attention" in node else None)
     model = materialize(model, device=torch.device("cpu"), seed=0)  # whatever it was trained on, sdpa runs here
     load_weights(model, checkpoint.path, weights)
     ids = tokenizer.encode(prompt) or [tokenizer.end_of_text_id]

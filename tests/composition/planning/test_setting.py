@@ -1,14 +1,14 @@
 import pytest
 
 from lmtrain.accounting.training_plan.spread import ModelSpread
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import setting as module
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
 
 
 def setting(*words):
-    return planned_setting(compose_config(list(words)), allowed=[])
+    return planned_setting(config_of(*words))
 
 
 def test_a_cluster_decides_the_devices_and_auto_what_suits_them():

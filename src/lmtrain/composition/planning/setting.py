@@ -1,25 +1,22 @@
 """What a composed config means for planning: which devices, in which format, how spread out; loads nothing heavy."""
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
-from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.training_plan.spread import ModelSpread
-from lmtrain.composition.nodes.check import check_node
 from lmtrain.composition.nodes.facts import spread_of
-from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 
-SDPA: Final = {"_target_": "lmtrain.models.attention.sdpa.SDPA"}
-UNCOMPILED: Final = {"_target_": "lmtrain.models.attention.auto.Uncompiled"}
+SDPA: Final = Node("attention", {"_target_": "lmtrain.models.attention.sdpa.SDPA"})
+UNCOMPILED: Final = Node("attention", {"_target_": "lmtrain.models.attention.auto.Uncompiled"})
 FUSED_ON_GPUS: Final = ("auto", "sdpa", "flash", "flex")
 
 
@@ -68,39 +65,36 @@ class PlannedSetting:
         return self.cluster.peak(self.bytes_of.matmul)
 
 
-def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSetting:
+def planned_setting(config: RunConfig) -> PlannedSetting:
     """Read the choices of a composed config.
 
     Raises:
         ConfigurationError: One that cannot be, or that planning does not know.
     """
     require_float8_head(config)
-    cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
-    trainer = config["trainer"]
-    num_ranks = math.prod(parse_whole(trainer[name], f"trainer.{name}") for name in ("devices", "num_nodes"))
-    require_recordable(config, num_ranks=num_ranks, device="cuda")  # a plan may be of another machine
+    require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     setting = PlannedSetting(
-        cluster=cluster,
-        num_ranks=num_ranks,
-        precision=word_of(config["precision"]),
-        optimizer=word_of(config["optimizer"]),
+        cluster=config.cluster,
+        num_ranks=config.num_ranks,
+        precision=config.precision.word,
+        optimizer=config.optimizer.word,
         state=_state(config),
-        spread=spread_of(config["strategy"], allowed=allowed),
-        recompute=word_of(config["recompute"]),
-        is_compiled=word_of(config["compile"]) != "none",
-        residual=_residual(config["precision"]),
+        spread=spread_of(config.strategy.values, allowed=config.allowed),
+        recompute=config.recompute.word,
+        is_compiled=config.compile.word != "none",
+        residual=_residual(config.precision),
     )
     return _without_auto(setting)
 
 
-def _state(config: dict[str, Any]) -> OptimizerState:
+def _state(config: RunConfig) -> OptimizerState:
     """Return what is kept for each parameter: by the optimizer, and by an average of the weights."""
-    state = optimizer_state(word_of(config["optimizer"]), config["optimizer"])
-    keeps_average = "decay" in config.get("weight_average", {})
+    state = optimizer_state(config.optimizer.word, config.optimizer.values)
+    keeps_average = "decay" in config.weight_average
     return replace(state, average_bytes=FP32_BYTES) if keeps_average else state
 
 
-def _residual(precision: dict[str, Any]) -> str | None:
+def _residual(precision: Node) -> str | None:
     """Return the format that the residual stream is rounded to, None where nothing rounds it."""
     residual = precision.get("residual")
     if residual not in (None, "bf16"):
@@ -108,21 +102,12 @@ def _residual(precision: dict[str, Any]) -> str | None:
     return residual
 
 
-def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, Any]:
+def attention_of(config: RunConfig, setting: PlannedSetting) -> Node:
     """Return the attention to measure with: every fused kernel of a GPU keeps what torch's own one keeps."""
-    kernel = str(config["attention"]["_target_"]).split(".")[-2]
+    kernel = config.attention.target.split(".")[-2]
     if setting.is_gpu:
-        return SDPA if kernel in FUSED_ON_GPUS else config["attention"]
-    return UNCOMPILED if kernel == "auto" and not setting.is_compiled else config["attention"]
-
-
-def context_tokens_of(config: dict[str, Any]) -> int:
-    """Return the tokens of one sequence, as a person may write them.
-
-    Raises:
-        ConfigurationError: They are no whole number of at least 1.
-    """
-    return parse_whole(config["batch"]["context_tokens"], "batch.context_tokens")
+        return SDPA if kernel in FUSED_ON_GPUS else config.attention
+    return UNCOMPILED if kernel == "auto" and not setting.is_compiled else config.attention
 
 
 def _without_auto(setting: PlannedSetting) -> PlannedSetting:

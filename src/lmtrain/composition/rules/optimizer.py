@@ -1,12 +1,14 @@
 """What a run's optimizer cannot be, told from its config alone: for plans too, which do without torch."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from lmtrain.composition.nodes.facts import OWN as OWN_STRATEGIES
 from lmtrain.composition.nodes.facts import spread_of
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 # Options whose library cannot take sharded parameters (torch 2.11 to 2.13: its squares of partial sums are in place).
@@ -15,7 +17,6 @@ SHARDED: Final = ("muon", "adamw", "adamw_8bit", "schedule_free", "lion", "rmspr
 SCHEDULES: Final = "lmtrain.optim.schedules."
 OWN: Final = "lmtrain.optim."
 DECOUPLED: Final = ("muon", "adamw", "adamw_8bit", "schedule_free", "lion", "adafactor")  # a step takes lr x decay off
-SCHEDULED: Final = ("momentum", "weight_decay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,60 +55,60 @@ RANGES: Final = {
 }
 
 
-def require_settings(config: dict[str, Any]) -> None:
+def require_settings(config: RunConfig) -> None:
     """Refuse an optimizer that does not go with its own numbers, its strategy or its schedules.
 
     Raises:
         ConfigurationError: The first thing that is wrong, with what would do.
     """
-    option, strategy = word_of(config["optimizer"]), word_of(config["strategy"])
-    if option in WHOLE_ONLY and _shards(config["strategy"]):
+    option, strategy = config.optimizer.word, config.strategy.word
+    if option in WHOLE_ONLY and _shards(config.strategy):
         msg = (
             f"optimizer={option} does not work with strategy={strategy}: it needs whole parameters; use strategy=ddp, "
             f"or one of optimizer={', '.join(SHARDED)}."
         )
         raise ConfigurationError(msg)
-    schedule = str(config["schedule"]["_target_"])
-    if option == "schedule_free" and schedule.startswith(SCHEDULES) and word_of(config["schedule"]) != "constant":
+    schedule = config.schedule
+    if option == "schedule_free" and schedule.target.startswith(SCHEDULES) and schedule.word != "constant":
         msg = (
             f"optimizer=schedule_free averages its steps in place of a decaying learning rate, and schedule="
-            f"{word_of(config['schedule'])} decays; leave the schedule out, or use schedule=constant, with its warm-up."
+            f"{schedule.word} decays; leave the schedule out, or use schedule=constant, with its warm-up."
         )
         raise ConfigurationError(msg)
-    if str(config["optimizer"]["_target_"]).startswith(OWN):
-        require_ranges(config["optimizer"], option=option)
+    if config.optimizer.target.startswith(OWN):
+        require_ranges(config.optimizer.values, option=option)
         require_scheduled(config, option=option)
 
 
-def _shards(strategy: dict[str, Any]) -> bool:
+def _shards(strategy: Node) -> bool:
     """Tell whether a strategy of ours cuts parameters; those from elsewhere are looked at where they are allowed."""
-    return str(strategy["_target_"]).startswith(OWN_STRATEGIES) and spread_of(strategy).shards_over is not None
+    return strategy.target.startswith(OWN_STRATEGIES) and spread_of(strategy.values).shards_over is not None
 
 
-def require_scheduled(config: dict[str, Any], *, option: str) -> None:
+def require_scheduled(config: RunConfig, *, option: str) -> None:
     """Refuse a schedule of what the optimizer has not got, or has at 0.
 
     Raises:
         ConfigurationError: There is one.
     """
-    for name in SCHEDULED:
-        word = word_of(config[f"{name}_schedule"])
-        if word != "none" and not config["optimizer"].get(name):
-            has = f"optimizer.{name}=0" if name in config["optimizer"] else f"optimizer={option} has no {name}"
+    for name, schedule in (("momentum", config.momentum_schedule), ("weight_decay", config.weight_decay_schedule)):
+        word = schedule.word
+        if word != "none" and not config.optimizer.get(name):
+            has = f"optimizer.{name}=0" if name in config.optimizer else f"optimizer={option} has no {name}"
             raise ConfigurationError(
                 f"{name}_schedule={word} has no effect: {has}; set optimizer.{name} above 0 where there is one, or "
                 f"leave {name}_schedule=none."
             )
 
 
-def require_ranges(node: dict[str, Any], *, option: str) -> None:
+def require_ranges(node: Mapping[str, Any], *, option: str) -> None:
     """Refuse numbers with which a step goes uphill, grows without end or is none; libraries look at some of them only.
 
     Raises:
         ConfigurationError: The first of them, with what is usual.
     """
     multipliers = {f"lr_multipliers.{name}": value for name, value in (node.get("lr_multipliers") or {}).items()}
-    for name, value in (node | multipliers).items():
+    for name, value in {**node, **multipliers}.items():
         is_rate = name == "lr" or name.endswith("_lr") or name in multipliers
         allowed = RATE if is_rate else RANGES.get(name)
         if allowed is not None and _is_number(value) and (reason := allowed.refusal(value)):
@@ -124,7 +125,7 @@ def require_ranges(node: dict[str, Any], *, option: str) -> None:
     _require_decay(node, option=option)
 
 
-def _require_decay(node: dict[str, Any], *, option: str) -> None:
+def _require_decay(node: Mapping[str, Any], *, option: str) -> None:
     """Refuse a decay that turns weights round, and a setting of it where there is none."""
     lr, decay = node.get("lr"), node.get("weight_decay")
     for name in ("decay_embeddings", "cautious_decay"):

@@ -4,28 +4,28 @@ What is not known to be right when it is recorded is refused: a recorded step th
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 PRECISIONS: Final = ("auto", "fp32", "tf32", "bf16_mixed", "bf16_true")
 
 
-def require_recordable(config: dict[str, Any], *, num_ranks: int, device: str) -> None:
+def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> None:
     """Refuse `compile.cuda_graphs` where it cannot be, on that kind of device.
 
     Raises:
         ConfigurationError: The run does what a recorded step cannot do, or what nobody has tried in one.
     """
-    if config["compile"].get("cuda_graphs", False):
+    if config.compile.get("cuda_graphs", False):
         for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):
             raise ConfigurationError(f"compile.cuda_graphs=true: {obstacle}; nearest valid: {fix}.")
 
 
-def _obstacles(config: dict[str, Any], *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
+def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
     """Yield what stands in the way, and what would not."""
-    precision, recompute, strategy = (word_of(config[group]) for group in ("precision", "recompute", "strategy"))
+    precision, recompute, strategy = (node.word for node in (config.precision, config.recompute, config.strategy))
     if device != "cuda":
         yield f"a {device} device has none", "compile.cuda_graphs=false"
     if num_ranks > 1 or strategy not in ("auto", "single"):
@@ -40,5 +40,5 @@ def _obstacles(config: dict[str, Any], *, num_ranks: int, device: str) -> Iterat
             f"recompute={recompute} reads the state of random numbers, which a recording forbids",
             "recompute=none",
         )
-    if config["trainer"]["detect_anomaly"]:
+    if config.trainer.detect_anomaly:
         yield "trainer.detect_anomaly=true looks at every operation", "trainer.detect_anomaly=false"
