@@ -167,9 +167,9 @@ def _shard_problems(
 def _sample_problems(
     path: Path, ids: Ids, ends: NDArray[np.int64], shard: Shard, tokenizer: Tokenizer
 ) -> Iterator[str]:
-    """Yield the sampled documents whose text does not encode to their ids again."""
+    """Yield the sampled documents with a text that encodes to other ids."""
     if shard.mask_sha256 is not None or not shard.is_native:
-        return  # conversations hold special tokens that no text encodes to; others' documents may be cut anywhere
+        return  # conversations hold special tokens, outside every text's ids; others' documents may be cut anywhere
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     chosen = np.unique(np.linspace(0, len(ends) - 1, SAMPLED_DOCUMENTS).astype(np.int64))
     for number in chosen.tolist():
