@@ -105,7 +105,7 @@ def place_of(document_id: str) -> float:
 
 
 def cut(text: str, num_characters: int) -> list[str]:
-    """Return the text in parts of about so many characters, each up to a paragraph's end, else a line's, else a word's."""
+    """Return the text in parts of about so many characters, each to a paragraph's end, else a line's, else a word's."""
     parts: list[str] = []
     start = 0
     while len(text) - start > 3 * num_characters // 2:

@@ -6,7 +6,7 @@ from lmtrain.errors import ConfigurationError
 
 
 def agree_on(hash_text: str, *, what: str = "configuration") -> None:
-    """Compare the hash of `what` over all ranks; every rank returns or every rank raises.
+    """Compare a hash over all ranks; every rank returns or every rank raises.
 
     Without an initialised process group, or with one rank, there is nothing to compare.
 

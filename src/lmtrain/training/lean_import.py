@@ -21,7 +21,7 @@ def import_lightning() -> None:
 
 @contextmanager
 def _without_garbage() -> Generator[None]:
-    """Look for no garbage meanwhile, nor later in what has come: a twentieth of the time of the import."""
+    """Look for no garbage meanwhile, nor later in the imported objects: a twentieth of the time of the import."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -18,7 +18,7 @@ INDUCTOR: Final = "torch._inductor.config"
 
 
 def be_deterministic() -> None:
-    """Choose deterministic algorithms for this whole process, before it has used a GPU; what has none raises.
+    """Choose deterministic algorithms for this whole process, before it has used a GPU; operations without one raise.
 
     torch's filling of memory before its first write is switched off: that finds mistakes, and costs time.
     """
