@@ -14,7 +14,7 @@ MAY_PASS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LineFile:
-    """Append to the file at `path`; a full disk's refused lines, `num_waiting` of them, stay in memory for the next try.
+    """Append to the file at `path`; a full disk's refused lines, `num_waiting`, stay in memory for the next try.
 
     Raises:
         EnvironmentProblem: The file cannot be opened.
