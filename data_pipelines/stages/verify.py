@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.document_ends import PACKING_FOLDER
-from lmtrain.data.hashed_file import file_sha256
 from lmtrain.data.layout import DTYPES, MANIFEST_FILE, TOKENIZER_FOLDER, Ids, map_ids, read_index, size_problems
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
 from lmtrain.errors import DataError
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.formats import datatrove, llm_c, megatron, nano_gpt, olmo
 from lmtrain.data.formats.token_file import TokenFile
-from lmtrain.data.hashed_file import HashedFile, file_sha256
+from lmtrain.data.hashed_file import HashedFile
 from lmtrain.data.layout import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER, DatasetFolder
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shard_writer import write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 
 READERS: Mapping[str, Callable[..., TokenFile]] = {

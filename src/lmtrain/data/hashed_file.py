@@ -9,6 +9,7 @@ from typing import Any, final
 from numpy.typing import NDArray
 
 from lmtrain.data.manifest import Shard
+from lmtrain.storage.hashed_folder import file_sha256
 
 READ_BYTES = 1 << 22
 
@@ -58,12 +59,6 @@ class HashedFile:
         if num_bytes != kept_bytes or self.sha256 != sha256:
             self.close()
             raise ValueError(f"{path} has changed since it was written")
-
-
-def file_sha256(path: Path) -> str:
-    """Return a file's sha256 in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def changed_files(folder: Path, shard: Shard) -> Iterator[Path]:
