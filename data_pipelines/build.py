@@ -23,7 +23,7 @@ from lmtrain.errors import ConfigurationError, DataError
 
 
 class ShortSource(DataError):
-    """The source ended before the budget; what was encoded is kept."""
+    """The source ended before the budget; its encoded part is kept."""
 
 
 @final
@@ -31,7 +31,7 @@ class ShortSource(DataError):
 class Build:
     """One preparation, ready to run.
 
-    `num_processes` None decides by cores and text; `allow_short` takes a source that ends before the budget;
+    `num_processes` None decides by cores and text; `allow_short` takes a source shorter than the budget;
     `sample_documents` estimate the budget's need beforehand.
     """
 
@@ -45,7 +45,7 @@ class Build:
         """Fill a folder, from where an earlier build of the same left it.
 
         Raises:
-            DataError: No text, too little text, text that changed meanwhile, or tokens that do not verify.
+            DataError: No text, too little text, text changed meanwhile, or tokens that do not verify.
         """
         work = WorkFolder(folder)
         if work.is_done():

@@ -1,4 +1,4 @@
-"""A build's request: everything that decides the documents and their tokens, and the resulting name."""
+"""A build's request: all facts that decide the documents and their tokens, and the resulting name."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -11,7 +11,7 @@ def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, insta
     """Refuse a setting with missing packages.
 
     Raises:
-        EnvironmentProblem: With the command that installs them.
+        EnvironmentProblem: With the command to install them.
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:

@@ -52,11 +52,11 @@ def make_tokenizer(
 ) -> TokenizerReport:
     """Make the tokenizer, save it where it was learned here or a `folder` is named, and compare it.
 
-    `folder` None names one in `root` after the source, the size and the content. The split is that of `prepare`.
+    `folder` None names one in `root` after the source, the size and the content. The split is `prepare`'s.
 
     Raises:
         ConfigurationError: The folder holds another tokenizer, or a name to compare does not exist.
-        DataError: No text to learn from, or a tokenizer that is damaged or loses text.
+        DataError: No text to learn from, or a tokenizer with damage or a loss of text.
         EnvironmentProblem: The folder cannot be written, or a download fails.
     """
     names = [compare] if isinstance(compare, str) else compare
@@ -87,7 +87,7 @@ def make_tokenizer(
 
 
 class _Texts:
-    """One pass over a source: training texts to learn from, and the held-out ones that come by."""
+    """One pass over a source: training texts to learn from, and the held-out ones on the way."""
 
     def __init__(self, source: Source, stages: Sequence[Stage], held_out_bytes: int) -> None:
         self.held_out: list[str] = []
@@ -128,7 +128,7 @@ def _require_free(folder: Path) -> None:
 
 
 def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> Path:
-    """Save whole or not at all; the same tokenizer that is there already stays."""
+    """Save whole or not at all; the same tokenizer, already there, stays."""
     path = Path(folder or Path(root) / f"{name}-{tokenizer.vocab_size}-{tokenizer.fingerprint[:8]}")
     if (path / TOKENIZER_FILE).is_file():
         if load_tokenizer(path).fingerprint != tokenizer.fingerprint:

@@ -1,6 +1,6 @@
 """Show a person a preparation's progress, on standard error: a live bar on a terminal, else a line every few seconds.
 
-Either says documents, tokens, MB/s and, where the whole is known, the time left; a last line gives a stage's time.
+Either shows documents, tokens, MB/s and, where the whole is known, the time left; a last line gives a stage's time.
 """
 
 import sys
@@ -36,7 +36,7 @@ class StageProgress:
         total_documents: int | None = None,
         bar: Any | None = None,
     ) -> None:
-        """Count from nothing; the first total that is known gives the time left, `bar` None is no terminal."""
+        """Count from nothing; the first known total gives the time left, `bar` None is no terminal."""
         self._name = name
         self._total_tokens, self._total_bytes, self._total_documents = total_tokens, total_bytes, total_documents
         self._started = self._reported_at = time.monotonic()

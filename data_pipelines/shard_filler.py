@@ -1,7 +1,7 @@
 """A source's documents into the shards of a folder, block by block; after any end, the next call goes on from there.
 
-An encoded block is kept until its ids are in a shard for good. To go on, the source is read again, which is cheap
-against encoding, unless it had been read to its end; text that was encoded is recognised by its digest.
+An encoded block is kept until its ids are in a shard for good. To go on, the source is read again (cheap against
+encoding), unless it had been read to its end; encoded text is recognised by its digest.
 """
 
 import contextlib
@@ -140,7 +140,7 @@ class ShardFiller:
         return done
 
     def _with_tokenizer(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """See to it that the folder has its tokenizer; return the blocks that are to be encoded."""
+        """Give the folder its tokenizer; return the blocks to encode."""
         spec = self.question.spec
         if (self.work.folder / TOKENIZER_FOLDER).is_dir():
             return blocks
@@ -171,7 +171,7 @@ class ShardFiller:
 
 
 def _not_appended(blocks: Iterator[Block], shards: Shards) -> Iterator[Block]:
-    """Pass over the blocks that are in the shards already, if they are of the same text.
+    """Pass over the blocks already in the shards, if they are of the same text.
 
     Raises:
         Changed: They are not.

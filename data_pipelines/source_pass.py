@@ -32,7 +32,7 @@ class SourcePass:
     first: dict[str, str] = field(default_factory=dict[str, str])
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the documents that stay, in the source's order."""
+        """Yield the remaining documents, in the source's order."""
         documents = split_documents(self._kept(), held_out=self.held_out, tell=tell)
         return cut_into_blocks(documents, dropped=self.dropped)
 

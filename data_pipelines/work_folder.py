@@ -46,7 +46,7 @@ class WorkFolder:
     """The hidden part of a folder under construction."""
 
     def __init__(self, folder: Path) -> None:
-        """Look into a folder that exists."""
+        """Look into an existing folder."""
         self.folder = folder
         self._work = folder / WORK
         self._tokenizer: Tokenizer | None = None
@@ -59,7 +59,7 @@ class WorkFolder:
         """
         if self._read(IDENTITY) == identity:
             for path in (self._work / "blocks").iterdir():
-                if path.name.startswith(".") or path.suffix:  # half written, or text that will be read again
+                if path.name.startswith(".") or path.suffix:  # half written, or text to be read again
                     path.unlink()
             return True
         self.clear()
@@ -78,7 +78,7 @@ class WorkFolder:
         return not (self._work / IDENTITY).is_file() and (self.folder / DONE).is_dir()
 
     def finish(self) -> None:
-        """Clear the work away: in one step first, so that a half-cleared one is never taken for work to go on from."""
+        """Clear the work away: in one step first, so a half-cleared one is never taken for work to continue."""
         if self._work.is_dir():
             self._work.rename(self.folder / DONE)
         shutil.rmtree(self.folder / DONE)
@@ -106,7 +106,7 @@ class WorkFolder:
         return self._tokenizer
 
     def forget_blocks(self, start: int, stop: int) -> None:
-        """Delete the encoded blocks that are in the shards for good."""
+        """Delete the encoded blocks, in the shards for good."""
         for number in range(start, stop):
             self.block(number).unlink(missing_ok=True)
 

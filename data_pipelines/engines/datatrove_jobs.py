@@ -1,4 +1,4 @@
-"""A job of ours as a pipeline of datatrove's, whose executors know how to run numbered tasks anywhere."""
+"""A job of ours as a pipeline of datatrove's: its executors run numbered tasks anywhere."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ class RayEngine:
         memory_gib_per_cpu: float = 2.0,
         dry_run: bool = False,
     ) -> None:
-        """`address` "auto" is the cluster that this machine is part of; `dry_run` writes the driver and runs nothing.
+        """`address` "auto" is this machine's own cluster; `dry_run` writes the driver and runs nothing.
 
         Raises:
             ConfigurationError: Not a positive number.
@@ -72,7 +72,7 @@ class RayEngine:
         """Yield the source's items in order, each document through all stages or dropped with a reason.
 
         Raises:
-            EnvironmentProblem: Tasks that did not finish.
+            EnvironmentProblem: Unfinished tasks.
             SystemExit: It was a dry run: the driver is written.
         """
         silence_datatrove()

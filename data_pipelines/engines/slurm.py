@@ -44,7 +44,7 @@ class SlurmEngine:
         poll_seconds: float = 10.0,
         dry_run: bool = False,
     ) -> None:
-        """`setup` is a line of shell that makes this environment's commands known; None puts them on PATH.
+        """`setup` is a line of shell for this environment's commands; None puts them on PATH.
 
         `sbatch` has more directives by their long names; `dry_run` writes the scripts and submits nothing.
 
@@ -74,7 +74,7 @@ class SlurmEngine:
         """Yield the source's items in order, each document through all stages or dropped with a reason.
 
         Raises:
-            EnvironmentProblem: No SLURM here, or tasks that did not finish.
+            EnvironmentProblem: No SLURM here, or unfinished tasks.
             SystemExit: It was a dry run: the scripts are written.
         """
         silence_datatrove()

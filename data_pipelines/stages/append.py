@@ -1,4 +1,4 @@
-"""Encoded blocks, in order, to the shards of their splits, up to the training document that fills the budget.
+"""Encoded blocks, in order, to the shards of their splits, up to the training document at the budget.
 
 The held-out text is the documents before that one; a split still empty then gets its next one.
 """
@@ -33,7 +33,7 @@ class Shards:
     ) -> None:
         """Begin in a folder, or go on behind its last commit.
 
-        `wanted` are the splits that should not stay empty; `token_budget` None takes everything.
+        `wanted` are the splits to fill; `token_budget` None takes everything.
 
         Raises:
             ValueError: The shards have changed since the commit.
@@ -67,7 +67,7 @@ class Shards:
         return is_reached and not self._empty_splits()
 
     def append(self, block: EncodedBlock, *, text_sha256: str) -> EncodedBlock:
-        """Add the next block's documents, up to the one that fills the budget; return those that were added."""
+        """Add the next block's documents, up to the one at the budget; return the added ones."""
         added = self._fitting(block)
         for split, encoded in added.items():
             self._writers[split].append(encoded.ids, encoded.ends, encoded.loss_mask)
@@ -82,7 +82,7 @@ class Shards:
         return Commit(self.next_block, self.chain, written, dict(self._text_bytes))
 
     def finish(self) -> dict[str, SplitManifest]:
-        """Finish the last shards and describe the splits that have any."""
+        """Finish the last shards and describe the splits with any."""
         closed = {split: writer.close(text_bytes=self._text_bytes[split]) for split, writer in self._writers.items()}
         return {split: manifest for split, manifest in closed.items() if manifest.num_documents}
 
@@ -102,7 +102,7 @@ class Shards:
         return {split: encoded for split, encoded in fitting.items() if len(encoded.ends)}
 
     def _last_place(self, train: Encoded | None) -> int | None:
-        """Return the place of the document that fills the budget, -1 where it is full; None: not in this block."""
+        """Return the place of the document at the budget, -1 where it is full; None: not in this block."""
         assert self._token_budget is not None
         room = self._token_budget - self.train_tokens
         if room <= 0:

@@ -1,4 +1,4 @@
-"""Drop every document whose content has been there before, in the order of the source.
+"""Drop every repetition of an earlier document's content, in the order of the source.
 
 As documents pass, this holds 16 bytes a document, and 30 for the moments in which runs merge (measured): 100 million
 documents, at 1,000 tokens each 100B tokens, take 1.6 GB and at moments 3 GB. In jobs of a cluster the same is decided
@@ -86,7 +86,7 @@ class _FindAgain:
     num_tasks: int
 
     def __call__(self, task: int) -> None:
-        """Save, of this task's share of the hashes, where those stand that are not the first, in order."""
+        """Save the places of repetitions in this task's share of the hashes, in order."""
         shares = [self._share(np.load(self.folder / f"hashes_{n:06d}.npy"), task) for n in range(self.num_pieces)]
         rows = np.concatenate([np.empty((0, 3), dtype=np.uint64), *shares])
         rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]

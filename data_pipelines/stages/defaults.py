@@ -1,4 +1,4 @@
-"""The stages that a preparation has when nothing else is asked: those of cleaning=default and deduplicate=exact."""
+"""The default stages of a preparation: those of cleaning=default and deduplicate=exact."""
 
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
 from data_pipelines.stages.deduplicate import ExactDeduplication

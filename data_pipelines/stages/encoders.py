@@ -1,4 +1,4 @@
-"""Blocks to encoded blocks, in order: on a thread beside the one that reads, or in several processes.
+"""Blocks to encoded blocks, in order: on a thread beside the reading one, or in several processes.
 
 Run as a module it is a worker: it encodes each block named on standard input and answers the name.
 """
@@ -27,7 +27,7 @@ MANY_CORES = 4  # below, one thread reads and one encodes
 
 @dataclass(frozen=True)
 class Done:
-    """A block that is encoded and on the disk; its digest, and the drops before it."""
+    """A block, encoded and on the disk; its digest, and the drops before it."""
 
     number: int
     sha256: str
@@ -37,7 +37,7 @@ class Done:
 @final
 @dataclass(frozen=True)
 class Encoders:
-    """Encodes blocks that are not encoded yet; `num_processes` None decides by cores and text."""
+    """Encodes blocks not encoded yet; `num_processes` None decides by cores and text."""
 
     work: WorkFolder
     dtype: str
@@ -116,7 +116,7 @@ def _taken(blocks: list[Block]) -> Iterator[Block]:
 
 
 def encode_waiting(number: int, work: WorkFolder, *, dtype: str) -> None:
-    """Encode one block whose text waits on the disk, if it is not encoded yet."""
+    """Encode one block from its text on the disk, if it is not encoded yet."""
     raw = work.raw(number)
     if raw.exists():
         block = load_block(raw, number=number)

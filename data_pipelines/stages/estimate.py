@@ -1,6 +1,6 @@
 """A token budget's need, reported before the long work: documents, hours and disk, from a sample of documents.
 
-A source that ends within the sample is known as a whole, and refused at once when it has far too few tokens.
+A source within the sample is known as a whole, and refused at once with far too few tokens.
 """
 
 import time
@@ -37,7 +37,7 @@ class Sample:
         return sum(self.lengths) / len(self.lengths)
 
     def quantile_tokens(self, fraction: float) -> float:
-        """Return the length that this fraction of the documents does not exceed; between two, in proportion."""
+        """Return the length not exceeded by this fraction of the documents; between two, in proportion."""
         ordered = sorted(self.lengths)
         place = fraction * (len(ordered) - 1)
         low = int(place)
@@ -66,7 +66,7 @@ def sample_documents(
     num_documents: int,
     progress: StageProgress | None = None,
 ) -> Sample:
-    """Count the tokens of the first `num_documents` that a source and its stages give.
+    """Count the tokens of a source's first `num_documents` after its stages.
 
     Raises:
         DataError: There is no document.

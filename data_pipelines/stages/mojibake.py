@@ -1,15 +1,15 @@
-"""Undo mojibake (UTF-8 that was read as Windows-1252 or Latin-1: "cafÃ©" for "café") where it is certain.
+"""Undo mojibake (UTF-8 read as Windows-1252 or Latin-1: "cafÃ©" for "café") where it is certain.
 
-A line is put right when every one of its characters beyond ASCII belongs to a run that is valid UTF-8 once read back as
-bytes, and the line has one such run of three or four bytes, or two runs: one "Ã©" alone could be what someone wrote. A
-line with any other character beyond ASCII is left as it is.
+A line is put right when every one of its characters beyond ASCII belongs to a run of valid UTF-8, once read back as
+bytes, and the line has one such run of three or four bytes, or two runs: one "Ã©" alone could be intended. A line with
+any other character beyond ASCII is left as it is.
 """
 
 import re
 
 _BYTES = range(0x80, 0x100)
 _FAILURE = "\ufffd"
-# A byte that Windows-1252 leaves open, and any byte read as Latin-1, shows as the character of its own number.
+# A byte left open by Windows-1252, and any byte read as Latin-1, shows as the character of its own number.
 _BYTE_OF = {chr(byte): byte for byte in _BYTES} | {
     shown: byte for byte in _BYTES if (shown := bytes([byte]).decode("cp1252", errors="replace")) != _FAILURE
 }

@@ -101,7 +101,7 @@ class GopherQuality(LooksAtEach):
 
 @final
 class C4Quality(LooksAtEach):
-    """C4's rules on whole pages; its rules on single lines, which change texts, are left out."""
+    """C4's rules on whole pages; its rules on single lines, with changes of texts, are left out."""
 
     def __init__(self, *, lorem_ipsum: bool = True, curly_brackets: bool = True, min_sentences: int = 3) -> None:
         """Drop pages with placeholder text, with a `{`, or with fewer sentences than so many."""
@@ -123,7 +123,7 @@ class C4Quality(LooksAtEach):
         return document
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return which rules hold."""
+        """Return the names of the rules in force."""
         return {"stage": "c4 quality", **vars(self)}
 
 

@@ -35,15 +35,15 @@ class Stage(Protocol):
         ...
 
     def fingerprint_parts(self) -> Mapping[str, Any]:
-        """Return everything that decides the result."""
+        """Return the deciding facts."""
         ...
 
     def jobs(self, pieces: "Pieces", folder: Path) -> tuple[PipelineJob, ...]:
-        """Return, one after another, the jobs that decide over a corpus on disk; none for scope "document"."""
+        """Return, one after another, the jobs over a corpus on disk; none for scope "document"."""
         ...
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
-        """Return, once the jobs are done, which documents of a piece go, by their place in it, and why."""
+        """Return, once the jobs are done, the reasons of a piece's drops, by their place in it."""
         ...
 
 
@@ -61,7 +61,7 @@ class Pieces(Protocol):
 
 
 class LooksAtEach:
-    """The part that stages of scope "document" share: the loop."""
+    """The common part of stages of scope "document": the loop."""
 
     scope: Scope = "document"
 
@@ -108,7 +108,7 @@ class OnlyEncodable(LooksAtEach):
 
 
 def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
-    """Return stages in runs: those that look at each document alone together, every other one by itself.
+    """Return stages in runs: stages of single documents together, every other one by itself.
 
     The first run, also when there is none, and every other run of that kind ends with the drop of documents unfit for
     any tokenizer.
@@ -124,7 +124,7 @@ def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
 
 
 def key_of(stages: Sequence[Stage]) -> str:
-    """Return a short name for all settings of stages, also those that only decide how the work is cut.
+    """Return a short name for all settings of stages, also for those of the work's division.
 
     Files of another cut are of no use, so they lie elsewhere.
     """
@@ -133,7 +133,7 @@ def key_of(stages: Sequence[Stage]) -> str:
 
 
 def content_of(document: Document) -> str:
-    """Return all the text that a document shows a reader: of a conversation, the words of its turns."""
+    """Return a document's text for a reader: of a conversation, the words of its turns."""
     if document.messages is None:
         return document.text
     return "\n\n".join(_strings(document.messages))

@@ -1,4 +1,4 @@
-"""Which tokenizer a data set gets: trained on its text, bytes as they are, or one that exists already."""
+"""A data set's tokenizer: trained on its text, bytes as they are, or an existing one."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -32,7 +32,7 @@ class TokenizerSpec(ABC):
     @property
     @abstractmethod
     def special_tokens(self) -> Collection[str]:
-        """Return the special tokens that the tokenizer will have."""
+        """Return the future tokenizer's special tokens."""
 
     @abstractmethod
     def build(self, texts: Iterable[str]) -> Tokenizer:
@@ -40,7 +40,7 @@ class TokenizerSpec(ABC):
 
     @abstractmethod
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return everything that decides the result, besides the text."""
+        """Return the deciding facts besides the text."""
 
 
 @final
@@ -57,7 +57,7 @@ class BytePairSpec(TokenizerSpec):
     ) -> None:
         """Learn `vocab_size` entries, special tokens included, the first of which ends a document.
 
-        `chat` adds the ten special tokens that write conversations.
+        `chat` adds the ten special tokens of conversations.
 
         Raises:
             ConfigurationError: The vocabulary cannot hold the bytes and the special tokens.
@@ -69,7 +69,7 @@ class BytePairSpec(TokenizerSpec):
 
     @property
     def vocab_size(self) -> int:
-        """Return the size asked for, which is met exactly."""
+        """Return the size asked for, met exactly."""
         return self._vocab_size
 
     @property
@@ -127,7 +127,7 @@ class ByteLevelSpec(TokenizerSpec):
 
 @final
 class FolderSpec(TokenizerSpec):
-    """A `tokenizer.json` that exists: of another data set here, or of a Hugging Face model."""
+    """An existing `tokenizer.json`: of another data set here, or of a Hugging Face model."""
 
     def __init__(self, *, path: str, vocab_size: int | None = None, end_of_text: str | None = None) -> None:
         """Read the tokenizer at `path`, a folder or the file itself.

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.document_ends import PACKING_FOLDER
-from lmtrain.data.hashed_file import file_sha256
 from lmtrain.data.layout import DTYPES, MANIFEST_FILE, TOKENIZER_FOLDER, Ids, map_ids, read_index, size_problems
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
 from lmtrain.errors import DataError
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
@@ -167,9 +167,9 @@ def _shard_problems(
 def _sample_problems(
     path: Path, ids: Ids, ends: NDArray[np.int64], shard: Shard, tokenizer: Tokenizer
 ) -> Iterator[str]:
-    """Yield the sampled documents whose text does not encode to their ids again."""
+    """Yield the sampled documents with a text that encodes to other ids."""
     if shard.mask_sha256 is not None or not shard.is_native:
-        return  # conversations hold special tokens that no text encodes to; others' documents may be cut anywhere
+        return  # conversations hold special tokens, outside every text's ids; others' documents may be cut anywhere
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     chosen = np.unique(np.linspace(0, len(ends) - 1, SAMPLED_DOCUMENTS).astype(np.int64))
     for number in chosen.tolist():

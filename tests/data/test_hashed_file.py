@@ -3,7 +3,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from lmtrain.data.hashed_file import HashedFile, changed_files, file_sha256, require_whole
+from lmtrain.data.hashed_file import HashedFile, changed_files, require_whole
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.data.manifest import Shard
 
 VALUES = np.arange(1000, dtype="<u2")

@@ -1,4 +1,4 @@
-"""Save a run so that it can go on: every so many steps or seconds, and at its end; keep the last few and the best."""
+"""Save a run for resuming: every so many steps or seconds, and at its end; keep the last few and the best."""
 
 import logging
 import time
@@ -32,8 +32,8 @@ class Checkpoint(pl.Callback):
     Saving by the clock waits until it takes at most `max_time_share` of the time; over several ranks the first one's
     clock decides, every 10 steps. The `keep_last` newest stay, and with `keep_best` the one of the lowest bits per byte
     measured at its own step; the others go once the new one is verified. A failed save is reported, and training goes
-    on with the older checkpoints; the third in a row, or the run's last, ends the run. A step whose loss is not finite
-    is never saved.
+    on with the older checkpoints; the third in a row, or the run's last, ends the run. A step with a loss that is not
+    finite is never saved.
 
     A state of `background_from_bytes` or more (None: never) holds training up only until it is copied on the host;
     another process writes the copy. One is in flight at most: the next save and the end of the run wait for it, and
@@ -168,7 +168,7 @@ class Checkpoint(pl.Callback):
                 )
 
     def _unsound(self, step: int, module: pl.LightningModule) -> str | None:
-        """Say why a step is not to be saved; what this waits for is the device, which still computes it."""
+        """Say why a step is not to be saved; this waits for the device, still at work on it."""
         assert isinstance(module, CausalLMModule)
         with self._context.events.stopwatch.spending("compute"):
             is_sound = module.step_metrics.left_sound_weights
@@ -185,7 +185,7 @@ class Checkpoint(pl.Callback):
                 if any(isinstance(optimizer, WeightSwitch) for optimizer in trainer.optimizers):
                     self._behind.hold_compute()  # the weights are about to be moved back
         except (OSError, EnvironmentProblem) as failure:
-            trainer.strategy.barrier("Trainer.save_checkpoint")  # where the ranks that did not fail are waiting
+            trainer.strategy.barrier("Trainer.save_checkpoint")  # the other ranks are waiting there
             problem = str(failure)
         if problem is None and not behind and self._context.is_main_process:
             problem = self._retain(path)

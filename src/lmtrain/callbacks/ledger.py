@@ -15,9 +15,9 @@ from lmtrain.training.module import CausalLMModule
 class Ledger(pl.Callback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    On a CPU the time lost to other processes is a kind of its own. With them go the tokens that carried loss, of this
-    process. The first rank also logs each kind's share and the goodput, which is computing's, of this attempt. It
-    belongs after the other callbacks, so that it counts their work.
+    On a CPU the time lost to other processes is a kind of its own. With them go the tokens with loss of this process.
+    The first rank also logs each kind's share and the goodput (computing's share) of this attempt. It belongs after the
+    other callbacks, so that it counts their work.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:

@@ -172,6 +172,6 @@ class Progress(pl.Callback):
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(OSError):  # neither a reader that leaves nor a full disk behind it ends the training
+    with contextlib.suppress(OSError):  # training goes on after its reader's end and on a full disk
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

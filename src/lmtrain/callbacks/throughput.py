@@ -125,7 +125,7 @@ class Throughput(pl.Callback):
             return {}
 
     def _cost(self, step: int, num_devices: int) -> dict[str, float]:
-        """Return dollars and kWh so far and of the whole run, those for which there is a price or a rated power."""
+        """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""
         context, plan = self._context, self._context.plan
         by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
         left = seconds_left(by_kind, steps_done=step - self._began_at_step, steps_left=context.last_step.steps - step)

@@ -55,7 +55,7 @@ class TrainingHealth(pl.Callback):
         unseen = self._unseen.copy()
         self._unseen.clear()
         for record in unseen:
-            has_loss = record.num_tokens == 0 or math.isfinite(record.loss)  # a step may hold nothing that is scored
+            has_loss = record.num_tokens == 0 or math.isfinite(record.loss)  # a step may hold no scored token
             if has_loss and math.isfinite(record.gradient_norm):
                 self._num_skipped = 0
                 continue

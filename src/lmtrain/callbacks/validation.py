@@ -113,7 +113,7 @@ class Validation(pl.Callback):
     def _evaluate(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str
     ) -> BitsPerByte:
-        """Score by the nats of the run's own loss, which are plain cross-entropy, in the dtype of training."""
+        """Score by the nats of the run's own loss (plain cross-entropy), in the dtype of training."""
         assert isinstance(module, CausalLMModule)
         batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens, source=source)
         with trainer.precision_plugin.forward_context():

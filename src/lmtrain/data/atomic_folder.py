@@ -62,7 +62,7 @@ def build_folder(
 
 
 def aside_of(final: Path) -> Path:
-    """Return the hidden folder in which a folder is built."""
+    """Return the hidden folder of a build."""
     return final.with_name(f".{final.name}.building")
 
 

@@ -19,6 +19,7 @@ from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import MANIFEST_FILE, TOKENIZER_FOLDER, open_dataset
 from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.storage.durable import clear_asides, open_durably, write_durably
+from lmtrain.storage.hashed_folder import file_sha256
 
 COPIED_FILE = "copied.json"
 CHUNK_BYTES = 1 << 22
@@ -94,8 +95,7 @@ def _is_whole(file: Path, sha256: str | None, stamp: list[int] | None) -> bool:
         return True
     if sha256 is None:
         return False
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest() == sha256
+    return file_sha256(file) == sha256
 
 
 def _copy(source: Path, target: Path, sha256: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Tokens that another program wrote, read in place: a data set folder that points at them.
+"""Another program's tokens, read in place: a data set folder with their places.
 
 The first use reads every byte once, for digests, document ends and the largest id, and keeps its findings in a small
 folder under `root`; later uses compare sizes and times. Nothing of the ids is copied.
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.formats import datatrove, llm_c, megatron, nano_gpt, olmo
 from lmtrain.data.formats.token_file import TokenFile
-from lmtrain.data.hashed_file import HashedFile, file_sha256
+from lmtrain.data.hashed_file import HashedFile
 from lmtrain.data.layout import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER, DatasetFolder
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shard_writer import write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 
 READERS: Mapping[str, Callable[..., TokenFile]] = {
@@ -59,8 +60,8 @@ def external(
 ) -> DatasetFolder:
     """Return a data set folder over token files of another program, in the order given.
 
-    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one that the ids were made with; `dtype`
-    None is the files' own, or implied by the format or the vocabulary.
+    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one behind the ids; `dtype` None is the
+    files' own, or implied by the format or the vocabulary.
 
     Raises:
         ConfigurationError: An unknown format or type, no files, or a tokenizer that would have to be trained.
@@ -92,7 +93,7 @@ def external(
 @final
 @dataclass(frozen=True)
 class _Pointing:
-    """Fills a folder that points at token files."""
+    """Fills a folder with the places of token files."""
 
     format: str
     tokenizer: Tokenizer
@@ -170,7 +171,7 @@ class _Pointing:
 
 
 def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """Yield the ids in runs, with the document ends that lie in each."""
+    """Yield the ids in runs, with the document ends in each."""
     ids = file.ids()
     known = None if file.read_ends is None else file.read_ends()
     for start in range(0, file.num_tokens, IDS_AT_ONCE):

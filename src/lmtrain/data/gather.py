@@ -88,7 +88,7 @@ def _every_run(items: NDArray[Any], length: int) -> NDArray[Any]:
 
 @lru_cache(maxsize=64)
 def _memory(num_bytes: int) -> NDArray[Any]:
-    """Return the runs of so many bytes that begin at each address of this process."""
+    """Return the runs of so many bytes from each address of this process."""
     return np.asarray(_AllMemory(num_bytes))
 
 

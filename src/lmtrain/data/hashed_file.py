@@ -9,6 +9,7 @@ from typing import Any, final
 from numpy.typing import NDArray
 
 from lmtrain.data.manifest import Shard
+from lmtrain.storage.hashed_folder import file_sha256
 
 READ_BYTES = 1 << 22
 
@@ -18,7 +19,7 @@ class HashedFile:
     """Append arrays; the digest is known at any moment without reading the file again."""
 
     def __init__(self, path: Path, *, kept_bytes: int = 0, sha256: str = "") -> None:
-        """Begin a file, or go on behind the first `kept_bytes` of one, whose digest is `sha256`.
+        """Begin a file, or go on behind the first `kept_bytes` of one, with the digest `sha256`.
 
         Raises:
             ValueError: The beginning has changed since it was written.
@@ -58,12 +59,6 @@ class HashedFile:
         if num_bytes != kept_bytes or self.sha256 != sha256:
             self.close()
             raise ValueError(f"{path} has changed since it was written")
-
-
-def file_sha256(path: Path) -> str:
-    """Return a file's sha256 in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def changed_files(folder: Path, shard: Shard) -> Iterator[Path]:

@@ -15,8 +15,8 @@ FORMAT = "lmtrain-shards-1"
 class Shard:
     """One file of ids, its index of document ends, and its loss mask where there is one.
 
-    `file` may be an absolute path: tokens that another program wrote are read where they lie. Their ids begin
-    `offset_bytes` into the file, and `index` is the name of their document ends in this folder.
+    `file` may be an absolute path: another program's tokens are read in place. Their ids begin `offset_bytes` into the
+    file, and `index` is the name of their document ends in this folder.
     """
 
     file: str
@@ -65,7 +65,7 @@ class References:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that a reader of the tokens has to know, and where they came from."""
+    """The tokens' format and their origin, for readers."""
 
     name: str
     dtype: str

@@ -1,4 +1,4 @@
-"""Several prepared data sets as one run reads them: by weights in tokens, which may change at fractions of the run.
+"""Several prepared data sets as one run reads them: by weights in tokens, with changes at fractions of the run.
 
 Window i of the run is a pure function of (seed, fingerprints, weights, i): the source of each turn comes from
 `interleave`, the window from that source's own keyed order. Changing weights encodes nothing again.
@@ -30,7 +30,7 @@ class Mixture:
 
     @property
     def main(self) -> Dataset:
-        """Return the first source's data set, whose held-out splits the run is measured on."""
+        """Return the first source's data set: its held-out splits measure the run."""
         return next(iter(self.datasets.values()))
 
     @property
@@ -90,7 +90,7 @@ def require_one_tokenizer(sources: Mapping[str, SourceSettings], datasets: Mappi
 
 @final
 class MixedRows:
-    """The rows of several sources, numbered one source after another, and the order in which a run reads them."""
+    """The rows of several sources, numbered one source after another, and a run's order of reading them."""
 
     def __init__(self, sources: Sequence[Rows], *, interleave: ScheduledInterleave, seed: int, dtype: str) -> None:
         """Order each source's rows by its own key, and take turns."""

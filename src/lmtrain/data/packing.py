@@ -30,7 +30,7 @@ class Packing(Protocol):
 
     @property
     def masks_documents(self) -> bool:
-        """Return whether a model is trained on documents that do not see one another."""
+        """Return whether a model is trained on documents hidden from one another."""
         ...
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
@@ -63,7 +63,7 @@ class Contiguous:
         )
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
-        """Return nothing: windows cut wherever they end."""
+        """Return nothing: windows cut at any place."""
         del dataset, context_tokens
         return None
 

@@ -14,7 +14,7 @@ from lmtrain.data.shards import Ids, TokenSplit
 
 
 class RowBatch(NamedTuple):
-    """Rows of ids [B, T + 1], whose two ends are inputs and targets.
+    """Rows of ids [B, T + 1]: inputs are all but the last, targets all but the first.
 
     `documents` [B, T] counts the documents of a row at each input; None where all see one another. `loss_mask` [B, T]
     marks the targets with loss; None where all do.
@@ -26,7 +26,7 @@ class RowBatch(NamedTuple):
 
 
 class LocatedRows(Protocol):
-    """Rows [N] whose places in the files are known."""
+    """Rows [N] with known places in the files."""
 
     def read(self, first: int, last: int) -> RowBatch:
         """Read the rows from `first` up to `last` of these: [B, T + 1] of the shards' own type."""
@@ -96,7 +96,7 @@ class PieceReader:
         return self.locate(starts[order], lengths[order], places[order])
 
     def blocks(self, pieces: ShardPieces, *, usual_length: int | None = None) -> list[Blocks]:
-        """Return the ids of pieces as blocks to copy, most of which may have a `usual_length`."""
+        """Return the ids of pieces as blocks to copy, most of them perhaps of a `usual_length`."""
         firsts = np.zeros(len(self._starts) - 1, np.int64)
         for shard in np.unique(pieces.shards).tolist():
             if shard not in self._ids:

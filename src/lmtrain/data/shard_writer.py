@@ -39,7 +39,7 @@ class Written:
 
 @final
 class ShardWriter:
-    """Append documents; a shard is closed by the document that brings it to `shard_tokens`."""
+    """Append documents; a shard is closed at the document with its `shard_tokens`th token."""
 
     def __init__(
         self, folder: Path, *, split: str, dtype: str, shard_tokens: int, written: Written | None = None
@@ -84,7 +84,7 @@ class ShardWriter:
         return Written(closed=tuple(self._shards), opened=self._open.described() if self._open else None)
 
     def close(self, *, text_bytes: int) -> SplitManifest:
-        """Finish the last shard and describe the split, whose documents have `text_bytes` bytes of UTF-8."""
+        """Finish the last shard and describe the split, with `text_bytes` bytes of UTF-8 in its documents."""
         self._close_shard()
         return SplitManifest(
             num_documents=sum(shard.num_documents for shard in self._shards),

@@ -49,7 +49,7 @@ def num_training_windows(num_tokens: int, context_tokens: int) -> int:
 @final
 @dataclass(frozen=True)
 class EvaluationWindows:
-    """Windows that follow one another without overlap; those at or past the end are padded with targets of -100."""
+    """Successive windows without overlap; those at or past the end are padded with targets of -100."""
 
     split: TokenSplit
     context_tokens: int
@@ -89,7 +89,7 @@ def evaluation_windows(
 ) -> EvaluationWindows:
     """Cut a split so that each of its first `max_tokens` tokens (None: all) but the very first is predicted once.
 
-    Tokens that carry no loss are not predicted. With `document_ends`, windows count their documents.
+    Tokens without loss are not predicted. With `document_ends`, windows count their documents.
     """
     num_tokens = split.num_tokens if max_tokens is None else min(max_tokens, split.num_tokens)
     return EvaluationWindows(

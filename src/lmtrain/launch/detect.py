@@ -13,7 +13,7 @@ from lmtrain.launch.slurm import SlurmStep, slurm_step
 
 Kind = Literal["torchrun", "slurm", "mpi"]
 
-STORE_VARIABLE: Final = "LMTRAIN_STORE"  # our own agent's: the file in which its ranks meet
+STORE_VARIABLE: Final = "LMTRAIN_STORE"  # our own agent's: its ranks' meeting file
 # A launcher's variables in the environment of its ranks; they must not reach the ranks of another job.
 RANK_VARIABLES = frozenset(
     {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
@@ -24,7 +24,7 @@ RANK_VARIABLES = frozenset(
 
 @dataclass(frozen=True)
 class OuterLauncher:
-    """Who started this process, and which of how many ranks it is.
+    """This process's launcher, and its place among the ranks.
 
     `store_file` is where ranks of one machine meet, None where they meet over the network: at `address` and `port`,
     which are None where the environment has them (MASTER_ADDR, MASTER_PORT).
@@ -42,7 +42,7 @@ class OuterLauncher:
 
 
 def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
-    """Return the launcher that started this process as one of its ranks, None when this is an ordinary process.
+    """Return this process's launcher with its rank, None for an ordinary process.
 
     Raises:
         ConfigurationError: A rank variable is not a number, or nodes have different numbers of ranks.
@@ -57,7 +57,7 @@ def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
 
 
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of an environment that carries no trace of an outer job's ranks."""
+    """Return a copy of an environment without an outer job's variables."""
     return {
         name: value
         for name, value in environment.items()

@@ -1,4 +1,4 @@
-"""The ranks of one job under torch.distributed's elastic agent, which watches them.
+"""The ranks of one job, watched by torch.distributed's elastic agent.
 
 Four of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
 only, not the data loader workers in their process groups. When a rank fails, the others have one second, not thirty.
@@ -49,7 +49,7 @@ def run_job(job: LaunchJob, stop: StopRequest) -> int:
     return plain_exit_code(first.exit_code)
 
 
-# torch's timing decorator hides the signatures of the methods that are overridden here.
+# torch's timing decorator hides the signatures of the overridden methods.
 # pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
 class _Agent(LocalElasticAgent):
     def __init__(self, job: LaunchJob, stop: StopRequest, stores: Path) -> None:
@@ -104,7 +104,7 @@ class _Agent(LocalElasticAgent):
 
 
 class _Logs(LogsSpecs):
-    """Leave the ranks' output to the ranks, so that rank 0 keeps the terminal; name their error files and store."""
+    """Leave the ranks' output to the ranks: rank 0 keeps the terminal; name their error files and store."""
 
     def __init__(self, job: LaunchJob, stores: Path) -> None:
         super().__init__()

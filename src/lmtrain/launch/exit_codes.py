@@ -1,4 +1,4 @@
-"""From how processes ended to the one exit code that a script may rely on."""
+"""From the ends of processes to one exit code for scripts to rely on."""
 
 import signal
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def root_cause(ends: Sequence[RankEnd]) -> RankEnd:
     """Pick the rank whose end explains the others', among those with a bad end before any was stopped on purpose.
 
     A refusal explains most, then death by a signal (nobody sent one yet), then the earliest error; an error without a
-    message comes last, since it tends to be the connection that the others' death broke.
+    message comes last: it tends to be a connection broken by the others' death.
     """
 
     def order(end: RankEnd) -> tuple[int, float, int]:

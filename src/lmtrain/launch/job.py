@@ -18,11 +18,11 @@ class LaunchJob:
     grace_seconds: float
 
     def log_path(self, rank: int) -> Path:
-        """Return the file that takes a rank's output; rank 0 speaks to the terminal instead."""
+        """Return the file of a rank's output; rank 0 speaks to the terminal instead."""
         return self.log_folder / f"rank{rank}.log"
 
     def error_path(self, rank: int) -> Path:
-        """Return the file in which a failing rank says why."""
+        """Return the file of a rank's failure."""
         return self.log_folder / f"rank{rank}.error.json"
 
 
@@ -37,7 +37,7 @@ class StopRequest:
     def pass_on(self, number: int) -> bool:
         """Send a signal to every rank, and only to the ranks; return whether there are any.
 
-        Their data loader workers share their process groups, and would die under a rank that still wants to save.
+        Their data loader workers share their process groups, and would die under a rank about to save.
         """
         if self.number is None:
             self.number, self.at = number, time.monotonic()

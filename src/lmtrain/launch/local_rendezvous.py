@@ -1,4 +1,4 @@
-"""The rendezvous of a job on one machine, for which nothing listens: the agent's store is in its memory.
+"""The rendezvous of a job on one machine, without a listening port: the agent's store is in its memory.
 
 torch's own (c10d) opens two stores on every interface of the machine, without a key, and unpickles anyone's bytes from
 them (2.13). The ranks meet in a file in a folder of the agent's user alone, see process_group.join.
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 
 class LocalRendezvous(RendezvousHandler):
-    """One agent that waits for no other."""
+    """One agent without others to wait for."""
 
     def __init__(self, run_id: str) -> None:
         """`run_id` is the ranks' TORCHELASTIC_RUN_ID."""
@@ -36,7 +36,7 @@ class LocalRendezvous(RendezvousHandler):
 
     @override
     def set_closed(self) -> None:
-        """Note that the job has ended."""
+        """Note the job's end."""
         self._is_closed = True
 
     @override

@@ -1,6 +1,6 @@
 """Be one rank of a job: `python -m lmtrain.launch.worker`, started by the agent.
 
-It reads the saved config's path and calls a function given by name, so that the launch layer imports no composition.
+It reads the saved config's path and calls a function given by name, and so the launch layer imports no composition.
 """
 
 import argparse
@@ -98,7 +98,7 @@ def _send_output_to(path: Path) -> None:
 
 
 def _end_within(seconds: float, code: int) -> None:
-    # A collective that waits for a dead rank, or a loader worker, can hold up Python's own shutdown for ever.
+    # A collective's wait for a dead rank, or a loader worker, can hold up Python's own shutdown for ever.
     def end() -> None:
         time.sleep(seconds)
         os._exit(code)

@@ -38,7 +38,7 @@ def previous(x: Shaped[Tensor, "B T *D"], documents: Int[Tensor, "B T"] | None =
 
 @final
 class Smear(nn.Module):
-    """Add the previous token's vector, by a learned weight per dimension that starts at zero."""
+    """Add the previous token's vector, by a learned weight per dimension, zero at the start."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

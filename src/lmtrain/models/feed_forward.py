@@ -71,7 +71,7 @@ class GELU(nn.Module):
 
 
 def build_feed_forward(activation: str, width: int, feed_forward_width: int) -> SwiGLU | SquaredReLU:
-    """Build the feed-forward layer that model.activation names.
+    """Build the feed-forward layer of model.activation.
 
     Raises: ConfigurationError for any other name.
     """

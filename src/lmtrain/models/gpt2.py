@@ -70,7 +70,7 @@ class GPT2(LanguageModel):
 
     Without `biases`, of projections and norms alike, with a head of its own or with the exact GELU
     (`gelu_approximate="none"`), it is nanoGPT's relative of GPT-2.
-    Raises: ConfigurationError for dimensions that do not divide.
+    Raises: ConfigurationError for indivisible dimensions.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""One linear layer per group of rows, for rows that are sorted by group: most of a mixture of experts' time.
+"""One linear layer per group of rows, for rows sorted by group: most of a mixture of experts' time.
 
 Two operators, opaque to torch.compile, so that groups of any size never break a graph. On a GPU with the grouped kernel
 of torch (bf16, Hopper and later) all groups run in one launch and nothing waits for the device; elsewhere they run one
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 GROUPED_KERNEL_SINCE = (9, 0)  # compute capability
-ALIGNED_TO = 8  # bf16 numbers: the kernel wants rows that begin at multiples of 16 bytes
+ALIGNED_TO = 8  # bf16 numbers: the kernel's rows begin at multiples of 16 bytes
 
 
 def grouped_linear(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:

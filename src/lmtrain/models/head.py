@@ -18,7 +18,7 @@ from lmtrain.models.kept_weight import kept_weight
 class Rounding(Protocol):
     """A rounding of the operands of a head's three products before `@` multiplies them, C tokens at a time.
 
-    Gradients of logits come times `gradient_scale`, which is of the rounding's choice.
+    Gradients of logits come times `gradient_scale`, the rounding's choice.
     """
 
     gradient_scale: float
@@ -28,11 +28,11 @@ class Rounding(Protocol):
         ...
 
     def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
-        """Return them for both products that they take part in."""
+        """Return them for both of their products."""
         ...
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return a gradient of logits, no longer scaled, whose products come out in `dtype`."""
+        """Return a gradient of logits, no longer scaled, with products in `dtype`."""
         ...
 
 

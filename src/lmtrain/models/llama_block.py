@@ -35,7 +35,7 @@ class LlamaBlock(nn.Module):
     """Add attention and the feed-forward to the residual stream.
 
     `window_tokens`, `value_embedding`: as in SelfAttention. `embedding_skip` first mixes the stream with its first
-    value, by two learned scalars that start as given; None does not.
+    value, by two learned scalars with these initial values; None does not.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LlamaBlock(nn.Module):
         return x + self.feed_forward(normed), None
 
     def initialize_weights(self, generator: torch.Generator, *, std: float, output_std: float) -> None:
-        """Fill in place; `output_std` is of the two matrices that add to the residual stream."""
+        """Fill in place; `output_std` is of the two matrices into the residual stream."""
         fill_linear(self.self_attention.qkv, std=std, generator=generator)
         if isinstance(self.feed_forward, MixtureOfExperts):
             fill_linear(self.self_attention.output, std=output_std, generator=generator)

@@ -28,7 +28,7 @@ def nano(
     rope_base: float = 100_000.0,
     logit_soft_cap: float | None = 15.0,
 ) -> Llama:
-    """Build the model of a depth; `window_pattern` spells layers, over and over, but for the last, which is whole.
+    """Build the model of a depth; `window_pattern` spells layers, over and over; the last is whole.
 
     S layers see a quarter of the context. Raises: ConfigurationError for a depth below 1 or a letter besides S and L.
     """
@@ -74,7 +74,7 @@ def nano_facts() -> ScalingFacts:
 
 
 def skip_start(depth: int) -> SkipStart:
-    """Return where residual scalars start: as tuned up to depth 12, beyond it such that the stream grows no further.
+    """Return where residual scalars start: as tuned up to depth 12, beyond it for a stream without further growth.
 
     Each layer multiplies the stream by about 1.1: three times over 12 layers, but two hundred over 48.
     """

@@ -15,7 +15,7 @@ from lmtrain.models.weight_init import fill_constant
 
 @final
 class Mix(nn.Module):
-    """Add up two streams by two learned scalars, which start at the given values."""
+    """Add up two streams by two learned scalars, initially at the given values."""
 
     def __init__(self, initial_first: float, initial_second: float) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Mix(nn.Module):
 
 @final
 class Backout(nn.Module):
-    """Take the stream of the middle layer away at the end, by one learned scalar that starts at the given value."""
+    """Take the stream of the middle layer away at the end, by one learned scalar, initially at the given value."""
 
     def __init__(self, initial: float) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ class QueryKeyNorm:
 
     `scale` None learns a scale per head dimension, a number fixes it; `over` "width" (OLMoE, arXiv 2409.02060 section
     3.1) takes one root mean square over all heads of a token.
-    Raises: ConfigurationError for a scale that is not above 0, and for settings without an effect.
+    Raises: ConfigurationError for a scale not above 0, and for settings without an effect.
     """
 
     is_on: bool = False
@@ -81,8 +81,8 @@ class AttentionSettings:
     """Heads, kernel and norms of self-attention, alike in all layers of a model.
 
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
-    of scores beside 1 / sqrt(K). `value_gate_width` is the number of a token's first dimensions that gates of value
-    embeddings read; None has two learned scalars in their place.
+    of scores beside 1 / sqrt(K). `value_gate_width` is the number of a token's first dimensions read by gates of value
+    embeddings; None has two learned scalars in their place.
     Raises: ConfigurationError for indivisible heads, and for a multiplier not above 0.
     """
 
@@ -120,7 +120,7 @@ class SelfAttention(nn.Module):
 
     `value_embedding` mixes a vector per token into the values, by two learned scalars or by a gate per head.
     `window_tokens` is how many tokens a token sees, itself included; None is all.
-    Raises: ConfigurationError for dimensions that do not divide.
+    Raises: ConfigurationError for indivisible dimensions.
     """
 
     def __init__(

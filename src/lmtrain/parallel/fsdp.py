@@ -151,7 +151,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Fill model and optimizers from a checkpoint that matches its manifest, sharded or not; return the rest of it.
+        """Fill model and optimizers from a checkpoint true to its manifest, sharded or not; return the rest of it.
 
         Raises:
             EnvironmentProblem: On every rank, when it does not match, or names code to run.
@@ -182,7 +182,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
             self._take_optimizer_state(optimizer, state[sharded_name(index)])
 
     def _restore_whole(self, whole: dict[str, Any]) -> None:
-        """Cut this rank's part out of a state that is whole on every rank."""
+        """Cut this rank's part out of a state, whole on every rank."""
         assert self.model is not None
         self._take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
         for optimizer, state in zip(self.optimizers, whole[OPTIMIZERS], strict=True):
@@ -218,7 +218,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         try:
             if self.is_global_zero or not on_rank_0:
                 action()
-        except CheckpointException as failure:  # torch's own, which is no Exception
+        except CheckpointException as failure:  # torch's own, not an Exception
             mine = "; ".join(f"rank {rank}: {cause}" for rank, (cause, _) in failure.failures.items())
         except (OSError, RuntimeError) as failure:
             mine = str(failure) or repr(failure)

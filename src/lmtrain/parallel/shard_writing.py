@@ -1,7 +1,7 @@
-"""Write a sharded checkpoint from processes that cannot talk to one another: ranks plan together, each writes alone.
+"""Write a sharded checkpoint from processes without a connection: ranks plan together, each writes alone.
 
 The work of torch.distributed.checkpoint.save in separate steps, with the same files as a result, through its interfaces
-for planners and writers. Its own async_save opens a second process group and has no word for ranks that fail.
+for planners and writers. Its own async_save opens a second process group and has no answer to failed ranks.
 """
 
 import pickle
@@ -93,7 +93,7 @@ class WriteShards:
 
 
 def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) -> WriteShards:
-    """Agree with all ranks on each one's part of a state: the one step in which they wait for one another."""
+    """Agree with all ranks on each one's part of a state: the one step with a wait for one another."""
     num_ranks, planner = dist.get_world_size(), DefaultSavePlanner()
     writer = FileSystemWriter(aside_of(final) / SHARDED)
     writer.set_up_storage_writer(rank == 0)
@@ -114,7 +114,7 @@ def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) 
 
 
 class _Resolved(DefaultSavePlanner):
-    """A planner that was asked before."""
+    """A planner with its answers given before."""
 
     def __init__(self, values: dict[Any, Tensor | BytesIO]) -> None:
         super().__init__()

@@ -11,7 +11,7 @@ from lmtrain.models.base import LanguageModel
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """A Lightning strategy with the function that spreads the model over its mesh.
+    """A Lightning strategy with the function for spreading the model over its mesh.
 
     `casts_parameters` says that the strategy itself computes in the precision's dtype, so the Trainer must not.
     """

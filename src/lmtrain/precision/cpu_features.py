@@ -27,5 +27,5 @@ def cpu_name() -> str:
 
 
 def bf16_flags() -> set[str]:
-    """Return those flags that mean fast products in bf16."""
+    """Return the flags of fast products in bf16."""
     return cpu_flags() & BF16_FLAGS

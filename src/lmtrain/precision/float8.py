@@ -60,8 +60,8 @@ def fp8(
 ) -> Precision:
     """Compute the blocks' large products in fp8, with bf16 copies of fp32 master weights.
 
-    Layers with a side below `min_width`, or whose name matches a pattern of `skip`, stay in bf16. `head` puts those of
-    a chunked loss in fp8 too, scaled tensorwise under either recipe. `residual` as in bf16_mixed.
+    Layers with a side below `min_width`, or with a name in a pattern of `skip`, stay in bf16. `head` puts those of a
+    chunked loss in fp8 too, scaled tensorwise under either recipe. `residual` as in bf16_mixed.
 
     Raises:
         ConfigurationError: The device has no fp8, or `min_width` is below 1.
@@ -93,7 +93,7 @@ def fp8_facts(*, residual: Residual | None = None) -> PrecisionFacts:
 def choose_layers(
     model: LanguageModel, *, min_width: int, skip: tuple[str, ...] = (), head: bool = False
 ) -> ChosenLayers:
-    """Sort every linear layer of a model, which may be on the meta device; `head` leaves the head to its loss.
+    """Sort every linear layer of a model, also on the meta device; `head` leaves the head to its loss.
 
     Raises: ConfigurationError where a pattern of `skip` matches none, none is left to convert, or the head cannot be.
     """
@@ -189,6 +189,6 @@ def _sides_against(sides: tuple[int, ...], min_width: int) -> str | None:
 
 
 def _counted(names: list[str]) -> dict[str, int]:
-    """Count layers that differ in their number alone."""
+    """Count layers of one name but for its number."""
     shown = [".".join("*" if word.isdigit() else word for word in name.split(".")) for name in names]
     return {name: shown.count(name) for name in dict.fromkeys(shown)}

@@ -1,4 +1,4 @@
-"""The head's three products in fp8, for the loss that takes them for some tokens at a time.
+"""The head's three products in fp8, for a loss over some tokens at a time.
 
 States and weight in e4m3, gradients of logits in e5m2 (arXiv 2209.05433), multiplied by torchao as those of the blocks,
 each by one scale: the weight is scaled once a micro-batch, states once a chunk. The scale of gradients is known, as in
@@ -40,11 +40,11 @@ class Float8Rounding:
         return self._rounded(states, "INPUT")
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return the gradient, which is scaled already."""
+        """Return the gradient, scaled already."""
         tensor: Any = importlib.import_module("torchao.float8.float8_training_tensor")
         return tensor.Float8TrainingTensor(
             scaled.to(torch.float8_e5m2),
-            scaled.new_full((), self.gradient_scale),  # filled on the device, which nothing waits for
+            scaled.new_full((), self.gradient_scale),  # filled on the device, without a wait
             dtype,
             self._products(),
             tensor.GemmInputRole.GRAD_OUTPUT,

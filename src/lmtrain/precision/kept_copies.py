@@ -1,8 +1,8 @@
 """Copies of the matrices in the format of the products, made once per optimizer step and used by every micro-batch.
 
 Autocast casts every weight anew in each forward pass, and again where it is recomputed. Here the fp32 masters stay the
-model's parameters, which optimizers, DDP and checkpoints see, and a product takes the copy instead: the same numbers
-to the last bit. Tables that are only looked up, norms and biases have none.
+model's parameters, for optimizers, DDP and checkpoints, and a product takes the copy instead: the same numbers to the
+last bit. Tables for look-ups alone, norms and biases have none.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def _copy_name(name: str) -> str:
 
 
 def _add_copy(module: nn.Module, name: str, weight: Tensor, *, dtype: torch.dtype) -> None:
-    """Keep it as a buffer that follows the module to its device and never enters a checkpoint."""
+    """Keep it as a buffer on the module's device, never in a checkpoint."""
     module.register_buffer(_copy_name(name), weight.detach().to(dtype), persistent=False)
 
 
@@ -93,7 +93,7 @@ def _reader(name: str) -> Callable[[Any], Tensor]:
 
 
 def _keep_head(model: LanguageModel, *, dtype: torch.dtype) -> None:
-    """Give the head a copy of its own, also where it is tied to a table whose lookups stay in fp32."""
+    """Give the head a copy of its own, also where it is tied to a table with lookups in fp32."""
     make_head = model.output_head
     weight = make_head().weight
     owner, name = next(

@@ -38,7 +38,7 @@ def nothing_more(model: LanguageModel) -> list[str]:
 class Precision:
     """A set of number formats, and why it was chosen.
 
-        `convert` changes the model itself, under any strategy, and `explain` describes the change beforehand.
+    `convert` changes the model itself, under any strategy, and `explain` describes the change beforehand.
     `stochastic_rounding` asks the optimizer to round its updates up or down at random, so that small ones count.
     """
 
@@ -60,12 +60,12 @@ class Precision:
 
     @property
     def matmul(self) -> MatmulDtype:
-        """Return the format of the matrix products, whose peak utilization divides by."""
+        """Return the format of the matrix products, with its peak for the utilization."""
         return self.bytes_of.matmul
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Return the dtype that activations have beside the products."""
+        """Return the dtype of activations beside the products."""
         return getattr(torch, self.facts.compute_dtype)
 
     @property
@@ -88,7 +88,7 @@ class Precision:
         return keep_copies(model, dtype=self.compute_dtype) if self.bytes_of.compute_copy else model
 
     def describe(self, *, strategy_casts: bool = False) -> str:
-        """Return one line for people: formats, bytes and why; a strategy that casts as it gathers keeps no copy."""
+        """Return one line for people: formats, bytes and why; a strategy with a cast while gathering keeps no copy."""
         held = self.bytes_of
         copy = f" + {held.compute_copy} copy" if held.compute_copy and not strategy_casts else ""
         rounding = ", rounded at random" if self.stochastic_rounding else ""
@@ -138,7 +138,7 @@ def fp16_mixed_facts() -> PrecisionFacts:
 
 
 def bf16_mixed(*, residual: Residual | None = None) -> Precision:
-    """Compute products in bf16, with fp32 master weights that are cast once per optimizer step.
+    """Compute products in bf16, with fp32 master weights, cast once per optimizer step.
 
     `residual` "bf16" holds the residual stream in bf16 too.
     """

@@ -35,7 +35,7 @@ MUCH_SMALLER: Final = 8  # times: a reduction
 
 @dataclass
 class _Buffer:
-    """A tensor that has memory: when it is made and last read, as places in the graph."""
+    """A tensor with memory: when it is made and last read, as places in the graph."""
 
     num_bytes: int
     made: int
@@ -45,7 +45,7 @@ class _Buffer:
 
 
 def fused_peak(graph: fx.Graph, *, is_held: Sequence[bool]) -> int:
-    """Return the most bytes at once beyond those of the inputs, of which all go when last read but those held.
+    """Return the most bytes at once beyond the inputs'; inputs not held go after their last read.
 
     Negative never: the graph begins with nothing beyond its inputs.
     """
@@ -63,7 +63,7 @@ def fused_peak(graph: fx.Graph, *, is_held: Sequence[bool]) -> int:
 
 
 def input_bytes(graph: fx.Graph, prefix: str) -> int:
-    """Add up the inputs whose names begin so."""
+    """Add up the inputs with names of this beginning."""
     inputs = (node for node in graph.nodes if node.op == "placeholder" and node.name.startswith(prefix))
     return sum(_bytes(tensor) for node in inputs for tensor in _tensors(node))
 

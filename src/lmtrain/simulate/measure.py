@@ -64,7 +64,7 @@ def _num_stacked(parameter: torch.Tensor) -> int:
 
 
 def _part(name: str, *, in_block: bool) -> str:
-    """Name the part of "layers.3.self_attention.qkv.weight": what follows the block's number, or the first word."""
+    """Name the part of "layers.3.self_attention.qkv.weight": the words after the block's number, or the first word."""
     words = name.split(".")
     part = words[2] if in_block else words[0]
     return "norms" if "norm" in part else part

@@ -1,7 +1,7 @@
 """A step's memory beyond weights, gradients and optimizer state, from the real model without any data.
 
-The real forward and backward passes run on fake tensors, which have shapes and no bytes (torch.FakeTensorMode), so the
-count is the model's own and not a formula's. Compiled blocks are cut into forward and backward by the compiler's own
+The real forward and backward passes run on fake tensors with shapes and no bytes (torch.FakeTensorMode), so the count
+is the model's own and not a formula's. Compiled blocks are cut into forward and backward by the compiler's own
 partitioner, and autograd's hooks see the tensors passed between them.
 """
 
@@ -42,10 +42,10 @@ class SimulatedStep:
     """The simulated run: how to build the model, the loss, and how both are run.
 
     `casts_parameters` computes with weights in `compute_dtype`, as FSDP gathers them, and so keeps the residual stream
-    in it too; else products take copies of the weights, which are counted with these, and the stream stays in fp32
-    unless the precision `narrows_residual`. `is_compiled` cuts each block as the compiler does, with the block's own
-    recomputation (`recomputes`); a whole-model compile keeps about the same. Blocks with full recomputation keep the
-    same as eagerly and are run so.
+    in it too; else products take copies of the weights, counted with these, and the stream stays in fp32 unless the
+    precision `narrows_residual`. `is_compiled` cuts each block as the compiler does, with the block's own recomputation
+    (`recomputes`); a whole-model compile keeps about the same. Blocks with full recomputation keep the same as eagerly
+    and are run so.
     """
 
     build: Callable[[], LanguageModel]
@@ -77,7 +77,7 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
 
 
 def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> int:
-    """Return the workspace alone, which does not depend on how many blocks there are."""
+    """Return the workspace alone, the same for any number of blocks."""
     with fake_tensors():
         model = _with_blocks(_built(step), FEW_BLOCKS)
         return _memory(step, model, (micro_batch_sequences, context_tokens)).workspace
@@ -115,7 +115,7 @@ def _memory(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Peaks:
-    """Bytes that a forward pass leaves, and the peaks up to the gradient of hidden states and after it."""
+    """Bytes left by a forward pass, and the peaks up to the gradient of hidden states and after it."""
 
     activations: int
     loss: int

@@ -59,7 +59,7 @@ class FastokensIds:
 
 
 def load_fastokens(tokenizer_json: str, *, cuts: bool = True) -> FastokensIds | str:
-    """Return the encoder, or a line that says why there is none."""
+    """Return the encoder, or a line on the reason for none."""
     # Its own threads wait for work by spinning: with one, a core encodes 250 instead of 150 MB/s (0.3.5).
     os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
     try:

@@ -16,7 +16,7 @@ def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokeni
 
     Raises:
         ConfigurationError: The name is not on the hub.
-        DataError: It is a path that does not exist, or the model has no `tokenizer.json`.
+        DataError: It is an absent path, or the model has no `tokenizer.json`.
         EnvironmentProblem: The hub does not answer, or asks for more.
     """
     typed = f"{key}={name}"

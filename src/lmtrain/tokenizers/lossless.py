@@ -40,22 +40,22 @@ class Lossless:
         return not _is_byte_level(self.content)
 
     def bytes_of_entry(self, entry: str) -> bytes:
-        """Return the bytes that an entry of the model's vocabulary stands for. KeyError when it is none."""
+        """Return the bytes of an entry of the model's vocabulary. KeyError when it is none."""
         if not self.has_byte_fallback:
             return bytes_of(entry)
         byte = _BYTE_PIECE.fullmatch(entry)
         return bytes([int(byte[1], 16)]) if byte else self.bytes_of_added(entry)
 
     def bytes_of_added(self, text: str) -> bytes:
-        """Return the bytes of an added token that is no special one."""
+        """Return the bytes of an added token without a special meaning."""
         return text.replace(SPACE_SYMBOL, " ").encode() if self.has_byte_fallback else text.encode()
 
 
 def make_lossless(content: dict[str, Any]) -> Lossless:
-    """Return a copy of a tokenizer's content without the steps that change the form of a text.
+    """Return a copy of a tokenizer's content without steps that change the form of a text.
 
     Raises:
-        DataError: It loses text in a way that leaving a step out does not repair.
+        DataError: It loses text, also with steps left out.
     """
     made = {name: part if name == "model" else copy.deepcopy(part) for name, part in content.items()}
     made["model"] = copy.copy(content["model"])  # its vocabulary is large, and stays as it is

@@ -33,7 +33,7 @@ class EventLog:
 
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
     time.monotonic's clock; `paused_seconds` sums all such waits. `stopwatch` has every second of the process since
-    `began` (on the same clock; None is now), and `preemption`, where somebody sets it, books what others took of them.
+    `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to other processes.
     """
 
     def __init__(self, folder: Path, rank: int, *, began: float | None = None) -> None:
@@ -58,7 +58,7 @@ class EventLog:
 
     @contextlib.contextmanager
     def pause(self, name: str, **fields: str | float) -> Generator[None]:
-        """Record a span in which no training happens, such as a validation; one inside another counts once."""
+        """Record a span without training, such as a validation; one inside another counts once."""
         outer, began = self.paused_for, time.monotonic()
         self.paused_for = name
         self._book_preemption()
@@ -78,7 +78,7 @@ class EventLog:
             self.preemption.book()
 
     def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
-        """Record a span that was measured elsewhere; start in unix seconds."""
+        """Record a span measured elsewhere; start in unix seconds."""
         self._write({"name": name, "start": round(start, 6), "seconds": round(seconds, 6), **fields})
 
     def mark(self, name: str, **fields: str | float) -> None:

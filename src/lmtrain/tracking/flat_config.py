@@ -1,4 +1,4 @@
-"""A composed configuration as the flat parameters that a tracking server compares runs by."""
+"""A composed configuration as flat parameters, for comparing runs on a tracking server."""
 
 import json
 from collections.abc import Mapping

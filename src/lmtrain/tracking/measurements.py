@@ -1,4 +1,4 @@
-"""The file in which measurements of this machine are kept, beside the compile caches."""
+"""The file of this machine's measurements, beside the compile caches."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""Open an MLflow store so that nothing is written outside its own folder, and eight processes may do so at once."""
+"""Open an MLflow store without a write outside its own folder, also from eight processes at once."""
 
 import os
 import time
@@ -52,7 +52,7 @@ def default_uri(root: Path) -> str:
 
 
 def artifacts_folder(root: Path, tracking_uri: str) -> Path:
-    """Return the folder that a local store keeps files in: beside its database."""
+    """Return the folder of a local store's files: beside its database."""
     database = tracking_uri.removeprefix("sqlite:///").partition("?")[0]
     folder = Path(database).absolute().parent if tracking_uri.startswith("sqlite:///") else root.absolute()
     return folder / "mlflow-artifacts"
@@ -104,7 +104,7 @@ def experiment_id(client: "MlflowClient", store: Store) -> str:
 def find_or_create(
     client: "MlflowClient", store: Store, tags: Mapping[str, str], *, name: str, started_at: float | None = None
 ) -> str:
-    """Return the id of the run that carries the first of tags; it is created with all of them where there is none."""
+    """Return the id of the run with the first of tags; it is created with all of them where there is none."""
     start = int((time.time() if started_at is None else started_at) * 1000)
     experiment = experiment_id(client, store)
     key, value = next(iter(tags.items()))

@@ -1,8 +1,8 @@
 """One run of ours as one run in MLflow: the same curves, parameters, files and state, each sent once.
 
 MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only when its step is
-past the highest that the store already has for its key. MLflow draws curves over steps only; a few are mirrored under
-by_tokens/, where the step is the number of tokens.
+past the store's highest for its key. MLflow draws curves over steps only; a few are mirrored under by_tokens/, where
+the step is the number of tokens.
 """
 
 import json
@@ -64,11 +64,11 @@ class MlflowRun:
         self._sent_files: dict[Path, int] = {}
 
     def mark_running(self) -> None:
-        """Say that the run goes on, also when it had ended before."""
+        """Mark the run as going on, also when it had ended before."""
         self._client.update_run(self.run_id, status="RUNNING")
 
     def send_points(self, points: Sequence[Point]) -> None:
-        """Send the points that the store does not have; values that are not finite become tags nonfinite.KEY."""
+        """Send the points missing in the store; values that are not finite become tags nonfinite.KEY."""
         fresh = [metric for metric in _metrics(points) if metric.step > self._highest.get(metric.key, -1)]
         finite = [metric for metric in fresh if math.isfinite(metric.value)]
         for part in _parts(finite, METRICS_A_CALL):
@@ -130,7 +130,7 @@ class MlflowRun:
 
 
 def open_sweep(client: MlflowClient, store: Store, sweep: str) -> str:
-    """Find or create the run that is the parent of a sweep's trials, and return its id."""
+    """Find or create the parent run of a sweep's trials, and return its id."""
     return find_or_create(client, store, {SWEEP_TAG: sweep, "mlflow.source.type": "LOCAL"}, name=sweep)
 
 

@@ -1,8 +1,8 @@
 """Feed a run to MLflow from a process of its own: `python -m lmtrain.tracking.mlflow_sink RUN_FOLDER`.
 
-The run folder is all that the trainer and this process share, so a dead, slow or locked server costs the trainer
-nothing. Everything is repeated until it succeeds; its progress is kept in mlflow_state.json, and asked of the server at
-the start. The process ends with the run, or, when the trainer is gone, soon after it.
+The trainer and this process share the run folder alone, so a dead, slow or locked server costs the trainer nothing.
+Everything is repeated until it succeeds; its progress is kept in mlflow_state.json, and asked of the server at the
+start. The process ends with the run, or, when the trainer is gone, soon after it.
 """
 
 import argparse
@@ -36,7 +36,7 @@ POLL_SECONDS = 5.0  # a call costs MLflow 5 ms and each value 0.05 more (3.x on 
 SLICE_SECONDS = 0.2
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
-ORPHAN_GRACE_SECONDS = 2.0  # a launcher whose rank was killed says how the run ended before we call it KILLED
+ORPHAN_GRACE_SECONDS = 2.0  # for the launcher of a killed rank to write the run's end before we call it KILLED
 ORPHAN_LIMIT_SECONDS = 60.0
 PREDECESSOR_SECONDS = 90.0
 NICENESS = 10
@@ -134,7 +134,7 @@ def follow(
     """Send a run until last_status is an end; return whether the store then has everything.
 
     Failures are repeated for as long as the run goes on, and for drain_seconds after it. A last status of RUNNING means
-    that somebody else goes on with the run: it is sent, but not ended.
+    another process's hold of the run: it is sent, but not ended.
     """
     folder = RunFolder(run_folder)
     root = Path(str(folder.read_identity().get("root", folder.root)))
@@ -172,7 +172,7 @@ def _wait(seconds: float, last_status: Callable[[], Status | None]) -> None:
 
 
 class Trainer:
-    """The process that trains the run and started us."""
+    """The training process, our parent."""
 
     def __init__(self, process: int, folder: Path) -> None:
         self._process = process
@@ -180,7 +180,7 @@ class Trainer:
         self._gone_at: float | None = None
 
     def last_status(self) -> Status | None:
-        """Return how the run ended, None while it goes on; a trainer that was killed could not say, so we do."""
+        """Return how the run ended, None while it goes on; a killed trainer could not say so, and we do."""
         status = read_status(self._folder)
         if status is not None and status.status != "RUNNING":
             return status
@@ -195,7 +195,7 @@ class Trainer:
 
 
 def main() -> int:
-    """Follow the run that the command line names, with the settings on stdin, where no other process can read them."""
+    """Follow the command line's run, with the settings on stdin, unreadable to other processes."""
     parser = argparse.ArgumentParser(prog="lmtrain.tracking.mlflow_sink")
     parser.add_argument("run_folder", type=Path)
     run_folder = cast("Path", parser.parse_args().run_folder).absolute()

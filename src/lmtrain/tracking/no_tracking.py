@@ -33,7 +33,7 @@ class NoTracking:
 
 
 class FolderHandle:
-    """A run that only its folder knows about."""
+    """A run tracked by its folder alone."""
 
     def __init__(self, run_folder: RunFolder) -> None:
         self._folder = run_folder

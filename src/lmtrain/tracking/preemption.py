@@ -1,4 +1,4 @@
-"""Seconds that a training process was ready to compute and other work had the processor, as the kernel counts them.
+"""Seconds of a training process's waits for a processor busy with other work, by the kernel's count.
 
 Linux counts each thread's wait on a run queue (schedstat, Documentation/scheduler/sched-stats.rst); elsewhere nothing
 is known, and nothing is booked.
@@ -60,6 +60,6 @@ def waited_seconds(threads: Path = THREADS) -> dict[str, float]:
             try:
                 with open(f"{entry.path}/schedstat", "rb") as file:  # noqa: PTH123
                     found[entry.name] = int(file.read().split()[1]) * NANO
-            except (OSError, IndexError, ValueError):  # a thread that has just ended
+            except (OSError, IndexError, ValueError):  # a thread just ended
                 continue
     return found

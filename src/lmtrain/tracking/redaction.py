@@ -1,4 +1,4 @@
-"""Keep secrets out of everything that is written, sent or printed.
+"""Keep secrets out of everything written, sent or printed.
 
 A secret is known by its form (secret_patterns), by its name (secret_keys), or by its value, present in the environment
 too (secret_values). In data, a value of the environment becomes ${oc.env:NAME} again.
@@ -46,7 +46,7 @@ def redact_text(text: str) -> str:
 
 
 class RedactedStream:
-    """A text stream that takes no secret; all else of it is the stream below, which gets whole writes."""
+    """A text stream without secrets; all else of it is the stream below, with whole writes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

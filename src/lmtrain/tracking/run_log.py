@@ -1,7 +1,7 @@
 """The truth about a run's curves: metrics.jsonl, one whole JSON object a line, appended.
 
 A line is {"time": unix seconds, "step": int, "tokens": int, "metrics": {"train/loss": float, ...}}. JSON has no number
-for nan and infinities: such a value is one of the strings "nan", "inf", "-inf", which float() of most languages reads.
+for nan and infinities: such a value is one of the strings "nan", "inf", "-inf", readable by float() of most languages.
 """
 
 import json
@@ -42,11 +42,11 @@ class RunLog:
         self._latest: dict[str, Point] = {}
 
     def last_step(self) -> int | None:
-        """Return the highest step of the last points, which come in no strict order; None when there is no point."""
+        """Return the highest step of the last points, in no strict order; None when there is no point."""
         return self._last_step
 
     def latest(self, metric: str) -> Point | None:
-        """Return the last point with this metric that was appended here, None when there was none."""
+        """Return the last point with this metric appended here, None when there was none."""
         return self._latest.get(metric)
 
     def extend(self, points: Sequence[Point]) -> None:

@@ -1,4 +1,4 @@
-"""Names under which a secret is kept: of settings, and of the environment's variables.
+"""Names of secrets: of settings, and of the environment's variables.
 
 In language modelling a token is usually not a secret: tokens, tokenizer, flops_per_token and bos_token are none.
 """

@@ -1,6 +1,6 @@
-"""Secrets that their own form gives away, in any text: tokens of known services, private keys, passwords in addresses.
+"""Secrets known by their own form, in any text: tokens of known services, private keys, passwords in addresses.
 
-The forms are those that the services document, with a little less length asked for. Hashes in hexadecimal stay.
+The forms are the services' documented ones, with a little less length asked for. Hashes in hexadecimal stay.
 """
 
 import re

@@ -35,7 +35,7 @@ class Tracked:
 
 
 def status_name(exit_code: int) -> StatusName:
-    """Name the state that an exit code means: 0 FINISHED; stopped from outside KILLED; all else FAILED."""
+    """Name an exit code's state: 0 FINISHED; stopped from outside KILLED; all else FAILED."""
     if exit_code == EXIT_DONE:
         return "FINISHED"
     stopped = {EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED, 137}

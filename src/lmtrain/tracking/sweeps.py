@@ -1,4 +1,4 @@
-"""The MLflow run that a sweep's trials hang under; the first trial creates it, this ends it."""
+"""The parent MLflow run of a sweep's trials; the first trial creates it, this ends it."""
 
 import time
 from pathlib import Path

@@ -61,7 +61,7 @@ def _require_known(value: str, *, key: str) -> None:
 
 
 def _settled_status(folder: RunFolder) -> Status:
-    """Return the run's state, and write it where a run that was killed still reads RUNNING."""
+    """Return the run's state, and write it where a killed run still reads RUNNING."""
     status = settled_status(folder.path) or Status("KILLED")
     if status.status == "KILLED":
         write_status(folder.path, Status("KILLED", status.exit_code, step=status.step, tokens=status.tokens))

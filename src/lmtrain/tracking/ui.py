@@ -14,7 +14,7 @@ PORTS_TRIED = 100
 
 
 def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
-    """Return the command that serves the store of a folder of runs.
+    """Return the command for serving the store of a folder of runs.
 
     Raises:
         EnvironmentProblem: There is no store yet.

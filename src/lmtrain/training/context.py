@@ -16,7 +16,7 @@ from lmtrain.training.loop.last_step import LastStep
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Facts that a callback may use; a constructor that names a parameter `context` receives it.
+    """Facts that a callback may use; a constructor with a parameter `context` receives it.
 
     `log` is None on every rank but the first, which alone writes metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.
@@ -34,7 +34,7 @@ class RunContext:
 
     @cached_property
     def last_step(self) -> LastStep:
-        """Return the step that ends the run; a budget of time moves it while the run goes on."""
+        """Return the run's last step; a budget of time moves it while the run goes on."""
         horizon = self.plan.horizon
         return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps)
 

@@ -32,7 +32,7 @@ class Hyperparameters:
         """Take the groups' present values for the configured ones; None leaves a setting there.
 
         Raises:
-            ConfigurationError: A schedule of something that no group has.
+            ConfigurationError: A schedule of a setting without a group.
         """
         self._optimizer = optimizer
         self._lr, self._momentum, self._weight_decay = lr, momentum, weight_decay
@@ -73,7 +73,7 @@ class Hyperparameters:
         return self._first_lr
 
     def _look_ahead(self, step: int, total_steps: int) -> None:
-        """Compute what a step multiplies by, and the steps after it, unless the run's length moves with every step."""
+        """Compute the factors of a step, and of the steps after it, unless the run's length moves with every step."""
         num_steps = STEPS_AHEAD if total_steps == self._total_steps else 1
         schedules = {"lr": self._lr}
         if self._weight_decay is not None:
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 
 def _set(group: dict[str, Any], name: str, value: Any) -> None:
-    """Set a number, or fill the tensor that stands for it where a compiled step reads one."""
+    """Set a number, or fill its tensor where a compiled step reads one."""
     if isinstance(group[name], Tensor):
         group[name].fill_(value)
     else:

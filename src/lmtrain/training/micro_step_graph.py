@@ -32,7 +32,7 @@ class Graph(Protocol):
         ...
 
     def replay(self) -> None:
-        """Do the recorded work, reading and writing the memory that it was recorded with."""
+        """Do the recorded work, reading and writing the recorded memory."""
         ...
 
 
@@ -69,7 +69,7 @@ class CudaGraph(Graph):
 
 
 class RecordedMicroStep:
-    """A micro-step that is recorded at its fourth call, and from then on replayed.
+    """A micro-step, recorded at its fourth call and from then on replayed.
 
     It must add to `.grad` of the parameters in place, so these have to stay: zero them, never replace them; nor may
     weights move. Results hold until the next call. A batch of another shape runs as it is.
@@ -86,7 +86,7 @@ class RecordedMicroStep:
     def __call__(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
         """Add a batch's gradients, and return its sums and its loss, without a gradient.
 
-        Raises: RuntimeError where a gradient or the memory of a weight is no longer the one that was recorded.
+        Raises: RuntimeError where a gradient or the memory of a weight is no longer the recorded one.
         """
         batch = TokenBatch(batch) if isinstance(batch, Tensor) else batch
         self._num_calls += 1

@@ -109,12 +109,12 @@ class CausalLMModule(pl.LightningModule):
         return optimizer
 
     def on_train_start(self) -> None:
-        """Train the weights that are trained, where an optimizer keeps others for evaluation."""
+        """Switch to the trained weights, where an optimizer keeps others for evaluation."""
         to_training(self.trainer.optimizers)
         self._place = self.device, self.trainer.global_rank
 
     def on_train_end(self) -> None:
-        """Leave the weights that are meant for use."""
+        """Leave the weights meant for use."""
         to_evaluation(self.trainer.optimizers)
 
     def on_train_batch_start(self, batch: Tensor | TokenBatch, batch_idx: int) -> None:
@@ -155,7 +155,7 @@ class CausalLMModule(pl.LightningModule):
         self.step.settle(self.trainer.global_step)  # Lightning counts the step as done after this hook
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restate Lightning's micro-batch counters for this run's accumulation, which may differ from the saved one.
+        """Restate Lightning's micro-batch counters for this run's accumulation, perhaps other than the saved one.
 
         Checkpoints lie on step boundaries, so micro-batches done = steps x micro-steps.
         """
@@ -174,7 +174,7 @@ def materialize(model: LanguageModel, *, device: torch.device, seed: int) -> Lan
 
 
 def seed_device(device: torch.device, seed: int) -> None:
-    """Seed the generators of the CPU and of the device that computes.
+    """Seed the generators of the CPU and of the computing device.
 
     `torch.manual_seed` also leaves a note with a stack trace for each kind of accelerator that a process does not use:
     a third of a millisecond a step, and memory that grows for ever (torch 2.13).

@@ -21,14 +21,14 @@ def none() -> None:
 
 
 class SpikeFilter(nn.Module):
-    """Judge steps by a window of those before; its state is in buffers, which a checkpoint of the module saves."""
+    """Judge steps by a window of those before; its state is in buffers, saved in the module's checkpoints."""
 
     recent: Tensor
     num_seen: Tensor
     num_skipped: Tensor
 
     def __init__(self, *, num_sigmas: float, window_steps: int) -> None:
-        """Call a spike what is `num_sigmas` standard deviations above the mean of `window_steps` steps.
+        """A spike is `num_sigmas` standard deviations above the mean of `window_steps` steps.
 
         Until half the window is full only a loss or norm that is not finite is one.
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on, as all ranks of a run agree on them."""
+"""Checkpoints written while training goes on, by agreement of all ranks of a run."""
 
 import logging
 from collections.abc import Callable
@@ -88,7 +88,7 @@ class BackgroundSaves:
         self._in_flight = (step, stall_seconds)
 
     def hold_compute(self) -> None:
-        """Let the device change nothing that is still being copied."""
+        """Let the device change no tensor still being copied."""
         if self._writer is not None:
             self._writer.hold_compute()
 
@@ -114,7 +114,7 @@ class BackgroundSaves:
         _tell_of_waiting(problem)
 
     def finish_alone(self, trainer: pl.Trainer) -> None:
-        """Wait for the checkpoint in flight on a rank that fails, and end the process."""
+        """Wait for the checkpoint in flight on a failing rank, and end the process."""
         if self._writer is not None:
             self._note(self._writer.wait(at_most_seconds=None if trainer.world_size == 1 else SECONDS_FOR_OTHER_RANKS))
             if self._in_flight is not None and (self._outcome is None or self._outcome.problem):

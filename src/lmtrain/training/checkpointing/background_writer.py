@@ -36,7 +36,7 @@ class _Writer:
 
 
 class BackgroundWriter:
-    """Calls jobs in another process; a job is any picklable callable that returns how many bytes it wrote.
+    """Calls jobs in another process; a job is any picklable callable with the written bytes as its result.
 
     Call `poll` now and then, `hold_compute` before the next change of a job's tensors, and `close` at the end. The
     process ends with the thread that made the first call.
@@ -85,7 +85,7 @@ class BackgroundWriter:
         self._hand_over_if_copied()
 
     def hold_compute(self) -> None:
-        """Let the device change nothing that is still being copied."""
+        """Let the device change no tensor still being copied."""
         if self._staging is not None:
             self._staging.end.hold_compute()
 
@@ -147,7 +147,7 @@ class BackgroundWriter:
         return self._next_answer()
 
     def _take_reserved(self) -> None:
-        """See the memory that the process found, on a thread: locking it takes CUDA seconds.
+        """Map the process's memory, on a thread: locking it takes CUDA seconds.
 
         Where it found none, or a job came first, `start` found its own, or said why not.
         """
@@ -192,7 +192,7 @@ def _start_writer(memory: SharedMemory) -> _Writer:
             "OMP_NUM_THREADS": "1",
         },
         stdin=subprocess.DEVNULL,
-        start_new_session=True,  # a signal to the trainer's group is for the trainer, which waits for this process
+        start_new_session=True,  # a signal to the group is for the trainer, and the trainer waits for this process
     )
     theirs.close()
     return _Writer(process, ours)

@@ -44,7 +44,7 @@ def read_facts(path: Path) -> CheckpointFacts | None:
 
 
 def newest_whole(folder: Path) -> tuple[CheckpointFacts | None, list[str]]:
-    """Return the newest undamaged checkpoint and a line for each newer one that was passed over.
+    """Return the newest undamaged checkpoint and a line for each newer one passed over.
 
     Raises:
         EnvironmentProblem: There are checkpoints, but every one is damaged: never a silent start from step 0.
@@ -66,7 +66,7 @@ def require_same_identity(facts: CheckpointFacts, identity: dict[str, Any]) -> N
     """Refuse to resume from a checkpoint of another model, data set, tokenizer, seed or batch.
 
     Raises:
-        ConfigurationError: Naming each field that differs.
+        ConfigurationError: Naming each different field.
     """
     names = sorted({*facts.identity, *identity})
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]

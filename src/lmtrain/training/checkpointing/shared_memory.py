@@ -1,4 +1,4 @@
-"""Host memory that another process can read: it has no name, so nothing is left of it when both have ended.
+"""Host memory shared with another process: it has no name, so nothing is left of it when both have ended.
 
 A memfd rather than /dev/shm, often limited to 64 MB in a container: a write beyond it is a SIGBUS.
 """
@@ -21,9 +21,9 @@ Undo = Callable[[], object]
 
 
 class SharedMemory:
-    """Memory behind `descriptor`, which a child process can be given; None makes it, empty.
+    """Memory behind `descriptor`, to pass to a child process; None makes it, empty.
 
-    `settle` does what copies to a new buffer would wait for, and returns what undoes that.
+    `settle` prepares a new buffer, so that copies need not wait, and returns the call to undo that.
     """
 
     def __init__(self, descriptor: int | None = None, *, settle: Callable[[mmap.mmap], Undo] | None = None) -> None:
@@ -80,7 +80,7 @@ def require_room(num_bytes: int) -> None:
 
 
 def free_host_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes that this process could take without swapping, by its host and container; None: unknown."""
+    """Return the bytes free for this process without swapping, by its host and container; None: unknown."""
     found = [_available(proc / "meminfo"), *(_left(cgroup / limit, cgroup / used) for limit, used in CGROUPS)]
     return min((num_bytes for num_bytes in found if num_bytes is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""Keep memory that a step has freed for the next one, on a CPU.
+"""Keep a step's freed memory for the next one, on a CPU.
 
 glibc gives the end of its heap and every large block back to the kernel as soon as they are free. The next step asks
 for the same bytes again, and the kernel maps and clears them page by page: a quarter of the default run's time

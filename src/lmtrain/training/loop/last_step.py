@@ -1,4 +1,4 @@
-"""The step that ends a run: known beforehand, or, under a budget of time, estimated anew as the run goes."""
+"""The last step of a run: known beforehand, or, under a budget of time, estimated anew as the run goes."""
 
 import math
 

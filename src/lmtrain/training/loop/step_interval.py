@@ -8,7 +8,7 @@ from lmtrain.training.loop.steps import is_step_end
 
 
 class StepInterval:
-    """The steps that are a multiple of `every_steps`, or `num_times` of them spread evenly, and the last one.
+    """The multiples of `every_steps`, or `num_times` steps spread evenly, and the last one.
 
     With neither, only the last. Raises: ConfigurationError under the setting's `key` for an interval below 1.
     """

@@ -1,4 +1,4 @@
-"""The FLOP/s that utilization divides by: a table's figure for a known GPU, a measured matrix product for a CPU."""
+"""The FLOP/s at a utilization of 1: a table's figure for a known GPU, a measured matrix product for a CPU."""
 
 import time
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 KIND_OF_ACTION: Final[dict[str, Kind]] = {
-    "run_training_epoch": "host_overhead",  # the loop itself: what none of those below takes
+    "run_training_epoch": "host_overhead",  # the loop itself: all actions not listed below
     "[StepLoop].train_dataloader_next": "data_wait",
     "run_training_batch": "compute",  # forward, backward, optimizer step
 }
