@@ -41,20 +41,33 @@ class StageProgress:
         self._total_tokens, self._total_bytes, self._total_documents = total_tokens, total_bytes, total_documents
         self._started = self._reported_at = time.monotonic()
         self._documents = self._tokens = self._text_bytes = 0
+        self._bytes_of_before, self._fraction_of_before = 0, 0.0
         self._fraction: float | None = None
         self.notes: list[str] = []
         self._bar = bar
         self._task = None if bar is None else bar.add_task(name, total=1.0 if self._has_total() else None, stage=self)
 
     def advance(
-        self, *, documents: int = 0, tokens: int = 0, text_bytes: int = 0, fraction: float | None = None
+        self,
+        *,
+        documents: int = 0,
+        tokens: int = 0,
+        text_bytes: int = 0,
+        fraction: float | None = None,
+        was_there: bool = False,
     ) -> None:
-        """Add the work since the last call; `fraction`, where known, is how much of the whole is done by now."""
+        """Add what was done since the last call; `fraction`, where known, is how much of the whole is done by now.
+
+        What an earlier build had done already, and `was_there`, counts for no speed.
+        """
         self._documents += documents
         self._tokens += tokens
         self._text_bytes += text_bytes
+        self._bytes_of_before += text_bytes if was_there else 0
         if fraction is not None:
             self._fraction = fraction
+        if was_there:
+            self._fraction_of_before = self.fraction_done() or 0.0
         if time.monotonic() - self._reported_at > (PLAIN_LINE_SECONDS if self._bar is None else BAR_SECONDS):
             self._reported_at = time.monotonic()
             self._show()
@@ -107,14 +120,19 @@ class StageProgress:
             return []
         if self._text_bytes < BYTES_WORTH_A_RATE:
             return [f"{self._text_bytes / 1e3:.1f} kB"]
-        return [f"{self._text_bytes / 1e6:,.1f} MB", f"{self._text_bytes / 1e6 / max(seconds, 1e-3):.1f} MB/s"]
+        before = f" ({self._bytes_of_before / 1e6:,.1f} before)" if self._bytes_of_before else ""
+        rate = (self._text_bytes - self._bytes_of_before) / 1e6 / max(seconds, 1e-3)
+        return [f"{self._text_bytes / 1e6:,.1f} MB{before}", f"{rate:.1f} MB/s"]
 
     def _forecast(self) -> str:
         seconds = time.monotonic() - self._started
         fraction = self.fraction_done()
         if not fraction or seconds < SECONDS_WORTH_A_FORECAST:
             return ""
-        left = format_quantity(seconds * (1 - fraction) / fraction, "seconds")
+        done_now = fraction - self._fraction_of_before
+        if done_now <= 0:
+            return f"{fraction:.0%}"
+        left = format_quantity(seconds * (1 - fraction) / done_now, "seconds")
         return f"{fraction:.0%}, {left} left"
 
 

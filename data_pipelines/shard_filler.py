@@ -6,6 +6,7 @@ encoding), unless it had been read to its end; encoded text is recognised by its
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +20,7 @@ from data_pipelines.stages.append import Shards, next_link
 from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
 from data_pipelines.stages.encoders import Done, Encoders
 from data_pipelines.stages.learn import hold_blocks, learn
-from data_pipelines.stages.spool import Block
+from data_pipelines.stages.spool import Block, LeftOut
 from data_pipelines.work_folder import Commit, End, WorkFolder
 from lmtrain.data.hashed_file import require_whole
 from lmtrain.data.layout import TOKENIZER_FOLDER
@@ -116,28 +117,30 @@ class ShardFiller:
         if is_new and (self.work.folder / TOKENIZER_FOLDER).is_dir():
             self.print_forecast()
         with stage("encode", total_tokens=self._total_tokens()) as progress:
-            with contextlib.closing(encoders(_not_appended(blocks, shards))) as done:
-                last = self._append(done, shards, progress)
-            progress.notes += reading.notes()
-        dropped = last.dropped if last and shards.is_full else dict(reading.dropped)
-        end = End(shards.next_block, dropped)
+            dropped = Counter[str]()
+            with contextlib.closing(encoders(_not_appended(blocks, shards, dropped))) as done:
+                self._append(done, shards, progress, dropped)
+            if not shards.is_full:
+                dropped = Counter(reading.dropped)  # also what came behind the last document
+            progress.notes += reading.notes(dropped)
+        end = End(shards.next_block, dict(dropped))
         self.work.write_end(end)
         return end
 
-    def _append(self, every: Iterable[Done], shards: Shards, progress: StageProgress) -> Done | None:
-        """Append encoded blocks until there are no more or the budget is full; return the last one."""
+    def _append(self, every: Iterable[Done], shards: Shards, progress: StageProgress, dropped: Counter[str]) -> None:
+        """Append encoded blocks until there are no more or the budget is full; count what was dropped on the way."""
         num_committed = shards.next_block
-        done = None
         for done in every:
-            encoded = load_encoded(self.work.block(done.number))
-            self._show(shards.append(encoded, text_sha256=done.sha256), progress)
+            added = shards.append(load_encoded(self.work.block(done.number)), text_sha256=done.sha256)
+            last_place = max((int(encoded.places[-1]) for encoded in added.values()), default=-1)
+            _count(dropped, done.left_out, up_to=last_place if shards.is_full else None)
+            self._show(added, progress, was_there=done.was_there)
             if shards.is_full:
                 break
             if shards.next_block - num_committed >= COMMIT_BLOCKS:
                 self.work.write_commit(shards.commit())
                 self.work.forget_blocks(num_committed, shards.next_block)
                 num_committed = shards.next_block
-        return done
 
     def _with_tokenizer(self, blocks: Iterator[Block]) -> Iterator[Block]:
         """Give the folder its tokenizer; return the blocks to encode."""
@@ -150,7 +153,7 @@ class ShardFiller:
         held = hold_blocks(
             blocks, self.work, sample_bytes=spec.sample_bytes, budget=self.question.settings.token_budget
         )
-        if held.dropped:
+        if held.left_out:
             self.work.save_tokenizer(learn(spec, held, self.work))
         return chain(held.again(self.work), blocks)
 
@@ -161,17 +164,25 @@ class ShardFiller:
         held_out = settings.held_out
         return round(settings.token_budget / (1 - held_out.validation_fraction - held_out.test_fraction))
 
-    def _show(self, added: EncodedBlock, progress: StageProgress) -> None:
+    def _show(self, added: EncodedBlock, progress: StageProgress, *, was_there: bool) -> None:
         progress.advance(
             documents=sum(len(encoded.ends) for encoded in added.values()),
             tokens=sum(len(encoded.ids) for encoded in added.values()),
             text_bytes=int(sum(encoded.text_bytes.sum() for encoded in added.values())),
+            was_there=was_there,
             fraction=None if self.question.settings.token_budget else self.question.source.fraction_read,
         )
 
 
-def _not_appended(blocks: Iterator[Block], shards: Shards) -> Iterator[Block]:
-    """Pass over the blocks already in the shards, if they are of the same text.
+def _count(dropped: Counter[str], left_out: LeftOut, *, up_to: int | None = None) -> None:
+    """Add what was left out of a block before the document at place `up_to`; None for all of it."""
+    for place, reasons in left_out.items():
+        if up_to is None or place <= up_to:
+            dropped.update(reasons)
+
+
+def _not_appended(blocks: Iterator[Block], shards: Shards, dropped: Counter[str]) -> Iterator[Block]:
+    """Pass over the blocks that are in the shards already, if they are of the same text; count what they dropped.
 
     Raises:
         Changed: They are not.
@@ -184,6 +195,7 @@ def _not_appended(blocks: Iterator[Block], shards: Shards) -> Iterator[Block]:
             raise Changed("the source gives less text than before")
         assert block.number == number, (block.number, number)
         found = next_link(found, block.sha256)
+        _count(dropped, block.left_out)
     if found != expected:
         raise Changed("the source gives other text than before")
     yield from blocks

@@ -3,8 +3,9 @@
 Documents count by the reason they went for; of the remaining ones, the characters removed by cleaning.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
 
@@ -21,7 +22,7 @@ REMOVED = "control characters"
 @final
 @dataclass(frozen=True)
 class SourcePass:
-    """One pass over a source; `dropped` counts by reason, `first` names the first of each."""
+    """One pass over a source; `dropped` counts by reason what was read so far, `first` names the first of each."""
 
     source: Source
     stages: Sequence[Stage]
@@ -34,11 +35,11 @@ class SourcePass:
     def blocks(self) -> Iterator[Block]:
         """Yield the remaining documents, in the source's order."""
         documents = split_documents(self._kept(), held_out=self.held_out, tell=tell)
-        return cut_into_blocks(documents, dropped=self.dropped)
+        return cut_into_blocks(documents)
 
-    def notes(self) -> list[str]:
+    def notes(self, dropped: Mapping[str, int]) -> list[str]:
         """Return the dropped documents, and the characters removed from the others, an entry a reason."""
-        return [self._note(reason, count) for reason, count in sorted(self.dropped.items())]
+        return [self._note(reason, count) for reason, count in sorted(dropped.items())]
 
     def _note(self, reason: str, count: int) -> str:
         verb = "removed" if reason == REMOVED else "dropped"
@@ -48,14 +49,18 @@ class SourcePass:
         return f", first: {self.first[reason]}" if reason in self.first else ""
 
     def _kept(self) -> Iterator[Document]:
+        left_out = Counter[str]()
         for item in self.engine(self.source, self.stages, folder=self.scratch):
             if isinstance(item, Skipped):
-                self._count(item.reason, 1, item.id)
-            else:
-                if item.num_removed:
-                    self._count(REMOVED, item.num_removed, item.id)
-                yield item
+                self._count(left_out, item.reason, 1, item.id)
+                continue
+            if item.num_removed:
+                self._count(left_out, REMOVED, item.num_removed, item.id)
+            if left_out:  # with the document, for what reads ahead does not count ahead
+                item, left_out = replace(item, left_out=left_out), Counter[str]()
+            yield item
 
-    def _count(self, reason: str, number: int, first: str) -> None:
+    def _count(self, left_out: Counter[str], reason: str, number: int, first: str) -> None:
+        left_out[reason] += number
         self.dropped[reason] = self.dropped.get(reason, 0) + number
         self.first.setdefault(reason, first)

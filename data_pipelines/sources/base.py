@@ -10,7 +10,8 @@ from typing import Any
 class Document:
     """A text and the name that decides, for ever, to which split it belongs; a conversation has messages instead.
 
-    `num_removed` characters were no text and are gone. `known_digest` is kept by `digests.digest_of`, so that a content
+    `num_removed` characters were no text and are gone. `left_out` counts by reason what went since the document before
+    it; whoever reads a source sets it. `known_digest` is kept by `digests.digest_of`, so that a content
     is hashed once.
     """
 
@@ -18,6 +19,7 @@ class Document:
     text: str
     messages: tuple[Mapping[str, Any], ...] | None = None
     num_removed: int = field(default=0, compare=False)
+    left_out: Mapping[str, int] | None = field(default=None, compare=False)
     known_digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import signal
 import sys
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -16,7 +16,7 @@ from typing import final
 
 from data_pipelines.processes import run_jobs
 from data_pipelines.stages.encode import encode_block, save_encoded, text_sha256_of
-from data_pipelines.stages.spool import Block, load_block
+from data_pipelines.stages.spool import Block, LeftOut, load_block
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.tokenizers.base import Tokenizer
 
@@ -27,11 +27,12 @@ MANY_CORES = 4  # below, one thread reads and one encodes
 
 @dataclass(frozen=True)
 class Done:
-    """A block, encoded and on the disk; its digest, and the drops before it."""
+    """A block that is encoded and on the disk; its digest, what was left out, whether an earlier build encoded it."""
 
     number: int
     sha256: str
-    dropped: Mapping[str, int]
+    left_out: LeftOut
+    was_there: bool = False
 
 
 @final
@@ -63,7 +64,7 @@ class Encoders:
             for block in blocks:
                 is_there = self._is_there(block)
                 future = None if is_there else executor.submit(self._encode, block, self.work.tokenizer())
-                pending.append((_done(block), future))
+                pending.append((_done(block, was_there=is_there), future))
                 if len(pending) > BLOCKS_AHEAD:
                     yield _result(*pending.popleft())
             while pending:
@@ -76,9 +77,10 @@ class Encoders:
 
         def jobs() -> Iterator[str]:
             for block in blocks:
-                if not self._is_there(block):
+                is_there = self._is_there(block)
+                if not is_there:
                     block.save(self.work.raw(block.number))
-                pending.append(_done(block))
+                pending.append(_done(block, was_there=is_there))
                 yield str(block.number)
 
         arguments = [str(self.work.folder), self.dtype]
@@ -98,8 +100,8 @@ class Encoders:
         save_encoded(encoded, self.work.block(block.number), text_sha256=block.sha256)
 
 
-def _done(block: Block) -> Done:
-    return Done(block.number, block.sha256, block.dropped)
+def _done(block: Block, *, was_there: bool) -> Done:
+    return Done(block.number, block.sha256, block.left_out, was_there)
 
 
 def _result(done: Done, future: Future[None] | None) -> Done:

@@ -11,7 +11,7 @@ from typing import final
 
 from data_pipelines.progress import stage
 from data_pipelines.stages.split import TRAIN, place_of
-from data_pipelines.stages.spool import Block, load_block, num_bytes
+from data_pipelines.stages.spool import Block, LeftOut, load_block, num_bytes
 from data_pipelines.stages.stage import content_of
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from data_pipelines.work_folder import WorkFolder
@@ -25,19 +25,19 @@ WELL_USED = 0.9
 @final
 @dataclass(frozen=True)
 class Held:
-    """Blocks on the disk: the drops before each, and the bytes of their training text."""
+    """Blocks that wait on the disk: what was left out of each, and the bytes of their training text."""
 
-    dropped: Mapping[int, Mapping[str, int]]
+    left_out: Mapping[int, LeftOut]
     train_bytes: int
 
     def texts(self, work: WorkFolder) -> Iterator[tuple[str, str]]:
         """Yield each training document's name and text."""
-        return chain.from_iterable(_train_texts(load_block(work.raw(number))) for number in self.dropped)
+        return chain.from_iterable(_train_texts(load_block(work.raw(number))) for number in self.left_out)
 
     def again(self, work: WorkFolder) -> Iterator[Block]:
         """Yield the blocks, and free their room."""
-        for number, dropped in self.dropped.items():
-            block = load_block(work.raw(number), number=number, dropped=dropped)
+        for number, left_out in self.left_out.items():
+            block = load_block(work.raw(number), number=number, left_out=left_out)
             work.raw(number).unlink()
             yield block
 
@@ -48,16 +48,16 @@ def hold_blocks(blocks: Iterator[Block], work: WorkFolder, *, sample_bytes: int,
     A budget of tokens bounds the reading beyond it.
     """
     wanted = SPAN * sample_bytes if budget is None else min(SPAN * sample_bytes, BYTES_PER_TOKEN * budget)
-    dropped: dict[int, Mapping[str, int]] = {}
+    left_out: dict[int, LeftOut] = {}
     train_bytes = 0
     with stage("read", total_bytes=wanted) as progress:
         while train_bytes < wanted and (block := next(blocks, None)) is not None:
             block.save(work.raw(block.number))
-            dropped[block.number] = block.dropped
+            left_out[block.number] = block.left_out
             block_bytes = sum(num_bytes(text) for _, text in _train_texts(block))
             train_bytes += block_bytes
             progress.advance(documents=len(block.documents), text_bytes=block_bytes)
-    return Held(dropped, train_bytes)
+    return Held(left_out, train_bytes)
 
 
 def learn(spec: TokenizerSpec, held: Held, work: WorkFolder) -> Tokenizer:

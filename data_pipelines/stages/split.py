@@ -7,7 +7,7 @@ looking ahead ends: memory does not grow with the corpus.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from data_pipelines.sources.base import Document
@@ -127,7 +127,8 @@ def _cut_if_longer(document: Document, max_characters: int, *, part_characters: 
     if len(document.text) <= max_characters:  # a conversation has no text and is never cut
         return [document]
     parts = cut(document.text, part_characters or max_characters)
-    return [Document(f"{document.id}#{number}", part) for number, part in enumerate(parts)]
+    first, *others = (Document(f"{document.id}#{number}", part) for number, part in enumerate(parts))
+    return [replace(first, left_out=document.left_out), *others]
 
 
 def _split_small(

@@ -16,16 +16,17 @@ from data_pipelines.stages.digests import digest_of
 from data_pipelines.stages.split import SPLITS
 
 BLOCK_BYTES = 4_000_000
+LeftOut = Mapping[int, Mapping[str, int]]  # by reason, before the document at a place in its block
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some documents in order, each with its split; `dropped` counts the documents left out up to here, by reason."""
+    """Some documents in order, each with its split; `left_out` counts what went before a document, by its place."""
 
     number: int
     splits: tuple[str, ...]
     documents: tuple[Document, ...]
-    dropped: Mapping[str, int]
+    left_out: LeftOut
 
     @cached_property
     def sha256(self) -> str:
@@ -43,27 +44,27 @@ class Block:
             file.writelines(contents)
 
 
-def load_block(path: Path, *, number: int = 0, dropped: Mapping[str, int] | None = None) -> Block:
+def load_block(path: Path, *, number: int = 0, left_out: LeftOut | None = None) -> Block:
     """Read a saved block."""
     with path.open("rb") as file:
         header: dict[str, Any] = json.loads(file.readline())
         content = file.read()
     splits = tuple(SPLITS[split] for split in header["splits"])
-    return Block(number, splits, tuple(_documents(header, content)), dropped or {})
+    return Block(number, splits, tuple(_documents(header, content)), left_out or {})
 
 
-def cut_into_blocks(documents: Iterable[tuple[str, Document]], *, dropped: Mapping[str, int]) -> Iterator[Block]:
-    """Yield the documents in blocks; `dropped` counts the documents left out, while they are drawn."""
+def cut_into_blocks(documents: Iterable[tuple[str, Document]]) -> Iterator[Block]:
+    """Yield the documents in blocks."""
     block: list[tuple[str, Document]] = []
     num_block_bytes = number = 0
     for split, document in documents:
         block.append((split, document))
         num_block_bytes += len(document.text) if document.messages is None else len(_content_of(document))
         if num_block_bytes >= BLOCK_BYTES:
-            yield _block(number, block, dropped)
+            yield _block(number, block)
             block, num_block_bytes, number = [], 0, number + 1
     if block:
-        yield _block(number, block, dropped)
+        yield _block(number, block)
 
 
 def num_bytes(text: str) -> int:
@@ -71,9 +72,10 @@ def num_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _block(number: int, block: list[tuple[str, Document]], dropped: Mapping[str, int]) -> Block:
+def _block(number: int, block: list[tuple[str, Document]]) -> Block:
     splits, documents = zip(*block, strict=True)
-    return Block(number, splits, documents, dict(dropped))
+    left_out = {place: document.left_out for place, document in enumerate(documents) if document.left_out}
+    return Block(number, splits, documents, left_out)
 
 
 def _content_of(document: Document) -> bytes:

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from data_pipelines.sources.base import Skipped
 from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.clean import LengthFilter
 from data_pipelines.stages.verify import problems
@@ -143,3 +144,22 @@ def test_a_source_that_ends_before_the_budget_is_refused_and_its_work_kept(tmp_p
     made = make(tmp_path / "data", source=Unread(), token_budget=1_000_000, allow_short=True)
     shards = {name: content for name, content in files(made).items() if name != "dataset.json"}
     assert shards == {name: content for name, content in files(folder).items() if name != "dataset.json"}
+
+
+@pytest.mark.parametrize("block_bytes", [700, 10**6])
+def test_what_was_dropped_behind_the_budgets_last_document_does_not_count(tmp_path, monkeypatch, block_bytes):
+    class Gappy(Poems):
+        def documents(self):
+            for document in super().documents():
+                yield document
+                yield Skipped(f"{document.id}-gap", "gap")
+
+    monkeypatch.setattr("data_pipelines.stages.split.SMALL_CORPUS_CHARACTERS", 100)
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", block_bytes)
+    spec = Recorder(sample_bytes=0)
+    dataset = open_dataset(make(tmp_path / "data", source=Gappy(), spec=spec, token_budget=8000))
+    taken = sum(split.num_documents for split in dataset.splits.values())
+    assert taken < 59
+    assert dataset.manifest.dropped["gap"] == taken - 1, "one between each two of those taken"
+    whole = open_dataset(make(tmp_path / "whole", source=Gappy(), spec=spec))
+    assert whole.manifest.dropped["gap"] == 60, "the one behind the last document too"

@@ -125,3 +125,11 @@ def test_a_narrow_terminal_still_shows_the_time_left(monkeypatch, clock):
         clock.now = 10.0
         done.advance(documents=1_000_000, tokens=25_000_000, text_bytes=100_000_000)
     assert "    25%, 30s left, 1,000,000 documents, 25.0M" in re.sub(r"\x1b\[[\d;?]*\w", "", terminal.getvalue())
+
+
+def test_what_an_earlier_build_did_counts_for_no_speed_and_no_time_left(clock):
+    progress = StageProgress("encode", total_bytes=100_000_000)
+    progress.advance(text_bytes=50_000_000, was_there=True)
+    clock.now += 5
+    progress.advance(text_bytes=10_000_000)
+    assert progress.news == "60%, 20s left, 60.0 MB (50.0 before), 2.0 MB/s, 5.0 s"

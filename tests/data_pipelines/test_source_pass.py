@@ -25,7 +25,7 @@ def test_every_drop_is_counted_by_its_reason_and_the_first_of_each_is_named(tmp_
     assert len(blocks) > 3
     assert sum(len(block.documents) for block in blocks) == 60
     assert reading.dropped == {"not JSON": 2, "empty": 1}
-    assert reading.notes() == ["1 dropped (empty, first: blank)", "2 dropped (not JSON, first: bad:1)"]
+    assert reading.notes(reading.dropped) == ["1 dropped (empty, first: blank)", "2 dropped (not JSON, first: bad:1)"]
 
 
 class WithControls(Poems):
@@ -43,4 +43,4 @@ def test_characters_that_cleaning_removes_are_counted_wherever_it_runs(tmp_path,
     )
     assert sum(len(block.documents) for block in reading.blocks()) == 62
     assert reading.dropped == {"control characters": 5}
-    assert reading.notes() == ["5 removed (control characters, first: bell)"]
+    assert reading.notes(reading.dropped) == ["5 removed (control characters, first: bell)"]

@@ -88,8 +88,8 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
     """
     status = settled_status(folder)
     assert status is not None, "the folder of a run has a status"
-    attempts = RunFolder(folder).attempts()
-    job: dict[str, Any] = read_json(attempts[-1] / "job.json") if attempts else {}
+    attempt = RunFolder(folder).accepted_attempt()
+    job: dict[str, Any] = read_json(attempt / "job.json") if attempt else {}
     if "config" not in job:
         raise DataError(f"{folder} has no attempts/<n>/job.json, so that its settings are not known; leave it out.")
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []

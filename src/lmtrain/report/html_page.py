@@ -190,10 +190,9 @@ def _score(metrics: dict[str, float]) -> str:
 
 def _settings(folder: Path) -> Markup:
     """Show what the command line changed, the whole config, versions and devices of the newest attempt."""
-    attempts = RunFolder(folder).attempts()
-    if not attempts:
+    newest = RunFolder(folder).accepted_attempt()
+    if newest is None:
         return Markup("")
-    newest = attempts[-1]
     changed = _text(newest / "overrides.txt") or "nothing: the defaults"
     versions: dict[str, Any] = read_json(newest / "versions.json")
     ran_on = {

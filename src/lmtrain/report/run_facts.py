@@ -184,5 +184,5 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
 
 def _newest_job(folder: Path) -> dict[str, Any]:
     """Return what the command line asked for last: its overrides, and the config that they composed."""
-    attempts = RunFolder(folder).attempts()
-    return read_json(attempts[-1] / "job.json") if attempts else {}
+    attempt = RunFolder(folder).accepted_attempt()
+    return read_json(attempt / "job.json") if attempt else {}

@@ -88,6 +88,15 @@ class RunFolder:
         folders = (self.path / "attempts").glob("[0-9]*")
         return sorted((folder for folder in folders if folder.name.isdigit()), key=lambda folder: int(folder.name))
 
+    def accepted_attempt(self) -> Path | None:
+        """Return the folder of the newest attempt that was accepted, else of the newest; None where there is none.
+
+        One that was killed before that has settings of which no checkpoint is.
+        """
+        accepted, attempts = self.read_identity().get(ACCEPTED), self.attempts()
+        found = [attempt for attempt in attempts if attempt.name == accepted] or attempts[-1:]
+        return found[0] if found else None
+
     def start_attempt(self, config_text: str, overrides: Sequence[str]) -> Path:
         """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
 

@@ -30,6 +30,14 @@ def test_a_run_means_its_newest_checkpoint_and_its_newest_attempt(tmp_path: Path
     assert source.job.config["model"] == {"attempt": 10}
 
 
+def test_an_attempt_that_was_killed_before_it_was_accepted_is_not_the_runs(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "a", 5)
+    (run / "run.json").write_text(json.dumps({"accepted_attempt": "2"}))
+    source = find_source(run, key="SOURCE")
+    assert isinstance(source, CheckpointSource)
+    assert source.job.config["model"] == {"attempt": 2}
+
+
 def test_a_checkpoint_means_itself(tmp_path: Path) -> None:
     source = find_source(run_folder(tmp_path / "a", 5, 20) / "checkpoints" / "step_00000005", key="SOURCE")
     assert isinstance(source, CheckpointSource)

@@ -44,3 +44,12 @@ def test_nothing_changed_is_not_told(tmp_path: Path) -> None:
 
 def test_settings_that_come_or_go_are_null_on_the_other_side() -> None:
     assert changed_settings({"a": {"x": 1}}, {"a": {"y": "word"}}) == ["a.y null -> word", "a.x 1 -> null"]
+
+
+def test_changes_are_told_against_the_attempt_that_was_accepted(tmp_path: Path) -> None:
+    attempt(tmp_path, 1, CONFIG)
+    attempt(tmp_path, 2, {**CONFIG, "seed": 7})  # killed before it was accepted
+    attempt(tmp_path, 3, {**CONFIG, "seed": 8})
+    (tmp_path / "a" / "run.json").write_text('{"accepted_attempt": "1"}')
+    checkpoint = CheckpointFacts(path=tmp_path, step=1, tokens=1, identity={}, metrics={})
+    assert going_on_line(job(tmp_path, {**CONFIG, "seed": 8}), checkpoint).endswith("changed: seed 1 -> 8")

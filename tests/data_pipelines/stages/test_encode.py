@@ -14,7 +14,7 @@ DOCUMENTS = [("train", Document("0", "zero")), ("test", Document("1", "ä")), ("
 
 
 def block_of(documents):
-    return next(cut_into_blocks(documents, dropped={}))
+    return next(cut_into_blocks(documents))
 
 
 def test_each_document_is_its_ids_and_end_of_text_in_its_split():

@@ -16,7 +16,7 @@ DOCUMENTS = [("train", Document(f"{number}", text)) for number, text in enumerat
 @pytest.fixture
 def blocks(monkeypatch):
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", 300)
-    return list(cut_into_blocks(DOCUMENTS, dropped={}))
+    return list(cut_into_blocks(DOCUMENTS))
 
 
 def encoders(folder, *, num_processes, num_cores=2):

@@ -22,7 +22,7 @@ def work(tmp_path, monkeypatch):
 
 def blocks(count=100):
     documents = [("test" if n % 10 == 0 else "train", Document(f"{n}", TEXT)) for n in range(count)]
-    return cut_into_blocks(documents, dropped={})
+    return cut_into_blocks(documents)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_sample_of_more_is_drawn_by_name(work):
 
 
 def test_what_is_said_in_conversations_is_learned_from(work):
-    chats = cut_into_blocks([("train", Document("c", "", messages=CHAT))], dropped={})
+    chats = cut_into_blocks([("train", Document("c", "", messages=CHAT))])
     held = hold_blocks(chats, work, sample_bytes=100, budget=None)
     assert [text for _, text in held.texts(work)] == [CHAT[0]["content"]]
     assert held.train_bytes == len(CHAT[0]["content"])

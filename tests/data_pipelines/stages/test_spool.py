@@ -12,9 +12,9 @@ DOCUMENTS = [
 
 
 def test_a_block_comes_back_from_the_disk_as_it_was(tmp_path):
-    (block,) = cut_into_blocks(DOCUMENTS, dropped={"empty": 2})
+    (block,) = cut_into_blocks(DOCUMENTS)
     block.save(tmp_path / "block")
-    again = load_block(tmp_path / "block", number=block.number, dropped=block.dropped)
+    again = load_block(tmp_path / "block", number=block.number, left_out=block.left_out)
     assert again == block
     assert again.sha256 == block.sha256
     assert list(zip(again.splits, again.documents, strict=True)) == DOCUMENTS
@@ -22,7 +22,7 @@ def test_a_block_comes_back_from_the_disk_as_it_was(tmp_path):
 
 def test_the_digest_sees_text_name_and_split():
     def digest(split, *document):
-        return next(cut_into_blocks([(split, Document(*document))], dropped={})).sha256
+        return next(cut_into_blocks([(split, Document(*document))])).sha256
 
     digests = [
         digest("train", "a", "x"),
@@ -34,29 +34,26 @@ def test_the_digest_sees_text_name_and_split():
     assert digest("train", "a", "x") == digests[0]
 
 
-def test_a_block_ends_with_the_document_that_fills_it_and_knows_what_was_dropped_before(monkeypatch):
+def test_a_block_ends_with_the_document_that_fills_it_and_knows_what_was_left_out_before_each(monkeypatch):
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", 10)
-    dropped = {}
-
-    def documents():
-        for number in range(5):
-            dropped["empty"] = number
-            yield "train", Document(f"{number}", "xxxx")
-
-    blocks = list(cut_into_blocks(documents(), dropped=dropped))
+    documents = [("train", Document(f"{number}", "xxxx", left_out={"empty": number})) for number in range(5)]
+    blocks = list(cut_into_blocks(documents))
     assert [[document.id for document in block.documents] for block in blocks] == [["0", "1", "2"], ["3", "4"]]
     assert [block.number for block in blocks] == [0, 1]
-    assert [block.dropped for block in blocks] == [{"empty": 2}, {"empty": 4}]
+    assert [block.left_out for block in blocks] == [
+        {0: {"empty": 0}, 1: {"empty": 1}, 2: {"empty": 2}},
+        {0: {"empty": 3}, 1: {"empty": 4}},
+    ]
 
 
 def test_conversations_fill_blocks_too(monkeypatch):
     monkeypatch.setattr(spool_module, "BLOCK_BYTES", 100)
     documents = [("train", Document(f"{number}", "", messages=CHAT)) for number in range(10)]
-    assert len(list(cut_into_blocks(documents, dropped={}))) > 3
+    assert len(list(cut_into_blocks(documents))) > 3
 
 
 def test_nothing_is_no_block():
-    assert list(cut_into_blocks([], dropped={})) == []
+    assert list(cut_into_blocks([])) == []
 
 
 def test_bytes_are_those_of_utf_8():

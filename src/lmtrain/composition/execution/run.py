@@ -86,12 +86,16 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         if is_done(run, checkpoint):
             return None, checkpoint
     if run.context.log:  # only now: what is refused has lost nothing
+        line = (
+            going_on_line(job, checkpoint)  # against the attempt that was accepted before this one
+            if checkpoint
+            else difference_line(job.config.init_from, job.config.model)
+        )
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
             remember_fork(job, checkpoint)
-            print(going_on_line(job, checkpoint), flush=True)
-        elif line := difference_line(job.config.init_from, job.config.model):
+        if line:
             print(line, flush=True)
     return run, checkpoint
 

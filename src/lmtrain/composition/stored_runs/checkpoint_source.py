@@ -8,6 +8,7 @@ from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.imported_folder import is_imported
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
 
 
@@ -39,20 +40,20 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
 
 
 def find_job(path: Path, *, key: str) -> StoredJob:
-    """Return the last job of a run, or of the run of a checkpoint; no checkpoint is verified for that.
+    """Return the last accepted job of a run, or of the run of a checkpoint; no checkpoint is verified for that.
 
     The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
 
     Raises:
         ConfigurationError: It is neither; `key` is what the command line calls it.
     """
-    attempts = sorted((_run_of(path) / "attempts").glob("*/job.json"), key=lambda file: int(file.parent.name))
-    if not attempts:
+    attempt = RunFolder(_run_of(path)).accepted_attempt()
+    if attempt is None or not (attempt / "job.json").is_file():
         nearest = Path("runs") / path if (Path("runs") / path).is_dir() else "runs/NAME"
         raise ConfigurationError(
             f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: {nearest}."
         )
-    return replace(load_job(attempts[-1]), allowed_targets=[])
+    return replace(load_job(attempt / "job.json"), allowed_targets=[])
 
 
 def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> Node:

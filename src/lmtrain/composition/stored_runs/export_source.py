@@ -18,6 +18,7 @@ from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.redaction import redact
+from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.weights import Kind, load_weights
 
 TOLD = ("validation/bits_per_byte", "validation/loss")
@@ -119,10 +120,9 @@ def _last_validation(path: Path, step: int) -> dict[str, float]:
 
 
 def _code_version(run: Path) -> str | None:
-    """Return the release and the commit of the newest attempt, as far as they were noted."""
-    attempts = sorted((run / "attempts").glob("*/versions.json"), key=lambda file: int(file.parent.name))
-    if not attempts:
+    """Return the release and the commit of the newest accepted attempt, as far as they were noted."""
+    attempt = RunFolder(run).accepted_attempt()
+    if attempt is None:
         return None
-    release = _json(attempts[-1]).get("lmtrain")
-    commit = _json(attempts[-1].with_name("git.json")).get("commit")
+    release, commit = _json(attempt / "versions.json").get("lmtrain"), _json(attempt / "git.json").get("commit")
     return ", commit ".join(filter(None, (release, commit))) or None

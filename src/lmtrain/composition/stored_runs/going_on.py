@@ -1,6 +1,7 @@
 """What a run that goes on tells first: the step, and the settings that changed since its last attempt."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_quantity
@@ -15,10 +16,10 @@ MOST: Final = 8  # settings that one line names
 def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
     """Return the line of a run that goes on from its own checkpoint."""
     line = f"going on from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
-    attempts = RunFolder(job.folder).attempts()
-    if len(attempts) < 2 or not (attempts[-2] / "job.json").is_file():
+    before = _attempt_before(RunFolder(job.folder))
+    if before is None or not (before / "job.json").is_file():
         return line
-    changes = changed_settings(load_job(attempts[-2] / "job.json").config, job.config.values)
+    changes = changed_settings(load_job(before / "job.json").config, job.config.values)
     if not changes:
         return line
     more = f" and {len(changes) - MOST} more" if len(changes) > MOST else ""
@@ -30,6 +31,12 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     old, new = _leaves(before), _leaves(now)
     keys = [key for key in {**new, **old} if not key.startswith(OF_THE_COMMAND)]
     return [f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys if old.get(key) != new.get(key)]
+
+
+def _attempt_before(folder: RunFolder) -> Path | None:
+    """Return the attempt that the newest one goes on from: the last accepted, where the newest is not yet."""
+    earlier, accepted = folder.attempts()[:-1], folder.accepted_attempt()
+    return accepted if accepted in earlier else earlier[-1] if earlier else None
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
