@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from lmtrain.accounting.machine.hardware import find_device
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import bf16_flags
 
@@ -78,7 +79,7 @@ def same_devices(found: list[Gpu]) -> list[Finding]:
     return findings
 
 
-def precision_support(found: list[Gpu], *, wanted: str) -> Finding:
+def precision_support(found: list[Gpu], *, wanted: PrecisionFacts) -> Finding:
     """Report the hardware's formats of products, against the config's precision."""
     if found:
         weakest = min(gpu.capability for gpu in found)
@@ -86,11 +87,11 @@ def precision_support(found: list[Gpu], *, wanted: str) -> Finding:
     else:
         has_bf16, has_fp8 = bool(bf16_flags()), False
     formats = ["fp32", *(["bf16"] if has_bf16 else []), *(["fp8"] if has_fp8 else [])]
-    needs = {"bf16_mixed": has_bf16, "bf16_true": has_bf16, "tf32": bool(found) and has_bf16, "fp8": has_fp8}
-    lacks = not needs.get(wanted, True)
+    fast: dict[str, bool] = {"bf16": has_bf16, "tf32": bool(found) and has_bf16, "fp8": has_fp8}
+    lacks = not fast.get(wanted.bytes_of.matmul, True)
     return graded(
         "precision",
-        f"fast products in {', '.join(formats)}; precision={wanted}",
+        f"fast products in {', '.join(formats)}; precision={wanted.name}",
         is_worse=lacks,
         fix="it would be emulated slowly, or refused: use precision=fp32, or precision=auto, which looks for itself",
     )

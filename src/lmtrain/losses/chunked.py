@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.head import OutputHead, Rounding
@@ -193,3 +194,8 @@ def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right:
         total.addmm_(left, right)
     else:
         total += left @ right  # the sum stays in fp32 where products are rounded
+
+
+def chunked_cross_entropy_facts() -> LossFacts:
+    """Make the head's products chunk by chunk."""
+    return LossFacts(makes_head_products=True)

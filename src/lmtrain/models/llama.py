@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
@@ -216,3 +217,8 @@ class Llama(LanguageModel):
     @property
     def _layers(self) -> list[LlamaBlock]:
         return [cast(LlamaBlock, layer) for layer in self.layers]
+
+
+def llama_facts() -> ScalingFacts:
+    """Carry settings over by the width."""
+    return ScalingFacts(carries_over="width")

@@ -5,6 +5,7 @@ embeddings, residual scalars, a gated smear, a soft cap, sliding windows but in 
 https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where those come from.
 """
 
+from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.nano_dial import HEAD_WIDTH, VALUE_GATE_WIDTH, nano_width, value_embedding_layers
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
@@ -65,6 +66,11 @@ def nano(
         value_embedding_init_std=width**-0.5,
         zero_init_outputs=True,
     )
+
+
+def nano_facts() -> ScalingFacts:
+    """Carry settings over by the depth."""
+    return ScalingFacts(carries_over="depth")
 
 
 def skip_start(depth: int) -> SkipStart:

@@ -5,11 +5,15 @@ the host waits for each; here they stay on the device.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.ranges import Range
 from lmtrain.optim.adamw_update import State, gradient_of
 from lmtrain.optim.group_steps import step_groups
 from lmtrain.optim.parameter_groups import Group, parameter_groups
@@ -42,6 +46,23 @@ def adafactor(
         group["capturable"] = True  # lets load_state_dict keep step counts on the device
     return Adafactor(
         groups, lr=lr, beta2_decay=beta2_decay, eps=(None, relative_eps), d=clip_threshold, weight_decay=0.0
+    )
+
+
+def adafactor_facts() -> OptimizerFacts:
+    """Keep a row and a column of a matrix's second moment, and all of a vector's.
+
+    torch's class needs whole parameters: its squares of partial sums are in place (2.11 to 2.13).
+    """
+    return OptimizerFacts(
+        state=OptimizerState(per_matrix_value=0, per_table_value=0, per_vector_value=1, per_edge=1),
+        takes_shards=False,
+        without_rule="its steps are shares of a tensor's own size, which width changes already",
+        ranges={
+            "beta2_decay": Range(low=-inf, high=0.0, is_open=False, usual="-0.8"),
+            "clip_threshold": Range(low=1.0, usual="1"),
+            "relative_eps": Range(usual="0.001"),
+        },
     )
 
 

@@ -11,6 +11,9 @@ from typing import Any, Final, Literal, final
 import torch
 from torch import Tensor, nn
 
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.ranges import SHARE
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_rounded
 from lmtrain.optim.fused import choose_fused
@@ -95,6 +98,21 @@ def muon(
         dtype=FORMATS[iteration_dtype],
         share_work=share_work,
         compiled=compile_update,
+    )
+
+
+def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
+    """Keep a momentum of matrices, fp32 sizes of rows that `row_beta` evens, and two moments of the rest."""
+    return OptimizerFacts(
+        state=OptimizerState(
+            per_matrix_value=1,
+            per_table_value=2,
+            per_vector_value=2,
+            bytes_per_long_edge=0 if row_beta is None else FP32_BYTES,
+        ),
+        update="spectrum",
+        ranges={"row_beta": SHARE},
+        dials_depth=True,
     )
 
 

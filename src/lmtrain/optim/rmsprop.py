@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.parameter_groups import parameter_groups
 
 
@@ -27,3 +29,8 @@ def rmsprop(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
     return torch.optim.RMSprop(groups, lr=lr, alpha=beta2, eps=eps)
+
+
+def rmsprop_facts() -> OptimizerFacts:
+    """Keep the running mean of squared gradients."""
+    return OptimizerFacts(state=alike(1), decay="gradient", update="coordinates")

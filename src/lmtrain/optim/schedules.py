@@ -9,6 +9,7 @@ https://arxiv.org/abs/1706.03762, section 5.3.
 
 import math
 
+from lmtrain.accounting.options.parts import ScheduleFacts
 from lmtrain.errors import ConfigurationError
 
 
@@ -190,3 +191,16 @@ def _fraction(key: str, value: float) -> float:
         nearest = min(max(0.0, value), 1.0)
         raise ConfigurationError(f"{key}={value} is not between 0 and 1; nearest valid: {nearest:g}.")
     return value
+
+
+def constant_facts() -> ScheduleFacts:
+    """End where it peaked."""
+    return ScheduleFacts()
+
+
+def falling_facts() -> ScheduleFacts:
+    """End below the peak."""
+    return ScheduleFacts(decays=True)
+
+
+warmup_cosine_facts = linear_facts = inverse_sqrt_facts = trapezoid_facts = cooldown_facts = falling_facts

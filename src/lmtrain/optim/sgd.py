@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.parameter_groups import parameter_groups
 
 
@@ -49,3 +51,26 @@ def momentum(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
     return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=nesterov)
+
+
+def sgd_facts() -> OptimizerFacts:
+    """Keep nothing."""
+    return OptimizerFacts(
+        state=alike(0),
+        decay="gradient",
+        without_rule=(
+            "its steps grow with the gradients, whose size changes with width, of scalars otherwise than of tables"
+        ),
+    )
+
+
+def momentum_facts() -> OptimizerFacts:
+    """Keep the velocity."""
+    return OptimizerFacts(
+        state=alike(1),
+        decay="gradient",
+        without_rule=(
+            "its steps grow with the gradients, whose size changes with width, of scalars otherwise than of tables"
+        ),
+        never_zero={"momentum": "optimizer=momentum without one; nearest: optimizer=sgd"},
+    )

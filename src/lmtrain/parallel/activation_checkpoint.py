@@ -17,6 +17,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 
@@ -46,6 +47,11 @@ def none(model: LanguageModel) -> LanguageModel:
     return model
 
 
+def none_facts() -> RecomputeFacts:
+    """Keep what the compiler, or each operation, saves."""
+    return RecomputeFacts(recomputes=False, is_cut=True)
+
+
 def every_block(model: LanguageModel) -> LanguageModel:
     """Keep only each block's input."""
     for block in model.blocks:
@@ -58,6 +64,11 @@ def selective(model: LanguageModel) -> LanguageModel:
     for block in model.blocks:
         _recompute(block, context_fn=_selective_contexts)
     return model
+
+
+def selective_facts() -> RecomputeFacts:
+    """Keep what the compiler takes of the operations that may be kept."""
+    return RecomputeFacts(is_cut=True)
 
 
 def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.models.base import LanguageModel
 
 WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a block compiled once serves all
@@ -45,6 +46,16 @@ def whole_model(*, cuda_graphs: bool = False) -> Compilation:
 def auto(*, cuda_graphs: bool = False) -> Compilation:
     """Compile a shallow model whole, a deep one block by block, and nothing without a compiler."""
     return Compilation(apply=compile_where_possible, cuda_graphs=cuda_graphs)
+
+
+def none_facts() -> CompileFacts:
+    """Compile nothing."""
+    return CompileFacts(compiles=False)
+
+
+def auto_facts() -> CompileFacts:
+    """Compile where there is a compiler."""
+    return CompileFacts(falls_back=True)
 
 
 def run_eagerly(model: LanguageModel) -> LanguageModel:

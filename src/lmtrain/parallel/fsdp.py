@@ -29,6 +29,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.shard_reading import read_metadata, read_shards
@@ -59,6 +60,11 @@ def fsdp(
         parallelize=partial(shard_blocks, compute_dtype=compute_dtype, reshard_after_forward=reshard_after_forward),
         casts_parameters=True,
     )
+
+
+def fsdp_facts(*, reshard_after_forward: bool = True) -> ModelSpread:
+    """Shard over all ranks, and compute with weights that are cast as they are gathered."""
+    return ModelSpread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=reshard_after_forward)
 
 
 def shard_blocks(

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
@@ -76,11 +78,16 @@ def fp8(
         return round_head(model) if head else model
 
     return Precision(
-        name="fp8",
-        residual=residual,
+        facts=fp8_facts(residual=residual),
         convert=convert,
         explain=lambda model: [f"fp8 {recipe} by torchao", *choose(model).lines(), *["fp8: head, by the loss"] * head],
     )
+
+
+def fp8_facts(*, residual: Residual | None = None) -> PrecisionFacts:
+    """Keep a copy of the weights in 2 bytes, which products round to 1."""
+    held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp8")
+    return PrecisionFacts(name="fp8", bytes_of=held, compute_dtype="bfloat16", residual=residual)
 
 
 def choose_layers(

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES
+from lmtrain.accounting.options.parts import AverageFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.sharded import local
@@ -17,6 +19,11 @@ from lmtrain.parallel.resharding import reshard
 
 def none() -> None:
     """Keep no average."""
+
+
+def weight_average_facts() -> AverageFacts:
+    """Keep an fp32 copy."""
+    return AverageFacts(num_bytes=FP32_BYTES)
 
 
 class WeightAverage(nn.Module):

@@ -5,15 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.accounting.model.optimizer_state import optimizer_state
 from lmtrain.cli import serve
 from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.parts.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.rules.optimizer import SHARDED, WHOLE_ONLY
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.optim import packages
-from tests import tiny
+from tests import facts, tiny
 from tests.configs import config_of
 from tests.optim.models import tiny_model
 from tests.optim.options import OPTIONS, OWN, build
@@ -26,10 +24,6 @@ def require(*words: str) -> None:
     rehearsed_optimizer(config, model)
 
 
-def test_every_option_says_whether_it_can_be_sharded() -> None:
-    assert sorted((*SHARDED, *WHOLE_ONLY)) == sorted(OWN)
-
-
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> None:
     require(f"optimizer={option}")
@@ -38,7 +32,7 @@ def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> No
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=muon, adamw"]),
+        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=adagrad, adamw"]),
         ("optimizer=schedule_free schedule=trapezoid", ["schedule=trapezoid decays", "schedule=constant"]),
         ("optimizer=adamw optimizer.beta1=2", ["optimizer.beta1=2 is not at least 0 and below 1; 0.95 is usual"]),
         ("optimizer.momentum=2", ["optimizer.momentum=2 is not at least 0 and below 1"]),
@@ -131,7 +125,7 @@ def test_a_missing_package_ends_the_command_before_anything_is_written(
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_plan_counts_the_state_of_every_option(option: str) -> None:
     config = config_of(f"optimizer={option}")
-    assert planned_setting(config).state == optimizer_state(config.optimizer.word, config.optimizer.values)
+    assert planned_setting(config).state == facts.optimizer(option).state
 
 
 def test_a_plan_counts_bf16_moments() -> None:

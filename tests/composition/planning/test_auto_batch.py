@@ -16,7 +16,7 @@ from lmtrain.composition.planning.auto_batch import (
     setting_here,
 )
 from lmtrain.composition.settings import TrainerSettings
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 
 def config(tmp_path, *words):
@@ -73,6 +73,14 @@ def test_out_of_memory_says_what_fits_with_numbers(tmp_path, monkeypatch):
     message = str(out_of_memory(asked, whole))
     assert "out of memory at batch.micro_batch_sequences=8: the plan says 0." in message
     assert message.endswith("fits with batch.micro_batch_sequences=2.")
+
+
+def test_out_of_memory_stays_one_where_the_run_cannot_be_planned(tmp_path):
+    asked = config(tmp_path)
+    silent = asked.changed(optimizer={"_target_": "elsewhere.optimizer"})
+    problem = out_of_memory(silent, batch_of(asked))
+    assert isinstance(problem, EnvironmentProblem)
+    assert "out of memory at batch.micro_batch_sequences=8, which cannot be planned: optimizer._target_" in str(problem)
 
 
 def test_failures_of_memory_are_told_from_others():

@@ -125,7 +125,7 @@ def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Benc
         setup_seconds=setup_seconds,
         first_step_seconds=timer.first_step_seconds,
         syncs_per_step=timer.syncs_per_step,
-        is_compiled=is_compiled(job.config.compile),
+        is_compiled=is_compiled(job.config),
     )
 
 

@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
 from lmtrain.composition.parts.optimizers import build_optimizer
@@ -239,5 +240,5 @@ def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float
         "batch.tokens_per_step": config.batch.tokens_per_step,
         "seed": config.seed,
         # A checkpoint holds these only where the run had them.
-        **{name: target for name, target in kept.items() if not target.endswith(".none")},
+        **{name: target for name, target in kept.items() if not gives_nothing(target)},
     }

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from lmtrain.composition.nodes.node import Node
+from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
@@ -46,16 +47,17 @@ def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAtt
         device_type=device_type(config.trainer.accelerator),
         dtype=compute_dtype,
         head_width=max((layer.head_width for layer in model.shape().attention), default=0),
-        is_compiled=is_compiled(config.compile),
+        is_compiled=is_compiled(config),
     )
     asked: Attention = option.build()
     kernel = asked.fitted(place)
     return FittedAttention(kernel=kernel, line=kernel.describe(place))
 
 
-def is_compiled(node: Node) -> bool:
-    """Tell whether the option of `compile` will compile on this machine."""
-    return node.word != "none" and (node.word != "auto" or missing_compiler() is None)
+def is_compiled(config: RunConfig) -> bool:
+    """Tell whether the run will be compiled on this machine."""
+    found = facts_of(config.compile.values, CompileFacts, allowed=config.allowed) or CompileFacts()
+    return found.compiles and (not found.falls_back or missing_compiler() is None)
 
 
 def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:

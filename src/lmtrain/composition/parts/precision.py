@@ -1,5 +1,7 @@
 """A run's precision: settled for its device before anything is allocated, told once, and handed to the optimizer."""
 
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.composition.nodes.facts import options_saying
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.float8_head import require_float8_head
@@ -10,7 +12,6 @@ from lmtrain.precision.policy import Precision
 from lmtrain.training.context import RunContext
 
 ROUNDING = "stochastic_rounding"
-THAT_ROUND = ("adamw", "muon")  # a test holds this to what the options of conf/optimizer take
 
 
 def build_precision(config: RunConfig) -> Precision:
@@ -24,7 +25,11 @@ def build_precision(config: RunConfig) -> Precision:
     facts = {"device_type": device_type(config.trainer.accelerator)}
     precision: Precision = config.precision.build(facts=facts)
     if precision.stochastic_rounding and ROUNDING not in setting_names(config.optimizer.target):
-        known = " and ".join(f"optimizer={name}" for name in THAT_ROUND)
+        known = " and ".join(
+            f"optimizer={target.rpartition('.')[2]}"
+            for target, _ in options_saying("lmtrain.optim", OptimizerFacts)
+            if ROUNDING in setting_names(target)
+        )
         raise ConfigurationError(
             f"precision.{ROUNDING}=true has no effect with optimizer={config.optimizer.word}, which rounds to "
             f"nearest; {known} can; nearest valid: false."

@@ -14,7 +14,7 @@ from lmtrain.composition.planning.plan import fit_setting, fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.settings import TrainerSettings
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.process_group import broadcast_outcome
 
 CPU_SHARE = 0.8  # of the memory that is free: the rest of the machine goes on living
@@ -65,7 +65,11 @@ def is_out_of_memory(failure: RuntimeError) -> bool:
 
 def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
     """Say what a run that ran out of memory needed, and the largest micro batch that fits."""
-    setting = setting_here(config)
+    size = f"batch.micro_batch_sequences={batch.micro_batch_sequences}"
+    try:
+        setting = setting_here(config)
+    except ConfigurationError as unplanned:
+        return EnvironmentProblem(f"out of memory at {size}, which cannot be planned: {unplanned}")
     needed, held = memory_of(setting, batch).total, setting.device_bytes or 0
     smaller = largest_micro_batch(setting, batch)
     if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
@@ -75,8 +79,7 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
     else:
         fix = "try recompute=every_block, loss=chunked, or strategy=fsdp over more devices"
     return EnvironmentProblem(
-        f"out of memory at batch.micro_batch_sequences={batch.micro_batch_sequences}: the plan says "
-        f"{needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
+        f"out of memory at {size}: the plan says {needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
     )
 
 

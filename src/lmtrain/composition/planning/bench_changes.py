@@ -8,6 +8,7 @@ from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 
+AUTO_PRECISION: Final = Node("precision", {"_target_": "lmtrain.precision.policy.auto"})
 UNKNOWN: Final = 0.1  # of a step: what a change is taken to save where arithmetic cannot tell
 
 
@@ -30,25 +31,19 @@ def _switches(config: RunConfig) -> list[Change]:
 
 def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
     """Return options that were chosen where another is usually faster."""
-    compiled = config.compile.word != "none"
-    found: list[Change] = []
-    if config.precision.word in ("fp32", "tf32") and _auto_precision(config) != "fp32":
-        found.append(Change(words=("precision=auto",), why=f"products in {_auto_precision(config).split('_')[0]}"))
-    if config.recompute.word != "none":
+    setting, found = planned_setting(config), list[Change]()
+    auto = planned_setting(config.changed(precision=AUTO_PRECISION)).precision.bytes_of
+    if setting.precision.bytes_of.activations > auto.activations:
+        found.append(Change(words=("precision=auto",), why=f"products in {auto.matmul}"))
+    if setting.recompute.recomputes:
         found.append(Change(words=("recompute=none",), why="no activation is computed twice; takes more memory"))
-    if config.attention.word != "Auto":
+    if not setting.attention.chooses:
         found.append(Change(words=("attention=auto",), why="the kernel that is fastest on this device"))
-    if config.strategy.word not in ("auto", "single"):
+    if setting.spread.reduces_alone:
         found.append(Change(words=("strategy=auto",), why="one process has nothing to share"))
-    if can_compile and not compiled:
+    if can_compile and not setting.is_compiled:
         found.append(Change(words=("compile=auto",), why="compiles for a minute or two, once"))
     return found
-
-
-def _auto_precision(config: RunConfig) -> str:
-    """Return the precision that `auto` would be here."""
-    auto = Node("precision", {"_target_": "lmtrain.precision.policy.auto"})
-    return planned_setting(config.changed(precision=auto)).precision
 
 
 def _waits(config: RunConfig, found: Bench) -> list[Change]:

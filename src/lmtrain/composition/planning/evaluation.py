@@ -7,6 +7,7 @@ from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.training_plan.evaluation_plan import evaluation_plan
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.run_config import RunConfig
 
 
@@ -18,7 +19,7 @@ def validated_split(config: RunConfig) -> str:
 
 def with_evaluation(plan: Plan, config: RunConfig, *, held_out: Sequence[int]) -> Plan:
     """Count the passes over held-out text, of these tokens a source; an average of the weights reads the first."""
-    keeps_average = config.weight_average.word != "none"
+    keeps_average = not gives_nothing(config.weight_average.target)
     node = config.callbacks.get("validation")
     evaluation = evaluation_plan(
         node and {name: _amount(node, name) for name in ("num_passes", "every_steps", "max_tokens")},

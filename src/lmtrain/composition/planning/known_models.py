@@ -57,9 +57,9 @@ def key_of(config: RunConfig, setting: PlannedSetting) -> str:
         "version": VERSION,
         "recompute": config.recompute.canonical(),
         "is_compiled": setting.cuts_blocks,
-        "compute_dtype": setting.compute_dtype,
+        "compute_dtype": setting.precision.compute_dtype,
         "casts_parameters": setting.casts_parameters,
     }
-    if setting.residual is not None and not setting.casts_parameters:
-        parts["residual"] = setting.residual
+    if setting.precision.residual is not None and not setting.casts_parameters:
+        parts["residual"] = setting.precision.residual
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -9,10 +9,11 @@ from lmtrain.accounting.budgets import horizon
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import step_communication
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.composition.nodes.facts import spread_of
+from lmtrain.composition.nodes.facts import require_facts
 from lmtrain.composition.planning.calibration import calibration_of
 from lmtrain.composition.planning.evaluation import with_evaluation
 from lmtrain.composition.planning.prepared_tokens import masked_documents
@@ -53,7 +54,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     sent = step_communication(
         cluster,
         batch,
-        spread=spread_of(config.strategy.values, allowed=config.allowed),
+        spread=require_facts(config.strategy.values, ModelSpread, allowed=config.allowed),
         num_parameters=shape.num_parameters,
         gathered_value_bytes=facts.value_bytes,
     )

@@ -32,11 +32,11 @@ def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     step = SimulatedStep(
         build=build,
         loss=loss.build(),
-        compute_dtype=getattr(torch, setting.compute_dtype),
+        compute_dtype=getattr(torch, setting.precision.compute_dtype),
         recompute=recompute.build(),
-        recomputes=setting.recompute != "none",
+        recomputes=setting.recompute.recomputes,
         is_compiled=setting.cuts_blocks,
         casts_parameters=setting.casts_parameters,
-        narrows_residual=setting.residual is not None,
+        narrows_residual=setting.precision.residual is not None,
     )
     return measure(step, context_tokens=config.batch.context_tokens)

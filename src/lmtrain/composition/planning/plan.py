@@ -33,7 +33,6 @@ from lmtrain.report.plan_advice import Advice, advice
 
 FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
 EVERY_BLOCK_WORDS: Final = "recompute=every_block"
-NO_RECOMPUTE: Final = "lmtrain.parallel.activation_checkpoint.none"
 EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
 
 
@@ -80,9 +79,9 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         said = advice(
             planned,
             fit,
-            recompute=setting.recompute,
-            recomputed=None if planned.fits is not False else recomputed(config),
-            sharded=partial(sharded, config),
+            recomputes=setting.recompute.recomputes,
+            recomputed=None if planned.fits is not False else recomputed(config, setting),
+            sharded=partial(sharded, config, setting),
         )
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
@@ -155,17 +154,17 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
     )
 
 
-def recomputed(config: RunConfig) -> Setting | None:
+def recomputed(config: RunConfig, setting: PlannedSetting) -> Setting | None:
     """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
-    if config.recompute.target != NO_RECOMPUTE:
+    if setting.recompute.recomputes:
         return None
     changed = config.changed(recompute=config.recompute.pointed_at(EVERY_BLOCK))
-    setting = planned_setting(changed)
-    facts = facts_known(changed, setting)
-    return fit_setting(setting, facts) if facts else None
+    planned = planned_setting(changed)
+    facts = facts_known(changed, planned)
+    return fit_setting(planned, facts) if facts else None
 
 
-def sharded(config: RunConfig) -> list[tuple[str, Setting]]:
+def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[str, Setting]]:
     """Return what decides the memory under strategy=fsdp, as it is and with recompute=every_block, each with its words.
 
     A model that computes with gathered weights keeps other activations and another workspace than one of whole weights;
@@ -174,11 +173,11 @@ def sharded(config: RunConfig) -> list[tuple[str, Setting]]:
     found: list[tuple[str, Setting]] = []
     for word, recompute in (("", None), (f"{EVERY_BLOCK_WORDS} ", EVERY_BLOCK)):
         node = config.recompute if recompute is None else config.recompute.pointed_at(recompute)
-        if recompute is not None and config.recompute.target != NO_RECOMPUTE:
+        if recompute is not None and setting.recompute.recomputes:
             continue
         changed = config.changed(strategy=Node("strategy", {TARGET: FULLY_SHARDED}), recompute=node)
-        setting = planned_setting(changed)
-        found.append((word, fit_setting(setting, model_facts(changed, setting))))
+        planned = planned_setting(changed)
+        found.append((word, fit_setting(planned, model_facts(changed, planned))))
     return found
 
 

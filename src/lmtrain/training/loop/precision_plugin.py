@@ -31,7 +31,7 @@ class PrecisionPlugin(LightningPrecision):
 
     def __init__(self, precision: Precision, *, device_type: str, strategy_casts: bool = False) -> None:
         self.precision = precision.name  # pyright: ignore[reportAttributeAccessIssue]  # a Literal of other words there
-        self.matmul_precision = "highest" if precision.name == "fp32" else "high"
+        self.matmul_precision = "highest" if precision.matmul == "fp32" else "high"
         self._device_type = device_type
         self._autocast = precision.compute_dtype if precision.casts and not strategy_casts else None
         self._scaler = torch.amp.GradScaler(device_type) if precision.scales_loss else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 Reach = Literal["all ranks", "node"]
 
@@ -22,12 +22,17 @@ class ModelSpread:
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
     those of one node and copied across nodes. `casts_parameters` computes with weights in the format of the products,
-    so that no copy is kept. `reshard_after_forward` gathers weights again for the backward pass.
+    so that no copy is kept. `reshard_after_forward` gathers weights again for the backward pass. `reduces_alone`: a
+    single rank reduces its gradients in the backward pass too.
     """
+
+    group: ClassVar[str] = "strategy"
+    saying: ClassVar[str] = "what it shards and sends"
 
     shards_over: Reach | None = None
     casts_parameters: bool = False
     reshard_after_forward: bool = True
+    reduces_alone: bool = True
 
     def num_shards(self, num_ranks: int, devices_per_node: int) -> int:
         """Return the number of devices that share one copy of the model."""

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.training_plan.spread import Collective, ModelSpread
+from lmtrain.accounting.options.strategy import Collective, ModelSpread
 
 STEP = {"num_ranks": 16, "devices_per_node": 8, "gathered": 1600.0, "reduced": 3200.0, "micro_steps": 2}
 
