@@ -1,8 +1,8 @@
 """Make a foreign `tokenizer.json` give every text back to the byte, or say why it cannot.
 
 Shards, their verification and bits per byte rest on one property: the bytes of a text's ids are the text's bytes. So
-the steps of a `tokenizer.json` that only change the form of a text (NFC, a space put in front) are left out, and kinds
-that lose text (word pieces, lower case) are refused. `left_out` names them.
+the steps of a `tokenizer.json` for a text's form alone (NFC, a space put in front) are left out, and lossy kinds (word
+pieces, lower case) are refused. `left_out` names them.
 """
 
 import copy
