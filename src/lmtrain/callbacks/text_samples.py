@@ -84,7 +84,7 @@ class TextSamples(pl.Callback):
         tokenizer = self._context.tokenizer
         ids = tokenizer.encode(self._prompt) or [tokenizer.end_of_text_id]
         device = trainer.strategy.root_device
-        # One text has a shape of its own, which is not worth compiling for.
+        # One text has a shape of its own, not worth compiling for.
         with trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
             tokens = generate(
                 module.language_model,

@@ -96,7 +96,7 @@ class Rule(NamedTuple):
 
 
 def compute_dtype(hidden: Tensor) -> torch.dtype:
-    """Return what the head's product runs in: the dtype of autocast where it is on (the meta device has none)."""
+    """Return the format of the head's product: the dtype of autocast where it is on (the meta device has none)."""
     kind = hidden.device.type
     has_autocast = kind != "meta" and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if has_autocast else hidden.dtype

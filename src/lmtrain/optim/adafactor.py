@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.ranges import Range
-from lmtrain.optim.adamw_update import Group, State, gradient_of
-from lmtrain.optim.closure import loss_of
-from lmtrain.optim.parameter_groups import parameter_groups
+from lmtrain.optim.adamw_update import State, gradient_of
+from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.parameter_groups import Group, parameter_groups
 
 
 def adafactor(
@@ -37,7 +37,7 @@ def adafactor(
     clip_threshold: largest root mean square of an update, before the learning rate.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
@@ -72,16 +72,14 @@ class Adafactor(torch.optim.Adafactor):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update every parameter that has a gradient; return what the closure returns."""
-        loss = loss_of(closure)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if not self.state[parameter]:
-                    self.state[parameter] = _start(gradient_of(parameter))
-                _update(parameter, gradient_of(parameter), self.state[parameter], group)
-        return loss
+        """Update every parameter with a gradient; return the closure's loss."""
+        return step_groups(self, closure, self._step_group)
+
+    def _step_group(self, parameters: list[nn.Parameter], group: Group, _: torch.Generator | None) -> None:
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter] = _start(gradient_of(parameter))
+            _update(parameter, gradient_of(parameter), self.state[parameter], group)
 
 
 def _start(gradient: Tensor) -> State:

@@ -22,11 +22,11 @@ def adagrad(
 ) -> torch.optim.Optimizer:
     """Build AdaGrad over `model`.
 
-    initial_accumulator: what the sum of squares begins with; above 0 it calms the first steps.
+    initial_accumulator: the initial sum of squares; above 0 it calms the first steps.
     weight_decay: added to the gradient, and so divided like it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

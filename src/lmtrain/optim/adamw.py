@@ -35,7 +35,7 @@ def adamw(
     stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance, and their moments with them.
 
     Raises:
-        ConfigurationError: A group that there is not, fused where it cannot be, or rounding of fp32 weights.
+        ConfigurationError: An absent group, fused where it cannot be, or rounding of fp32 weights.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

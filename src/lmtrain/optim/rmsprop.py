@@ -23,7 +23,7 @@ def rmsprop(
     weight_decay: added to the gradient, and so divided like it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

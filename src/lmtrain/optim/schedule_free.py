@@ -26,7 +26,7 @@ def schedule_free(
     Its own warm-up stays off: the run's schedule has one.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
         EnvironmentProblem: schedulefree is not installed.
     """
     schedule_free_class = optimizer_class("schedule_free", module="schedulefree", name="AdamWScheduleFree")

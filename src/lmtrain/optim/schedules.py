@@ -2,7 +2,7 @@
 
 A warm-up (or warm-down) is given in steps, in tokens, or as a fraction of the run, which then fits a run of any length.
 No curve moves past the end of its run, and where two ramps overlap the lower one counts, so that each is defined for
-every length; `ramp_steps` tells a run whose ramps do not fit it. Trapezoid ("warm-up, stable, decay") and its cool-down
+every length; `ramp_steps` finds ramps too long for their run. Trapezoid ("warm-up, stable, decay") and its cool-down
 from a checkpoint: https://arxiv.org/abs/2405.18392; cosine: https://arxiv.org/abs/1608.03983; inverse square root:
 https://arxiv.org/abs/1706.03762, section 5.3.
 """
@@ -156,10 +156,10 @@ def ramp_steps(
     ways: dict[str, float | None] = {f"{name}_steps": steps, f"{name}_tokens": tokens, f"{name}_fraction": fraction}
     given = {way: value for way, value in ways.items() if value is not None}
     if len(given) > 1:
-        told = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
+        given_ways = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
         *others, _ = given
         raise ConfigurationError(
-            f"{told} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
+            f"{given_ways} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
         )
     for way, value in given.items():
         if value < 0:

@@ -21,7 +21,7 @@ def sgd(
     weight_decay: added to the gradient, so the learning rate scales it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
@@ -45,7 +45,7 @@ def momentum(
     weight_decay: added to the gradient, so the learning rate scales it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers

@@ -69,7 +69,7 @@ def compile_blocks(model: LanguageModel) -> LanguageModel:
     torch stops a run, by default, at the ninth version of a function. Layers of one model may differ (windows, value
     embeddings), and each kind has a version with gradients and one without: as many are allowed as can be wanted.
     """
-    from torch._dynamo import config  # seconds to import, which a run that does not compile need not wait for
+    from torch._dynamo import config  # seconds to import, spared to a run without compilation
 
     config.recompile_limit = max(config.recompile_limit, 2 * len(model.blocks))
     for block in model.blocks:
@@ -94,7 +94,7 @@ def compile_where_possible(model: LanguageModel) -> LanguageModel:
 
 
 def missing_compiler() -> str | None:
-    """Say what torch.compile lacks on this machine, or None."""
+    """Return the obstacle to torch.compile on this machine, None where it works."""
     if torch.cuda.is_available():
         return None
     if sys.platform != "linux":

@@ -22,7 +22,7 @@ def single(*, num_ranks: int) -> Parallelism:
 
 
 def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
-    """Replicate the model and average gradients over ranks; a rank that is silent for the timeout ends the run."""
+    """Replicate the model and average gradients over ranks; a rank's silence of the timeout ends the run."""
     del num_ranks
     strategy = DDPStrategy(
         gradient_as_bucket_view=True,

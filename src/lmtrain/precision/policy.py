@@ -16,9 +16,9 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.precision.devices import capability_here, require_tf32
+from lmtrain.precision.device_formats import capability_here, require_tf32
 from lmtrain.precision.kept_copies import keep_copies
-from lmtrain.precision.residual_stream import narrow_stream
+from lmtrain.precision.narrow_stream import narrow_stream
 
 Residual = Literal["bf16"]
 
@@ -29,7 +29,7 @@ def as_it_is(model: LanguageModel) -> LanguageModel:
 
 
 def nothing_more(model: LanguageModel) -> list[str]:
-    """Have nothing to tell of the model."""
+    """Return no line on the model."""
     del model
     return []
 
@@ -38,7 +38,7 @@ def nothing_more(model: LanguageModel) -> list[str]:
 class Precision:
     """A set of number formats, and why it was chosen.
 
-    `convert` changes the model itself, whatever the strategy, and `explain` tells what it will do.
+    `convert` changes the model itself, under any strategy, and `explain` describes the change beforehand.
     `stochastic_rounding` asks the optimizer to round its updates up or down at random, so that small ones count.
     """
 
@@ -60,22 +60,22 @@ class Precision:
 
     @property
     def matmul(self) -> MatmulDtype:
-        """Return the format of the matrix products, whose peak utilization divides by."""
+        """Return the format of the matrix products, with its peak for the utilization."""
         return self.bytes_of.matmul
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Return the dtype that activations have beside the products."""
+        """Return the dtype of activations beside the products."""
         return getattr(torch, self.facts.compute_dtype)
 
     @property
     def casts(self) -> bool:
-        """Tell whether products run in another dtype than the weights have."""
+        """Return whether products run in another dtype than the weights have."""
         return self.bytes_of.activations < self.bytes_of.weights
 
     @property
     def scales_loss(self) -> bool:
-        """Tell whether gradients would underflow without a scaled loss."""
+        """Return whether gradients would underflow without a scaled loss."""
         return self.matmul == "fp16"
 
     def prepare(self, model: LanguageModel, *, strategy_casts: bool) -> LanguageModel:
@@ -88,7 +88,7 @@ class Precision:
         return keep_copies(model, dtype=self.compute_dtype) if self.bytes_of.compute_copy else model
 
     def describe(self, *, strategy_casts: bool = False) -> str:
-        """Return one line for people: formats, bytes and why; a strategy that casts as it gathers keeps no copy."""
+        """Return one line for people: formats, bytes and why; a strategy with a cast while gathering keeps no copy."""
         held = self.bytes_of
         copy = f" + {held.compute_copy} copy" if held.compute_copy and not strategy_casts else ""
         rounding = ", rounded at random" if self.stochastic_rounding else ""
@@ -138,7 +138,7 @@ def fp16_mixed_facts() -> PrecisionFacts:
 
 
 def bf16_mixed(*, residual: Residual | None = None) -> Precision:
-    """Compute products in bf16, with fp32 master weights that are cast once per optimizer step.
+    """Compute products in bf16, with fp32 master weights, cast once per optimizer step.
 
     `residual` "bf16" holds the residual stream in bf16 too.
     """

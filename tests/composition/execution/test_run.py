@@ -17,6 +17,7 @@ from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import read_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 from tests.configs import config_with
+from tests.points import append_point
 
 MakeJob = Callable[..., Job]
 
@@ -152,7 +153,7 @@ def test_a_log_goes_back_to_its_checkpoint_but_only_for_a_run_that_goes_on(tiny_
     job = tiny_job("budget.steps=3")
     execute(job)
     log = RunLog(job.folder)
-    log.append(4, 256, {"train/loss": 99.0})  # as after a crash: logged, but not saved
+    append_point(log, 4, 256, {"train/loss": 99.0})  # as after a crash: logged, but not saved
     log.close()
     for refused in (tiny_job("budget.steps=2"), tiny_job("seed=2"), tiny_job("model.vocab_size=100")):
         with pytest.raises(ConfigurationError):

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from lmtrain.composition.execution.sweep import naming_trial, print_outcomes, run_sweep, swept_keys

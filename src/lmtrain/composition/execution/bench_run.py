@@ -27,7 +27,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.training.measuring.peak import CPU_DTYPES, measure_matmul
-from lmtrain.training.measuring.step_parts import StepTimer
+from lmtrain.training.measuring.step_timer import StepTimer
 
 
 def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_syncs: bool = True) -> Bench:

@@ -1,4 +1,4 @@
-"""Which number formats the device of a run multiplies in, and what to say where it does not."""
+"""The number formats of products on a run's device, and the refusal of others."""
 
 import torch
 
@@ -15,7 +15,7 @@ def capability_here() -> tuple[int, int]:
 
 
 def require_tf32(device_type: str) -> None:
-    """Refuse a device that has no TF32.
+    """Refuse a device without TF32.
 
     Raises: ConfigurationError.
     """
@@ -23,7 +23,7 @@ def require_tf32(device_type: str) -> None:
 
 
 def require_fp8(device_type: str, *, recipe: str) -> None:
-    """Refuse a device that does not multiply in fp8, or not with a scale a row.
+    """Refuse a device without products in fp8, or without those with a scale a row.
 
     Raises: ConfigurationError.
     """

@@ -11,7 +11,7 @@ import torch
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama import Llama
-from lmtrain.precision.float8_head import GRADIENT_SCALE, Float8Rounding, round_head
+from lmtrain.precision.head_rounding import GRADIENT_SCALE, Float8Rounding, round_head
 from lmtrain.precision.kept_copies import KeptCopies, keep_copies
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")

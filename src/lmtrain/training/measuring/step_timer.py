@@ -1,7 +1,7 @@
-"""Time the optimizer steps of a run that is under way: as the Trainer takes them and, in turns with it, part by part.
+"""Time the optimizer steps of a run under way: as the Trainer takes them and, in turns with it, part by part.
 
-Everything is timed with an idle device at both ends. The weights change as they would in training: use a run that is
-thrown away.
+Everything is timed with an idle device at both ends. The weights change as they would in training: use a throw-away
+run.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ NAMES: Final = ("data", "forward", "backward", "optimizer")
 class StepTimer(pl.Callback):
     """Let the Trainer warm up, time its steps and their parts in turns for about `seconds`, and stop the run.
 
-    It belongs last in the list. A step that is long makes fewer of all: one to warm up, one by the Trainer, one by hand
-    at least. Then `sync_steps` more are watched for host syncs, one where they would take long, none where it is 0.
+    It belongs last in the list. A long step makes fewer of all: one to warm up, one by the Trainer, one by hand at
+    least. Then `sync_steps` more are watched for host syncs, one where they would take long, none where it is 0.
     Everything is None or empty until the run has ended.
     """
 
@@ -177,7 +177,7 @@ class HandStep:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until a device has done all that it was given."""
+    """Wait until a device has done all its work."""
     if device.type != "cpu":
         torch.get_device_module(device).synchronize()
 
@@ -200,7 +200,7 @@ def peak_bytes(device: torch.device) -> int:
     if peak:
         return int(peak[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit  # which nothing resets
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit  # never reset
 
 
 def _of_process(name: str) -> str:

@@ -1,6 +1,6 @@
-"""A source's documents through the stages and the split, as blocks; what is dropped is counted here alone.
+"""A source's documents through the stages and the split, as blocks; drops are counted here alone.
 
-Documents count by the reason they went for; of those that stay, the characters that cleaning removed.
+Documents count by the reason they went for; of the remaining ones, the characters removed by cleaning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,12 +32,12 @@ class SourcePass:
     first: dict[str, str] = field(default_factory=dict[str, str])
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the documents that stay, in the source's order."""
+        """Yield the remaining documents, in the source's order."""
         documents = split_documents(self._kept(), held_out=self.held_out, tell=tell)
         return cut_into_blocks(documents, dropped=self.dropped)
 
     def notes(self) -> list[str]:
-        """Return what was dropped, and the characters that were removed from what stays, a reason an entry."""
+        """Return the dropped documents, and the characters removed from the others, an entry a reason."""
         return [self._note(reason, count) for reason, count in sorted(self.dropped.items())]
 
     def _note(self, reason: str, count: int) -> str:

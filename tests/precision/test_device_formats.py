@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.precision.devices import require_fp8
+from lmtrain.precision.device_formats import require_fp8
 
 
 def test_fp8_is_refused_on_a_cpu_with_what_to_take_instead():

@@ -14,8 +14,8 @@ from lmtrain.models.nano import nano
 from lmtrain.models.norms import RMSNorm
 from lmtrain.parallel import activation_checkpoint
 from lmtrain.precision.kept_copies import KeptCopies
+from lmtrain.precision.narrow_stream import narrow_stream
 from lmtrain.precision.policy import bf16_mixed, fp32
-from lmtrain.precision.residual_stream import narrow_stream
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 65, "max_context_tokens": 16}
 MODELS = {

@@ -1,7 +1,7 @@
 import pytest
 
 from data_pipelines.engines.local import LocalEngine
-from data_pipelines.reading import SourcePass
+from data_pipelines.source_pass import SourcePass
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair

@@ -1,4 +1,4 @@
-"""Which layers see a sliding window and which the whole context (Mistral, arXiv 2310.06825 section 2; nanochat)."""
+"""The layers with a sliding window and those with the whole context (Mistral, arXiv 2310.06825 section 2; nanochat)."""
 
 from lmtrain.errors import ConfigurationError
 

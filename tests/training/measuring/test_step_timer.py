@@ -2,7 +2,7 @@ import time
 
 import torch
 
-from lmtrain.training.measuring.step_parts import ROUNDS, StepTimer, forget_peak, peak_bytes
+from lmtrain.training.measuring.step_timer import ROUNDS, StepTimer, forget_peak, peak_bytes
 from tests.training.short_run import train
 
 

@@ -1,4 +1,4 @@
-"""The head's three products in fp8, for the loss that takes them for some tokens at a time.
+"""The head's three products in fp8, for a loss over some tokens at a time.
 
 States and weight in e4m3, gradients of logits in e5m2 (arXiv 2209.05433), multiplied by torchao as those of the blocks,
 each by one scale: the weight is scaled once a micro-batch, states once a chunk. The scale of gradients is known, as in
@@ -18,14 +18,14 @@ from torch import Tensor
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import OutputHead
 
-# e5m2 then holds 2^-29 to 7: 1 and what a z-loss adds, and a share of 1 / V far above the least.
+# e5m2 then holds 2^-29 to 7: 1 with a z-loss's addition, and a share of 1 / V far above the least.
 GRADIENT_SCALE = 2.0**13
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class Float8Rounding:
-    """What the operands are rounded to; `emulate` multiplies them in fp32, for tests on any device."""
+    """The operands' formats; `emulate` multiplies them in fp32, for tests on any device."""
 
     emulate: bool = False
     gradient_scale: float = GRADIENT_SCALE
@@ -40,11 +40,11 @@ class Float8Rounding:
         return self._rounded(states, "INPUT")
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return what was scaled already."""
+        """Return the gradient, scaled already."""
         tensor: Any = importlib.import_module("torchao.float8.float8_training_tensor")
         return tensor.Float8TrainingTensor(
             scaled.to(torch.float8_e5m2),
-            scaled.new_full((), self.gradient_scale),  # filled on the device, which nothing waits for
+            scaled.new_full((), self.gradient_scale),  # filled on the device, without a wait
             dtype,
             self._products(),
             tensor.GemmInputRole.GRAD_OUTPUT,
@@ -67,7 +67,7 @@ class Float8Rounding:
 
 
 def round_head(model: LanguageModel, *, emulate: bool = False) -> LanguageModel:
-    """Let the head tell its loss to round, in place."""
+    """Give the head, in place, a rounding for its loss."""
     make_head, rounding = model.output_head, Float8Rounding(emulate=emulate)
 
     def output_head() -> OutputHead:
