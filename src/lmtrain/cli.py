@@ -30,6 +30,7 @@ VERBS = {
         "learn a tokenizer or take one, and compare it with others",
     ),
     "generate": ("lmtrain.verbs.generate:generate", "continue a text with a run's newest checkpoint"),
+    "chat": ("lmtrain.verbs.chat:chat", "converse with a model in the terminal"),
     "export": (
         "lmtrain.verbs.export:export",
         "give a model to transformers, vLLM or llama.cpp: hf, gguf",

@@ -31,8 +31,12 @@ FAMILIES = {
 
 
 def build(family):
+    """Return a model of a family."""
+    return noisy(FAMILIES[family]())
+
+
+def noisy(model):
     """Return a model all of whose parts have a say: every weight gets noise, also those that start at zero."""
-    model = FAMILIES[family]()
     generator = torch.Generator().manual_seed(0)
     model.initialize_weights(generator)
     with torch.no_grad():

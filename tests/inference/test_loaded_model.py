@@ -3,20 +3,26 @@ import json
 import pytest
 
 from lmtrain.errors import DataError
-from lmtrain.inference.loaded_model import LoadedModel, ids_of_ends, read_template
+from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel, ids_of_ends, read_template
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import build
+
+
+def text_of(folder):
+    found = read_template(folder)
+    return found and found.text
 
 
 def test_a_template_is_of_its_own_file_or_of_the_configuration(tmp_path):
     assert read_template(tmp_path) is None
     config = tmp_path / "tokenizer_config.json"
     config.write_text(json.dumps({"chat_template": [{"name": "default", "template": "one"}]}))
-    assert read_template(tmp_path) == "one"
-    config.write_text(json.dumps({"chat_template": "two"}))
-    assert read_template(tmp_path) == "two"
+    assert text_of(tmp_path) == "one"
+    config.write_text(json.dumps({"chat_template": "two", "bos_token": {"content": "<s>"}, "eos_token": "</s>"}))
+    assert text_of(tmp_path) == "two"
     (tmp_path / "chat_template.jinja").write_text("three")
-    assert read_template(tmp_path) == "three"
+    assert text_of(tmp_path) == "three"
+    assert read_template(tmp_path) == ChatTemplate("three", "<s>", "</s>")
 
 
 def test_a_damaged_configuration_is_refused(tmp_path):

@@ -15,9 +15,19 @@ TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
 
 
 @final
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A chat template of transformers, and the tokens that it may write at the begin and the end."""
+
+    text: str
+    begin: str = ""
+    end: str = ""
+
+
+@final
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A model with `paged` attention, on its device; `template` is a chat template of transformers, None without one.
+    """A model with `paged` attention, on its device; `template` None: it came without one.
 
     `end_ids` end a text.
     """
@@ -25,7 +35,7 @@ class LoadedModel:
     name: str
     model: LanguageModel
     tokenizer: Tokenizer
-    template: str | None = None
+    template: ChatTemplate | None = None
     end_ids: frozenset[int] = frozenset()
 
     def engine(self, limits: EngineLimits | None = None) -> TextEngine:
@@ -37,18 +47,26 @@ class LoadedModel:
         return self.tokenizer.encode(prompt) or [self.tokenizer.end_of_text_id]
 
 
-def read_template(folder: Path) -> str | None:
+def read_template(folder: Path) -> ChatTemplate | None:
     """Return the chat template in a folder of transformers: of its own file, else of the tokenizer's configuration.
 
     Raises:
         DataError: A file of the folder is damaged.
     """
-    if (file := folder / "chat_template.jinja").is_file():
-        return file.read_text(encoding="utf-8")
-    found = _json(folder / TOKENIZER_CONFIG).get("chat_template")
+    config = _json(folder / TOKENIZER_CONFIG)
+    found = config.get("chat_template")
     if isinstance(found, list):  # several by name
         found = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}.get("default")
-    return found if isinstance(found, str) else None
+    if (file := folder / "chat_template.jinja").is_file():
+        found = file.read_text(encoding="utf-8")
+    if not isinstance(found, str):
+        return None
+    return ChatTemplate(found, _token(config.get("bos_token")), _token(config.get("eos_token")))
+
+
+def _token(named: Any) -> str:
+    content = named.get("content") if isinstance(named, dict) else named
+    return content if isinstance(content, str) else ""
 
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:

@@ -11,7 +11,6 @@ from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, ids_of_ends, read_template
 from lmtrain.inference.paged_attention import paged
-from lmtrain.interop.chat_template import chat_template
 from lmtrain.interop.hf_import import CONFIG, fill_from_hugging_face, open_hugging_face
 from lmtrain.interop.imported import fill_from, open_weights, read_facts
 from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER
@@ -57,7 +56,6 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
         name=source.run.name,
         model=model.to(device),
         tokenizer=tokenizer,
-        template=chat_template(tokenizer),
         end_ids=ids_of_ends(tokenizer),
     )
 
