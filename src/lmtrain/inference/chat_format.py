@@ -116,10 +116,10 @@ class TemplateFormat:
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]]) -> str:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals.update(raise_exception=_refuse)
+        functions: dict[str, Any] = {"raise_exception": _refuse}
         names = {"bos_token": self.template.begin, "eos_token": self.template.end}
         try:
-            made = environment.from_string(self.template.text)
+            made = environment.from_string(self.template.text, globals=functions)
             return made.render(messages=messages, add_generation_prompt=True, tools=None, **names)
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as problem:
             raise DataError(

@@ -62,8 +62,8 @@ class TextEngine:
         """Tell whether nobody waits for a token."""
         return not self.running and not len(self.waiting)
 
-    def submit(self, request: Request) -> Generation:
-        """Let a request wait for its turn.
+    def prepare(self, request: Request) -> Generation:
+        """Return a request's text, which waits for nothing yet; safe in any thread.
 
         Raises:
             ConfigurationError: Its prompt is beyond the model's context, or has a token that the model has no row for.
@@ -80,6 +80,11 @@ class TextEngine:
             )
         generation = Generation(request, pieces=self._pieces)
         generation.begins_at = max(0, num_tokens - context)
+        return generation
+
+    def submit(self, request: Request) -> Generation:
+        """Let a request wait for its turn; raises as `prepare` does."""
+        generation = self.prepare(request)
         self.waiting.add(generation)
         return generation
 
