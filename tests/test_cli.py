@@ -1,6 +1,7 @@
 import importlib
 import importlib.metadata
 import inspect
+import signal
 import subprocess
 import sys
 from types import ModuleType
@@ -96,14 +97,18 @@ def test_no_secret_is_in_a_refusal_nor_in_a_bugs_traceback(
 
 
 def test_an_interruption_is_told_and_has_the_code_of_its_signal(
-    verb: ModuleType, capsys: pytest.CaptureFixture[str]
+    verb: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    handlers: dict[int, object] = {}
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+
     def interrupted(words: list[str], program: str) -> int:
         raise KeyboardInterrupt
 
     verb.function = interrupted
     assert serve("train", [], program="lmtrain train") == 130
     assert capsys.readouterr().err == "lmtrain: interrupted\n"
+    assert handlers == {signal.SIGINT: signal.SIG_IGN}, "a second one does not end the interpreter's own end"
 
 
 def test_a_bug_keeps_its_traceback(verb: ModuleType) -> None:

@@ -66,11 +66,11 @@ def surroundings(path: str, **more: str) -> dict[str, str]:
 
 def ask(words: list[str]) -> Start:
     """Run one of our commands that answers without training."""
-    before, began = os.times(), time.time()
+    before, began = os.times(), time.monotonic()
     subprocess.run([sys.executable, *words], cwd=PROJECT, env=surroundings(OWN_PATH), capture_output=True, check=False)
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return Start(time.time() - began, cpu, {})
+    return Start(time.monotonic() - began, cpu, {})
 
 
 def train(contender: Contender, *, folder: Path, caches: Path) -> Start:
@@ -80,7 +80,7 @@ def train(contender: Contender, *, folder: Path, caches: Path) -> Start:
     own = [f"run.root={folder / name}", f"run.cache={caches}"] if name == "ours" else []
     command = [contender.python, str(CHILDREN), name, str(folder / name), *contender.words, *own]
     environment = surroundings(contender.path, TORCHINDUCTOR_CACHE_DIR=str(caches / "inductor"))
-    began = time.time()
+    began = time.monotonic()
     finished = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
     lines = [line.partition("PHASES ")[2] for line in finished.stdout.splitlines() if "PHASES " in line]
     if not lines:

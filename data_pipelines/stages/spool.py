@@ -1,6 +1,6 @@
 """Cleaned documents on their way to the shards: blocks of about four megabytes, the unit of parallel work.
 
-A block is a run of documents of all splits in the source's order, so that a build can stop behind any document.
+A block is a run of documents of all splits in the source's order, and a build can stop behind any document.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ BLOCK_BYTES = 4_000_000
 
 @dataclass(frozen=True)
 class Block:
-    """Some documents in order, each with its split; `dropped` counts by reason what was left out up to here."""
+    """Some documents in order, each with its split; `dropped` counts the documents left out up to here, by reason."""
 
     number: int
     splits: tuple[str, ...]
@@ -44,7 +44,7 @@ class Block:
 
 
 def load_block(path: Path, *, number: int = 0, dropped: Mapping[str, int] | None = None) -> Block:
-    """Read a block that was saved."""
+    """Read a saved block."""
     with path.open("rb") as file:
         header: dict[str, Any] = json.loads(file.readline())
         content = file.read()
@@ -53,7 +53,7 @@ def load_block(path: Path, *, number: int = 0, dropped: Mapping[str, int] | None
 
 
 def cut_into_blocks(documents: Iterable[tuple[str, Document]], *, dropped: Mapping[str, int]) -> Iterator[Block]:
-    """Yield the documents in blocks; `dropped` counts, while they are drawn, what is left out."""
+    """Yield the documents in blocks; `dropped` counts the documents left out, while they are drawn."""
     block: list[tuple[str, Document]] = []
     num_block_bytes = number = 0
     for split, document in documents:

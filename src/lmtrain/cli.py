@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -67,7 +68,10 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     """Call one verb; a refusal becomes one message on stderr and its exit code, and no message holds a secret."""
     sys.excepthook = _show_failure
     try:
-        return find_verb(verb)(list(words), program=program)
+        code = find_verb(verb)(list(words), program=program)
+        if code == EXIT_INTERRUPTED:
+            _ignore_interrupts()
+        return code
     except LMTRAIN_ERRORS as error:
         _tell(f"lmtrain: {error}")
         return error.exit_code
@@ -75,8 +79,14 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
     except KeyboardInterrupt:
+        _ignore_interrupts()
         print("lmtrain: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _ignore_interrupts() -> None:
+    """Let a further Ctrl-C pass by: it would end the interpreter's own end, with another exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _show_failure(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:

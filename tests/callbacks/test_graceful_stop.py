@@ -8,7 +8,7 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.training.stopping import StoppedEarly
+from lmtrain.training.stopping import StoppedAtOnce, StoppedEarly
 from tests.callbacks.tiny_run import AtStep
 
 
@@ -75,10 +75,12 @@ def test_a_run_that_is_done_anyway_was_not_stopped(make_run):
 
 def test_a_second_ctrl_c_interrupts_at_once(make_run):
     run = make_run(steps=9)
-    handlers = []
-    look = AtStep(3, lambda _: (receive(signal.SIGINT)(), handlers.append(signal.getsignal(signal.SIGINT))))
-    assert train(run, look) == signal.SIGINT
-    assert handlers == [signal.default_int_handler]
+    passed = []
+    twice = AtStep(3, lambda _: (receive(signal.SIGINT)(), passed.append(1), receive(signal.SIGINT)()))
+    with pytest.raises(StoppedAtOnce, match="SIGINT again"):
+        train(run, twice)
+    assert passed == [1], "the first one only asked for the step's end"
+    assert run.saved_steps() == []
 
 
 def test_sigterm_before_training_starts_is_not_lost(make_run):

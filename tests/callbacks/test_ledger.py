@@ -4,8 +4,11 @@ import time
 import pytest
 
 from lmtrain.callbacks.ledger import Ledger
+from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.report.ledger import read_attempts
+from lmtrain.tracking.run_log import read_points
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel
 
@@ -117,3 +120,22 @@ def test_a_slow_first_step_is_compilation(make_run):
     )
     assert 0.4 < spent["compile"] < 0.7
     assert spent["compute"] < 0.3
+
+
+def test_a_clock_that_jumps_forward_is_no_time_of_the_run(make_run, monkeypatch):
+    run = make_run(steps=6)
+    began, read_clock = time.monotonic(), time.time
+    jump = AtStep(3, lambda _: monkeypatch.setattr(time, "time", lambda: read_clock() + 3600))
+    run.fit(
+        StepLog(every_steps=1, context=run.context),
+        jump,
+        Ledger(every_steps=1, context=run.context),
+        TokenBudget(context=run.context),
+    )
+    run.context.events.close()
+    took_seconds = time.monotonic() - began
+    (attempt,) = read_attempts(run.context.folder)
+    assert attempt.wall_seconds <= took_seconds
+    assert run.context.spent_seconds() <= took_seconds + 60  # the context is older than the fit
+    times = [point.time for point in read_points(run.context.folder / "metrics.jsonl")]
+    assert max(times) - min(times) <= took_seconds

@@ -1,8 +1,12 @@
+from contextlib import ExitStack
+
 import pytest
 
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
+from tests.callbacks.tiny_run import AtStep
+from tests.full_disk import full_disk
 
 
 def test_every_step_has_one_line_whatever_the_interval(make_run):
@@ -32,3 +36,12 @@ def test_loss_of_accumulated_micro_steps_is_the_loss_of_the_whole_step(make_run)
 def test_zero_interval_is_refused_under_its_key(make_run):
     with pytest.raises(ConfigurationError, match=r"callbacks\.step_log\.every_steps=0 is below 1"):
         StepLog(every_steps=0, context=make_run().context)
+
+
+def test_a_disk_that_is_full_between_saves_costs_no_step_of_the_curve(make_run):
+    run = make_run(steps=6)
+    full = ExitStack()
+    fill = AtStep(2, lambda _: full.enter_context(full_disk(room_bytes=10)))
+    free = AtStep(4, lambda _: full.close())
+    run.fit(StepLog(every_steps=1, context=run.context), fill, free, TokenBudget(context=run.context))
+    assert [*run.points("train/loss")] == [1, 2, 3, 4, 5, 6]

@@ -1,4 +1,5 @@
 import json
+from contextlib import ExitStack
 
 import pytest
 
@@ -7,6 +8,7 @@ from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import AtStep
+from tests.full_disk import full_disk
 
 
 def samples(run):
@@ -61,3 +63,14 @@ def test_the_average_of_the_weights_speaks_where_there_is_one(make_run):
     run.fit(zero, sampled, TokenBudget(context=run.context), module=module)
     assert samples(run)[0]["text"] == "\0" * 5, "weights of zero always say the first byte"
     assert module.language_model.head.weight.abs().sum() > 0
+
+
+def test_a_full_disk_costs_a_sample_and_not_the_run(make_run, caplog):
+    run = make_run(steps=4)
+    sampled = TextSamples(num_new_tokens=5, every_steps=2, context=run.context)
+    full = ExitStack()
+    fill = AtStep(1, lambda _: full.enter_context(full_disk(room_bytes=10)))
+    free = AtStep(3, lambda _: full.close())
+    run.fit(fill, free, sampled, TokenBudget(context=run.context))
+    assert [sample["step"] for sample in samples(run)] == [4]
+    assert "The sample of step 2 is lost" in caplog.text

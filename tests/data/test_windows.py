@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
@@ -70,3 +72,30 @@ def test_a_window_past_the_last_has_no_target(make_split):
     assert windows.num_windows == 3
     assert (windows.window(3).targets == -100).all()
     assert windows.window(3).inputs.shape == (8,)
+
+
+@pytest.mark.parametrize("packing", ["contiguous", "best_fit"])
+def test_a_shard_that_is_cut_off_between_two_reads_is_told_and_no_signal_ends_the_process(tmp_path, packing):
+    script = f"""
+import os, sys
+from pathlib import Path
+import numpy as np
+from lmtrain.data import shards
+from lmtrain.data.packing import BestFit, Contiguous
+from lmtrain.errors import DataError
+from tests.data.documents import make_dataset
+shards.LOOKS_APART = 0
+folder = Path({str(tmp_path / "d")!r})
+dataset = make_dataset(folder, [50] * 400, shard_tokens=10_000)
+packing = Contiguous() if {packing!r} == "contiguous" else BestFit()
+located = packing.rows(dataset, context_tokens=64).locate(np.arange(200))
+located.read(0, 100)
+os.truncate(folder / "train_00001.ds", 4096)
+try:
+    located.read(100, 200)
+except DataError as refused:
+    print(refused)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, (ended.returncode, ended.stderr)
+    assert "train_00001.ds was cut off while it was read" in ended.stdout

@@ -1,4 +1,4 @@
-"""A callback that kills its own process once, as `kill -9` would, in the middle of a step."""
+"""Callbacks that send their own process signals in the middle of a step."""
 
 import os
 import signal
@@ -24,3 +24,16 @@ class KillAt(pl.Callback):
         if moment == self._moment and trainer.global_rank == self._rank and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class InterruptTwiceAt(pl.Callback):
+    """Send SIGINT to every rank twice before it trains the first micro-batch of `step` (from 0)."""
+
+    def __init__(self, *, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self._step:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)

@@ -34,3 +34,21 @@ def test_a_run_that_compiles_is_stopped_at_once_with_its_status_true(
     assert "Traceback" not in said
     assert json.loads((tmp_path / "runs/a/status.json").read_text())["status"] == "KILLED"
     assert not list((tmp_path / "runs/a").glob("checkpoints/step_*"))
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_second_ctrl_c_ends_at_once_with_a_line_and_the_status_true(devices: int, tmp_path: Path) -> None:
+    twice = "+callbacks.twice={_target_: tests.faults.kill_at.InterruptTwiceAt, step: 3}"
+    words = ["run.name=a", "budget.steps=400", f"trainer.devices={devices}", "--allow-target", "tests.", twice]
+    stopped = tiny.train(
+        tmp_path, *words, "callbacks.checkpoint.every_steps=2", "callbacks.checkpoint.every_seconds=null"
+    )
+    assert stopped.returncode == 130, stopped.stderr
+    assert "SIGINT again: stopped at once" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    status = json.loads((tmp_path / "runs/a/status.json").read_text())
+    assert (status["status"], status["exit_code"], status["step"]) == ("KILLED", 130, 3)
+    saved = [path.name for path in (tmp_path / "runs/a").glob("checkpoints/step_*")]
+    assert saved == ["step_00000002"], "the step that was given up is not saved"

@@ -1,4 +1,5 @@
 import json
+import os
 import time
 
 import pytest
@@ -68,7 +69,9 @@ def test_a_run_that_goes_on_is_on_the_clock_until_now(tmp_path):
         {"name": "attempt", "start": began, "attempt": 1, "started_at": began},
         row(5, start=began + 10, compute=10.0),
     ]
-    (attempt,) = read_attempts(write(tmp_path / "a", rows=rows), is_running=True)
+    folder = write(tmp_path / "a", rows=rows)
+    os.utime(folder / "events" / "rank0.jsonl", (began + 10, began + 10))
+    (attempt,) = read_attempts(folder, is_running=True)
     assert attempt.wall_seconds == pytest.approx(50, abs=5)
 
 

@@ -1,3 +1,4 @@
+import errno
 import json
 import time
 
@@ -5,6 +6,7 @@ import pytest
 
 from lmtrain.tracking import events
 from lmtrain.tracking.events import EventLog
+from tests.full_disk import full_disk
 
 
 def rows(folder, rank=0):
@@ -71,3 +73,16 @@ def test_ten_thousand_spans_cost_less_than_a_second(tmp_path):
     log.close()
     assert time.process_time() - began < 1.0  # 0.1 s on an idle machine
     assert len(rows(tmp_path)) == 10_000
+
+
+def test_events_of_a_full_disk_arrive_later_and_no_disk_ends_a_run(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    with full_disk(room_bytes=10):
+        log.mark("first")
+        log.flush()
+    with full_disk(number=errno.EIO):
+        log.mark("second")
+        log.flush()
+    log.mark("third")
+    log.close()
+    assert [row["name"] for row in rows(tmp_path)] == ["first", "second", "third"]

@@ -24,7 +24,7 @@ def waited_one_of_eight_seconds(folder):
 
 def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(tmp_path):
     write(tmp_path, main=1.0, worker=5.0)
-    watch = Stopwatch(started_at=time.time() - 10)
+    watch = Stopwatch(began=time.monotonic() - 10)
     preemption = Preemption(watch, threads=tmp_path)
     watch.switch("compute")
     watch._seconds["compute"] += 8.0

@@ -141,3 +141,11 @@ def test_only_a_run_that_never_began_is_discarded(tmp_path, kept, stays):
         (folder.path / kept).touch()
     folder.discard_untrained()
     assert folder.path.exists() == stays
+
+
+def test_an_attempt_that_cannot_be_written_is_told_in_a_line(tmp_path):
+    folder = RunFolder(tmp_path / "a")
+    folder.create()
+    (folder.path / "attempts").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot be written"):
+        folder.start_attempt("", [])

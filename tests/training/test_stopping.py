@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from lmtrain.training.stopping import SIGNALS, StoppedEarly, stopping_at_once
+from lmtrain.training.stopping import SIGNALS, StoppedEarly, ignoring_interrupts, stopping_at_once
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -33,3 +33,10 @@ def test_another_thread_than_the_main_one_keeps_its_handlers() -> None:
     thread.start()
     thread.join()
     assert seen == [True]
+
+
+def test_interrupts_pass_by_where_they_are_ignored_and_the_handler_is_put_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with ignoring_interrupts():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) == before

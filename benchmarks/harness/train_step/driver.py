@@ -73,7 +73,7 @@ def start(name: str, path: Path, *, worker: str, console: Path, environment: Map
     """Start one loop's process in the folder of its console: the module `worker`, which reads the task at `path`."""
     order_out, order_in = os.pipe()
     answer_out, answer_in = os.pipe()
-    words = [name, str(path), str(order_out), str(answer_in), str(time.time())]
+    words = [name, str(path), str(order_out), str(answer_in), str(time.monotonic())]
     with console.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", worker, *words],

@@ -29,7 +29,7 @@ class Turns:
         self._task = task
         self._orders = orders
         self._answers = answers
-        self._started_at = started_at  # unix seconds, when the process was asked for
+        self._started_at = started_at  # on time.monotonic's clock, when the process was asked for
         self._step = 0
         self._helpers: list[int] = []
         self._finish: Callable[[], None] = self._first_step
@@ -56,7 +56,7 @@ class Turns:
 
     def _first_step(self) -> None:
         self._wait_for_device()
-        self.say(first_step_seconds=time.time() - self._started_at, first_step_cpu_seconds=time.process_time())
+        self.say(first_step_seconds=time.monotonic() - self._started_at, first_step_cpu_seconds=time.process_time())
         self._until, self._finish = max(2, self._task.warm_up_steps), self._await_order
 
     def _await_order(self) -> None:

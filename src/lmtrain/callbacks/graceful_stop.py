@@ -17,7 +17,7 @@ from typing_extensions import override
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
-from lmtrain.training.stopping import SIGNALS, StoppedEarly
+from lmtrain.training.stopping import SIGNALS, StoppedAtOnce, StoppedEarly
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,9 +27,9 @@ class GracefulStop(pl.Callback):
 
     Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
     then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
-    steps. A second SIGINT interrupts at once. `stop_signal` tells, after training, which signal ended it short of its
-    budget (None: none did), for the exit code: 143, 130, 85. It belongs last in the list: handlers stay until all is
-    saved.
+    steps. A second SIGINT raises StoppedAtOnce, further ones change nothing. `stop_signal` is, after training, the
+    signal that ended it short of its budget (None: none did), for the exit code: 143, 130, 85. It belongs last in the
+    list: handlers stay until all is saved.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -42,6 +42,7 @@ class GracefulStop(pl.Callback):
         self._has_stepped = False
         self._previous: dict[signal.Signals, Any] = {}
         self.stop_signal: int | None = None
+        self.is_through = False  # all is saved, and a signal comes too late to stop anything
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -65,6 +66,7 @@ class GracefulStop(pl.Callback):
 
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.is_through = True
         self._restore()
 
     @override
@@ -75,9 +77,11 @@ class GracefulStop(pl.Callback):
         del frame
         if not self._has_stepped:
             raise StoppedEarly(number)
+        is_second = number == self._received == signal.SIGINT
         self._received = number
-        if number == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if is_second:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            raise StoppedAtOnce(number)
 
     def _agree(self, trainer: pl.Trainer) -> int:
         """Return the same signal number on every rank, 0 where none has received any."""

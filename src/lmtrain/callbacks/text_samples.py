@@ -1,6 +1,7 @@
 """Let the model speak: generate from a fixed prompt at the end of a run, and during it where asked."""
 
 import json
+import logging
 from contextlib import nullcontext
 from typing import Any
 
@@ -8,14 +9,18 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError
 from lmtrain.inference.generate import generate
 from lmtrain.inference.sampling import Sampling
+from lmtrain.tracking.atomic_files import storage_problem
+from lmtrain.tracking.line_file import LineFile
 from lmtrain.tracking.redaction import redact
 from lmtrain.training.context import RunContext
 from lmtrain.training.evaluation_weights import evaluation_weights
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.module import CausalLMModule
+
+_LOG = logging.getLogger(__name__)
 
 
 class TextSamples(pl.Callback):
@@ -23,7 +28,8 @@ class TextSamples(pl.Callback):
 
     The average of the weights speaks, where the run keeps one.
 
-    An empty prompt starts a new document. The same seed draws the same random numbers at every step.
+    An empty prompt starts a new document. The same seed draws the same random numbers at every step. On a full disk a
+    sample is lost, not the run.
     """
 
     def __init__(
@@ -78,7 +84,7 @@ class TextSamples(pl.Callback):
         tokenizer = self._context.tokenizer
         ids = tokenizer.encode(self._prompt) or [tokenizer.end_of_text_id]
         device = trainer.strategy.root_device
-        # One text has a shape of its own, which is not worth compiling for.
+        # One text has a shape of its own, not worth compiling for.
         with trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
             tokens = generate(
                 module.language_model,
@@ -91,9 +97,7 @@ class TextSamples(pl.Callback):
         return tokenizer.decode(new_ids)
 
     def _append(self, sample: dict[str, str | int]) -> None:
-        path = self._context.folder / "samples.jsonl"
-        try:
-            with path.open("a") as file:
-                file.write(json.dumps(redact(sample), ensure_ascii=False) + "\n")
-        except OSError as problem:
-            raise EnvironmentProblem(f"{path} cannot be written: {problem}. Free some space.") from problem
+        file = LineFile(self._context.folder / "samples.jsonl")
+        if problem := file.append([json.dumps(redact(sample), ensure_ascii=False) + "\n"]):
+            _LOG.error("The sample of step %d is lost. %s", sample["step"], storage_problem(file.path, problem))
+        file.close()

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.manifest import Manifest, Shard
+from lmtrain.data.mapped_file import MappedFile
 from lmtrain.errors import ConfigurationError
 
 MANIFEST_FILE = "dataset.json"
@@ -31,12 +32,12 @@ def num_ids(dtype: str) -> int:
 
 
 def narrowest_dtype(vocab_size: int) -> str:
-    """Return the narrowest type that holds every id: uint16 up to 65,536 entries, else uint32."""
+    """Return the narrowest type for every id: uint16 up to 65,536 entries, else uint32."""
     for dtype in DTYPES:
         if vocab_size <= num_ids(dtype):
             return dtype
     raise ConfigurationError(
-        f"tokenizer.vocab_size={vocab_size} is more than a uint32 id can tell apart; at most {num_ids('uint32'):,}."
+        f"tokenizer.vocab_size={vocab_size} is beyond uint32 ids; at most {num_ids('uint32'):,}."
     )
 
 
@@ -45,10 +46,10 @@ def shard_file(split: str, number: int) -> str:
     return f"{split}_{number:05d}.ds"
 
 
-def map_ids(folder: Path, shard: Shard, dtype: np.dtype[Any]) -> Ids:
+def map_ids(folder: Path, shard: Shard, dtype: np.dtype[Any]) -> MappedFile:
     """Return a shard's ids, mapped from the disk and read when touched."""
-    path, offset = folder / shard.file, shard.offset_bytes or 0
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=(shard.num_tokens,)).view(np.ndarray)
+    offset_bytes = shard.offset_bytes or 0
+    return MappedFile(folder / shard.file, dtype, num_items=shard.num_tokens, offset_bytes=offset_bytes)
 
 
 def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:
@@ -57,7 +58,7 @@ def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:
 
 
 def size_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield each file that is missing, empty, or of another size than the manifest tells."""
+    """Yield each file that is missing, empty, or of another size than in the manifest."""
     for split in manifest.splits.values():
         for shard in split.shards:
             ids = DTYPES[manifest.dtype]

@@ -4,6 +4,7 @@
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,10 +27,12 @@ from lmtrain.data.layout import (
     read_index,
     size_problems,
 )
-from lmtrain.data.manifest import Manifest, SplitManifest, manifest_from_json
+from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
+from lmtrain.data.mapped_file import MappedFile
 from lmtrain.errors import DataError, suggest
 
 REBUILD = "Delete the folder and prepare it again."
+LOOKS_APART = 50  # times what a look at all mapped files takes: a microsecond or two each
 
 
 @final
@@ -45,7 +48,8 @@ class TokenSplit:
         self.num_documents = split.num_documents
         self.text_bytes = split.text_bytes
         self._ends = np.cumsum([shard.num_tokens for shard in split.shards], dtype=np.int64)
-        self._maps: dict[tuple[int, str], NDArray[Any]] = {}
+        self._maps: dict[tuple[int, str], MappedFile] = {}
+        self._look_again_at = 0.0
 
     def window(self, start: int, num_tokens: int) -> Ids:
         """Return `num_tokens` ids from position `start` on, across shards where need be: [L]. Do not write to it."""
@@ -60,7 +64,7 @@ class TokenSplit:
         return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, self.dtype), *pieces])
 
     def windows(self, starts: NDArray[np.int64], num_tokens: int) -> Ids:
-        """Return the windows that begin at these positions: [B] -> [B, L]."""
+        """Return the windows at these positions: [B] -> [B, L]."""
         rows = np.empty((len(starts), num_tokens), self.dtype)
         shards = np.searchsorted(self._ends, starts, side="right")
         inside = starts + num_tokens <= self._ends[shards]
@@ -87,16 +91,16 @@ class TokenSplit:
         return self._map(shard, "index")
 
     def shard_mask(self, shard: int) -> NDArray[np.uint8] | None:
-        """Return 1 for each token of a shard that carries loss as a target, mapped from the disk; None: all do."""
+        """Return 1 for each token of a shard with loss as a target, mapped from the disk; None: all do."""
         return self._map(shard, "mask") if self._shards[shard].mask_sha256 is not None else None
 
     @property
     def has_loss_mask(self) -> bool:
-        """Return whether there are tokens that carry no loss."""
+        """Return whether there are tokens without loss."""
         return any(shard.mask_sha256 is not None for shard in self._shards)
 
     def loss_mask_windows(self, starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
-        """Return which tokens carry loss in the windows that begin at these positions: [B] -> [B, L]."""
+        """Return the loss mask of the windows at these positions: [B] -> [B, L]."""
         rows = np.ones((len(starts), num_tokens), np.bool_)
         for row, start in enumerate(starts.tolist()):
             filled, shard = 0, int(np.searchsorted(self._ends, start, side="right"))
@@ -116,6 +120,18 @@ class TokenSplit:
             [read_index(self._folder, shard) + start for shard, start in zip(self._shards, starts, strict=True)]
         )
 
+    def require_whole(self) -> None:
+        """Look, before a read by address, whether a mapped file was cut off; so often that it takes a fiftieth of it.
+
+        Raises:
+            DataError: One was.
+        """
+        began = time.monotonic()
+        if began >= self._look_again_at:
+            for mapped in list(self._maps.values()):  # another thread may map one more
+                mapped.require_whole()
+            self._look_again_at = began + LOOKS_APART * (time.monotonic() - began)
+
     def __getstate__(self) -> dict[str, object]:
         """Leave the memory maps behind: a loader process opens its own."""
         return {**self.__dict__, "_maps": {}}
@@ -125,20 +141,22 @@ class TokenSplit:
 
     def _map(self, number: int, what: str) -> NDArray[Any]:
         if (number, what) not in self._maps:
-            shard = self._shards[number]
-            if what == "ids":
-                mapped = map_ids(self._folder, shard, self.dtype)
-            elif what == "index":
-                mapped = np.memmap(self._folder / shard.index_file, dtype=INDEX_DTYPE, mode="r").view(np.ndarray)
-            else:
-                mapped = np.memmap(self._folder / shard.mask_file, dtype=MASK_DTYPE, mode="r").view(np.ndarray)
-            self._maps[number, what] = mapped
-        return self._maps[number, what]
+            self._maps[number, what] = self._open(self._shards[number], what)
+        mapped = self._maps[number, what]
+        mapped.require_whole()
+        return mapped.items
+
+    def _open(self, shard: Shard, what: str) -> MappedFile:
+        if what == "ids":
+            return map_ids(self._folder, shard, self.dtype)
+        if what == "index":
+            return MappedFile(self._folder / shard.index_file, INDEX_DTYPE, num_items=shard.num_documents)
+        return MappedFile(self._folder / shard.mask_file, MASK_DTYPE, num_items=shard.num_tokens)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set folder whose files are all there, with the sizes its manifest tells."""
+    """A data set folder with all files of its manifest, in their sizes."""
 
     folder: Path
     manifest: Manifest
@@ -166,7 +184,7 @@ class Dataset:
         return self.splits[name]
 
     def require_tokenizer(self, fingerprint: str) -> None:
-        """Refuse tokens that another tokenizer made.
+        """Refuse tokens of another tokenizer.
 
         Raises:
             DataError: The tokens were made with another tokenizer.
@@ -184,7 +202,7 @@ def open_dataset(folder: str | Path) -> Dataset:
     """Open a data set folder after a look at every file's size.
 
     Raises:
-        DataError: The folder or a file is missing, empty, truncated, or of another type than the manifest tells.
+        DataError: The folder or a file is missing, empty, truncated, or of another type than in the manifest.
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
@@ -203,7 +221,7 @@ def open_dataset(folder: str | Path) -> Dataset:
 
 
 def existing_folder(*, path: str) -> DatasetFolder:
-    """Return the folder of a data set that is already prepared, after a look at every file's size."""
+    """Return the folder of a prepared data set, after a look at every file's size."""
     return DatasetFolder(open_dataset(path).folder)
 
 

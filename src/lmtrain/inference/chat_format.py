@@ -23,11 +23,11 @@ NAMES = {USER: "User", ASSISTANT: "Assistant", TOOL: "Tool"}
 
 
 class ChatFormat(Protocol):
-    """A way to write conversations down; `name` is what a person calls it, `stops` end an answer beside its tokens."""
+    """A way to write conversations down; `stops` end an answer beside its tokens."""
 
     @property
     def name(self) -> str:
-        """Return what a person calls it."""
+        """Return its name for people."""
         ...
 
     @property
@@ -94,7 +94,7 @@ def _plain(turn: Turn) -> str:
 @final
 @dataclass(frozen=True)
 class TemplateFormat:
-    """A template of transformers, run in a sandbox; only what the template itself says becomes a special token."""
+    """A template of transformers, run in a sandbox; special tokens come from its own text alone."""
 
     tokenizer: Tokenizer
     template: ChatTemplate

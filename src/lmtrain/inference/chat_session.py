@@ -1,4 +1,4 @@
-"""One person's conversation with a model: its turns, the next answer piece by piece, what is kept of it."""
+"""One person's conversation with a model: its turns, the next answer piece by piece, its file."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -36,7 +36,7 @@ class ChatSession:
         self.num_left_out = 0
 
     def reset(self) -> None:
-        """Forget the conversation; what the system is told stays."""
+        """Forget the conversation; the system's text stays."""
         self.messages, self.num_left_out = [], 0
 
     def set_temperature(self, temperature: float) -> None:
@@ -61,7 +61,7 @@ class ChatSession:
             raise EnvironmentProblem(f"{path} cannot be written: {problem}.") from problem
 
     def answer(self, text: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str]:
-        """Yield the answer to a text as it comes; what was said until a stop is kept.
+        """Yield the answer to a text as it comes; a stopped one is kept as far as it came.
 
         Raises:
             ConfigurationError: The text alone is beyond the model's context.

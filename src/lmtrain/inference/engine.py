@@ -99,14 +99,14 @@ class TextEngine:
             self.waiting.take(generation)
 
     def run(self, requests: Sequence[Request]) -> Iterator[Delta]:
-        """Write the texts of requests and yield what is added to each as it comes."""
+        """Write the texts of requests and yield each new piece as it comes."""
         for request in requests:
             self.submit(request)
         while not self.is_idle:
             yield from self.step()
 
     def step(self) -> list[Delta]:
-        """Do one forward pass and return what it added to the texts that got a token."""
+        """Do one forward pass and return the new pieces of texts."""
         self._admit()
         turns = self._turns()
         if not turns:

@@ -55,7 +55,7 @@ class TokenScore:
 @final
 @dataclass(frozen=True)
 class Delta:
-    """What one step added to a text; `finish_reason` None while it goes on."""
+    """A step's addition to a text; `finish_reason` None while it goes on."""
 
     generation: "Generation"
     text: str
@@ -66,7 +66,7 @@ class Delta:
 
 @final
 class Generation:
-    """A request's text: its tokens, which of them are cached in which blocks, and what was written so far."""
+    """A request's text: its tokens, the cached ones' blocks, and the words written so far."""
 
     def __init__(self, request: Request, *, pieces: Sequence[bytes]) -> None:
         self.request = request
@@ -84,7 +84,7 @@ class Generation:
 
     @property
     def new_tokens(self) -> list[int]:
-        """Return what was written, an ending token included."""
+        """Return the written tokens, an ending one included."""
         return self.tokens[len(self.request.prompt) :]
 
     @property
@@ -102,7 +102,7 @@ class Generation:
         return self._random.random()
 
     def add(self, token: int, score: TokenScore | None, *, is_full: bool) -> Delta:
-        """Append a token and say what became certain; `is_full` ends the text as its length does."""
+        """Append a token and return the new certain text; `is_full` ends the text as its length does."""
         self.tokens.append(token)
         if score is not None:
             self.scores.append(score)

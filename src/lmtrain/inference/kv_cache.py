@@ -1,4 +1,4 @@
-"""Keys, values and last tokens of many texts in blocks: what a model need not compute again for the next token.
+"""Keys, values and last tokens of many texts in blocks, computed once and read for every later token.
 
 The model is given a `Step` in the place of documents, and `paged` as its attention; it knows neither.
 N tokens of several texts one after the other, H heads, Hkv key and value heads, K head width, S cached tokens,
@@ -37,7 +37,7 @@ class Piece:
 
 @final
 class KVCache:
-    """What layers keep, block by block: made as a first forward asks for it, doubled as more blocks are touched."""
+    """The layers' stores, block by block: made by the first forward pass, doubled as more blocks are touched."""
 
     def __init__(self, *, block_tokens: int, device: torch.device) -> None:
         self.block_tokens, self.device = block_tokens, device

@@ -39,7 +39,7 @@ class LoadedModel:
     end_ids: frozenset[int] = frozenset()
 
     def engine(self, limits: EngineLimits | None = None) -> TextEngine:
-        """Return what writes with it."""
+        """Return an engine of its own."""
         return TextEngine(self.model, self.tokenizer.bytes_of_ids(), limits=limits)
 
     def encode(self, prompt: str) -> list[int]:

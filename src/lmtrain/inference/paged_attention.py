@@ -1,4 +1,4 @@
-"""Attention over a cache: what a model is built with to go on from tokens that it has read before.
+"""Attention over a cache, for a model to go on from earlier tokens.
 
 H heads, Hkv key and value heads, N tokens of several texts one after the other, K head width.
 """

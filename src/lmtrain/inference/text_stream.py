@@ -7,7 +7,7 @@ from typing import final
 
 @final
 class TextStream:
-    """One text as it is written; what may yet become a character or a stop string is held back.
+    """One text as it is written; the begin of a character or of a stop string is held back.
 
     `pieces` are the bytes of every token, as `Tokenizer.bytes_of_ids` returns them.
     """
@@ -24,7 +24,7 @@ class TextStream:
         return self._certain(self._decoder.decode(piece))
 
     def finish(self) -> str:
-        """Return what was held back: half a character is U+FFFD."""
+        """Return the rest: half a character is U+FFFD."""
         text = self._certain(self._decoder.decode(b"", final=True)) + ("" if self.is_stopped else self._held)
         self._held = ""
         return text

@@ -1,9 +1,9 @@
-"""The ranks of one job under torch.distributed's elastic agent, which watches them.
+"""The ranks of one job, watched by torch.distributed's elastic agent.
 
 Four of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
 only, not the data loader workers in their process groups. When a rank fails, the others have one second, not thirty.
-And the exit code is that of the rank that failed first, not 1. A failed job is not started again: that is for a
-scheduler, which sees the exit code.
+And the exit code is the first failed rank's, not 1. A failed job is not started again: a scheduler does so, by the exit
+code.
 """
 
 import json
@@ -24,6 +24,7 @@ from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
 from lmtrain.launch.job import LaunchJob, StopRequest
 from lmtrain.launch.local_rendezvous import LocalRendezvous
+from lmtrain.launch.stopped_ranks import StoppedRanks
 
 MONITOR_SECONDS = 0.1
 FAILURE_GRACE_SECONDS = 1
@@ -32,7 +33,7 @@ TAIL_LINES = 20
 
 def run_job(job: LaunchJob, stop: StopRequest) -> int:
     """Start the ranks, wait for all of them, and return the job's exit code."""
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is told once, by us
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is reported once, by us
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGHUP,SIGQUIT"
     for rank in range(job.num_ranks):
         job.log_path(rank).unlink(missing_ok=True)
@@ -48,7 +49,7 @@ def run_job(job: LaunchJob, stop: StopRequest) -> int:
     return plain_exit_code(first.exit_code)
 
 
-# torch's timing decorator hides the signatures of the methods that are overridden here.
+# torch's timing decorator hides the signatures of the overridden methods.
 # pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
 class _Agent(LocalElasticAgent):
     def __init__(self, job: LaunchJob, stop: StopRequest, stores: Path) -> None:
@@ -56,6 +57,7 @@ class _Agent(LocalElasticAgent):
         self._job = job
         self._stop = stop
         self._ends: dict[int, RankEnd] = {}
+        self._stopped = StoppedRanks(job.num_ranks)
         self.first_failures: list[RankEnd] = []
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, int]:
@@ -74,6 +76,7 @@ class _Agent(LocalElasticAgent):
         failures = [end for end in self._ends.values() if end.exit_code != 0]
         if running and (self._stop.number is not None or not failures):
             self._kill_after_grace()
+            self._tell_of_stopped_ranks()
             return RunResult(state=WorkerState.HEALTHY)
         self.first_failures = failures
         self._stop.processes.clear()
@@ -82,6 +85,13 @@ class _Agent(LocalElasticAgent):
     def _kill_after_grace(self) -> None:
         if self._stop.number is not None and time.monotonic() - self._stop.at > self._job.grace_seconds:
             self._stop.pass_on(signal.SIGKILL)
+
+    def _tell_of_stopped_ranks(self) -> None:
+        context = self._pcontext
+        assert context is not None
+        running = {rank: process for rank, process in context.pids().items() if rank not in self._ends}
+        for line in self._stopped.news(running, now=time.monotonic()):
+            sys.stderr.write(line + "\n")
 
     def _note_ends(self) -> None:
         context = self._pcontext
@@ -94,7 +104,7 @@ class _Agent(LocalElasticAgent):
 
 
 class _Logs(LogsSpecs):
-    """Leave the ranks' output to the ranks, so that rank 0 keeps the terminal; name their error files and store."""
+    """Leave the ranks' output to the ranks: rank 0 keeps the terminal; name their error files and store."""
 
     def __init__(self, job: LaunchJob, stores: Path) -> None:
         super().__init__()
@@ -142,7 +152,7 @@ def _with_reason(rank: int, exit_code: int, path: Path) -> RankEnd:
         reason = json.loads(path.read_text())
         return RankEnd(rank=rank, exit_code=exit_code, time=float(reason["time"]), message=str(reason["message"]))
     except (OSError, ValueError, KeyError):
-        return RankEnd(rank=rank, exit_code=exit_code, time=time.time())
+        return RankEnd(rank=rank, exit_code=exit_code, time=time.monotonic())
 
 
 def _tail(path: Path) -> str:

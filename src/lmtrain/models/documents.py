@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class EarlierTokens(ABC):
-    """What was read before the tokens of one forward pass, as a cache keeps it: given in the place of documents.
+    """A cache's view of the tokens before those of one forward pass, given in the place of documents.
 
     The tokens are one row of pieces [1, N], each the next ones of a text. `positions` int64 [1, N] counts every token
     from the start of its text; `num_positions` is above the largest.
@@ -23,7 +23,7 @@ class EarlierTokens(ABC):
 
     @abstractmethod
     def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
-        """Return the value of each token's predecessor, zeros for a text's first token, and keep what comes next."""
+        """Return the value of each token's predecessor, zeros for a text's first token, and keep the last ones."""
 
 
 Documents = Int[Tensor, "B T"] | EarlierTokens

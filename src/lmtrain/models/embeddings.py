@@ -1,4 +1,4 @@
-"""What goes into a token's vector besides itself: its pair with the token before, and that token's vector.
+"""Additions to a token's vector: its pair with the token before, and that token's vector.
 
 Hashed n-gram lookups: arXiv 1607.04606 section 3 (hashing) and 2501.16975 (n-gram input embeddings).
 B batch, T tokens, D width, V vocabulary.
@@ -40,7 +40,7 @@ def previous(x: Shaped[Tensor, "B T *D"], documents: Documents | None = None) ->
 
 @final
 class Smear(nn.Module):
-    """Add the previous token's vector, by a learned weight per dimension that starts at zero."""
+    """Add the previous token's vector, by a learned weight per dimension, zero at the start."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class InputEmbedding(nn.Module):
         return x if self.smear is None else self.smear(x, documents)
 
     def initialize_weights(self, generator: torch.Generator, *, std: float) -> None:
-        """Fill in place; pairs start at zero, so that one that was never seen adds nothing."""
+        """Fill in place; pairs start at zero, so that an unseen one adds nothing."""
         fill_normal(self.token.weight, std=std, generator=generator)
         if self.bigram is not None:
             fill_constant(self.bigram.weight, 0.0)

@@ -25,7 +25,7 @@ from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
 
 @final
 class GPT2Block(nn.Module):
-    """Add what attention and the feed-forward make of the residual stream to it."""
+    """Add attention and the feed-forward to the residual stream."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class GPT2(LanguageModel):
 
     Without `biases`, of projections and norms alike, with a head of its own or with the exact GELU
     (`gelu_approximate="none"`), it is nanoGPT's relative of GPT-2.
-    Raises: ConfigurationError for dimensions that do not divide.
+    Raises: ConfigurationError for indivisible dimensions.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class GPT2(LanguageModel):
         return OutputHead(self.token_embedding.weight if self.head is None else self.head.weight)
 
     def initialize_weights(self, generator: torch.Generator) -> None:
-        """Fill every parameter in place; what adds to the residual stream starts smaller by sqrt(2 layers)."""
+        """Fill every parameter in place; projections into the residual stream start smaller by sqrt(2 layers)."""
         residual_std = self.init_std / math.sqrt(2 * len(self.layers))
         for table in (self.token_embedding, self.position_embedding):
             fill_normal(table.weight, std=self.init_std, generator=generator)

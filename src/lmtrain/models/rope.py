@@ -31,7 +31,7 @@ class RopeScaling:
     original_context_tokens: int = 8192
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for numbers that give no rotation."""
+        """Raise ConfigurationError for numbers without a rotation."""
         low, high = self.low_frequency_factor, self.high_frequency_factor
         check_above_zero(nearest="1.0", rope_scaling__factor=self.factor, rope_scaling__low_frequency_factor=low)
         check_above_zero(nearest="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
@@ -57,7 +57,7 @@ class LinearRopeScaling:
     factor: float
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a factor that gives no rotation."""
+        """Raise ConfigurationError for a factor without a rotation."""
         check_above_zero(nearest="1.0", rope_scaling__factor=self.factor)
 
     def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:

@@ -196,23 +196,26 @@ def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
     """Read each attempt's accounts from the first rank's events, oldest first."""
     attempts: list[Attempt] = []
     rows: list[dict[str, Any]] = []
-    for row in _rows(folder / "events" / "rank0.jsonl"):
+    path = folder / "events" / "rank0.jsonl"
+    for row in _rows(path):
         if row["name"] == "attempt" and rows:
             attempts.append(_attempt(rows))
             rows = []
         rows.append(row)
     if rows:
-        attempts.append(_attempt(rows, ended_at=time.time() if is_running else None))
+        # To be told often is a matter of its process: what the clock of that process and ours make of now may differ.
+        quiet_seconds = max(0.0, time.time() - path.stat().st_mtime) if is_running else 0.0
+        attempts.append(_attempt(rows, quiet_seconds=quiet_seconds))
     return attempts
 
 
-def _attempt(rows: list[dict[str, Any]], *, ended_at: float | None = None) -> Attempt:
+def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attempt:
     readings = tuple(_reading(row) for row in rows if row["name"] == "ledger")
     heard = max(row["start"] + row.get("seconds", 0.0) for row in rows)
     return Attempt(
         number=int(rows[0].get("attempt", 1)),
         started_at=float(rows[0].get("started_at", rows[0]["start"])),
-        ended_at=heard if ended_at is None else ended_at,
+        ended_at=heard + quiet_seconds,
         readings=readings,
     )
 

@@ -1,4 +1,4 @@
-"""What a server answers, in the words of OpenAI's API: whole answers, chunks of a stream, log-probabilities, errors."""
+"""A server's answers, in the words of OpenAI's API: whole answers, chunks of a stream, log-probabilities, errors."""
 
 import time
 import uuid
@@ -30,7 +30,7 @@ class Writing:
         return self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None)
 
     def chunk(self, index: int, delta: Delta) -> dict[str, Any]:
-        """Return the chunk of what was added to a text."""
+        """Return the chunk of an addition to a text."""
         scores = [] if delta.score is None else [delta.score]
         said: dict[str, Any] = {"delta": {"content": delta.text}} if self.is_chat else {"text": delta.text}
         said["logprobs"] = self._scores(scores) if scores else None

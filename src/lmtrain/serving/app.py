@@ -1,4 +1,4 @@
-"""OpenAI's API over a model, as a Starlette application: who may ask, what is refused, how answers are sent."""
+"""OpenAI's API over a model, as a Starlette application: keys, refusals, and the way of answers."""
 
 import asyncio
 import hmac
@@ -56,7 +56,7 @@ def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSetting
 
 @final
 class Service:
-    """What each address does."""
+    """The handlers of the addresses."""
 
     def __init__(self, loaded: LoadedModel, worker: EngineWorker, settings: ServerSettings) -> None:
         self._loaded, self._worker, self._settings = loaded, worker, settings
@@ -70,7 +70,7 @@ class Service:
         return JSONResponse({"status": "ok" if is_well else "failed"}, 200 if is_well else 503)
 
     async def measure(self, request: Request) -> Response:
-        """Answer what Prometheus asks for."""
+        """Answer Prometheus."""
         del request
         gauges = {
             "texts_waiting": ("Texts that wait for their turn", self._worker.num_queued),
@@ -98,7 +98,7 @@ class Service:
         return await self._answer(request, await run_in_threadpool(read_completion, body, self._loaded, client=client))
 
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """Let a handler answer those who may ask; turn what it raises into one clear answer."""
+        """Let a handler answer those who may ask; turn its errors into one clear answer."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -120,7 +120,7 @@ class Service:
         return answer
 
     def _require_allowed(self, request: Request) -> None:
-        """Refuse a wrong key; without keys, refuse what a web page elsewhere could send to this machine."""
+        """Refuse a wrong key; without keys, refuse requests from web pages elsewhere."""
         key = self._settings.api_key
         if key is None:
             name = request.headers.get("host", "").rsplit(":", 1)[0].lower()

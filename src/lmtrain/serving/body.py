@@ -1,4 +1,4 @@
-"""A request's JSON, as OpenAI's API has it, checked field by field: what a server makes of it, or one clear refusal."""
+"""A request's JSON, as OpenAI's API has it, checked field by field: texts to write, or one clear refusal."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +23,7 @@ COMPLETION_KEYS = SHARED | {"prompt", "logprobs"}
 @final
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What one HTTP request asks for: its texts, and how they are sent."""
+    """One HTTP request's texts, and the way to send them."""
 
     requests: list[Request]
     is_chat: bool
@@ -48,7 +48,7 @@ def parse(content: bytes) -> dict[str, Any]:
 
 
 def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatFormat, *, client: str) -> Asked:
-    """Return what `/v1/chat/completions` was asked for; raises LmtrainError for what cannot be."""
+    """Return the texts asked of `/v1/chat/completions`; raises LmtrainError."""
     _require_known(body, CHAT_KEYS)
     prompt = written_by.prompt(_required(body, "messages"))
     room = max(1, loaded.model.max_context_tokens - len(prompt) + 1)
@@ -70,7 +70,7 @@ def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatForm
 
 
 def read_completion(body: Mapping[str, Any], loaded: LoadedModel, *, client: str) -> Asked:
-    """Return what `/v1/completions` was asked for; raises LmtrainError for what cannot be."""
+    """Return the texts asked of `/v1/completions`; raises LmtrainError."""
     _require_known(body, COMPLETION_KEYS)
     prompts = _prompts(_required(body, "prompt"), loaded)
     most = _integer(body, "max_tokens", least=1) or 16

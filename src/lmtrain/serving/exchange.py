@@ -37,7 +37,7 @@ class Exchange:
         metrics.prompt_tokens += sum(len(generation.request.prompt) for generation in generations)
 
     async def pieces(self) -> AsyncGenerator[tuple[int, Delta]]:
-        """Yield which text got what, until all have ended; raises EngineFailed."""
+        """Yield each new piece with its text's index, until all have ended; raises EngineFailed."""
         index = {generation: place for place, generation in enumerate(self._generations)}
         open_texts = set(self._generations)
         try:

@@ -1,4 +1,4 @@
-"""What Prometheus reads: counts, gauges and histograms of seconds, in its text format 0.0.4."""
+"""Figures for Prometheus: counts, gauges and histograms of seconds, in its text format 0.0.4."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -37,7 +37,7 @@ class Histogram:
 
 @final
 class ServerMetrics:
-    """What a server has done so far; of the thread that answers requests."""
+    """A server's counts so far; for one thread."""
 
     def __init__(self) -> None:
         self.prompt_tokens = 0
@@ -46,7 +46,7 @@ class ServerMetrics:
         self.histograms = {name: Histogram() for name in HISTOGRAMS}
 
     def page(self, gauges: Mapping[str, tuple[str, float]]) -> str:
-        """Return everything as text; `gauges` are what is true now, by name: what it is, and its value."""
+        """Return everything as text; `gauges` are the present figures by name, each a description and a value."""
         lines = _family("prompt_tokens_total", "counter", "Tokens of prompts", [f" {self.prompt_tokens}"])
         lines += _family("new_tokens_total", "counter", "Tokens written", [f" {self.new_tokens}"])
         by_status = [f'{{status="{status}"}} {count}' for status, count in sorted(self.requests.items())]

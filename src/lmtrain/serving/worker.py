@@ -94,7 +94,7 @@ class EngineWorker:
                 return
 
     def _turn(self) -> None:
-        """Do what was asked for meanwhile, then one step."""
+        """Do the waiting commands, then one step."""
         while not self._commands.empty() or (self._engine.is_idle and not self._is_stopped):
             self._commands.get()()
         for delta in self._engine.step():

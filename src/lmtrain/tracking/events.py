@@ -1,24 +1,24 @@
-"""What each rank did when: events/rank<r>.jsonl, one span or mark a line, cheap enough to leave on.
+"""Each rank's activities in time: events/rank<r>.jsonl, one span or mark a line, cheap enough to leave on.
 
 A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or absent, ...}; a mark has no seconds.
 """
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Final
 
-from lmtrain.tracking import atomic_files
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.clock import unix_seconds
+from lmtrain.tracking.line_file import LineFile
 from lmtrain.tracking.preemption import Preemption
-from lmtrain.tracking.run_log import drop_torn_end
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 FLUSH_SECONDS = 1.0
 
-# What a pause's time is spent on, in the ledger.
+# The ledger's kind of a pause's time.
 PAUSES: Final[dict[str, Kind]] = {
     "first_step": "compile",
     "validation": "evaluation",
@@ -31,44 +31,39 @@ PAUSES: Final[dict[str, Kind]] = {
 class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
-    `paused_for` names what training waits for at this moment (None: nothing) and `paused_at` says since when, on
+    `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
     time.monotonic's clock; `paused_seconds` sums all such waits. `stopwatch` has every second of the process since
-    `started_at` (unix seconds; None is now), and `preemption`, where somebody sets it, books what others took of them.
+    `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to other processes.
     """
 
-    def __init__(self, folder: Path, rank: int, *, started_at: float | None = None) -> None:
+    def __init__(self, folder: Path, rank: int, *, began: float | None = None) -> None:
         self.path = folder / "events" / f"rank{rank}.jsonl"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-            drop_torn_end(self._descriptor)
-        except OSError as error:
-            raise atomic_files.storage_problem(self.path, error) from error
+        self._file = LineFile(self.path)
         self._lines: list[str] = []
         self._flushed_at = time.monotonic()
         self.paused_for: str | None = None
         self.paused_at = 0.0
         self.paused_seconds = 0.0
-        self.stopwatch = Stopwatch(started_at=started_at)
+        self.stopwatch = Stopwatch(began=began)
         self.preemption: Preemption | None = None
 
     @contextlib.contextmanager
     def span(self, name: str, **fields: str | float) -> Generator[None]:
         """Record how long the body took, also when it raises; fields such as step go with it."""
-        start, began = time.time(), time.perf_counter()
+        began = time.monotonic()
         try:
             yield
         finally:
-            self.add(name, start, time.perf_counter() - began, **fields)
+            self.add(name, unix_seconds(began), time.monotonic() - began, **fields)
 
     @contextlib.contextmanager
     def pause(self, name: str, **fields: str | float) -> Generator[None]:
-        """Record a span in which no training happens, such as a validation; one inside another counts once."""
-        outer, began = self.paused_for, time.perf_counter()
+        """Record a span without training, such as a validation; one inside another counts once."""
+        outer, began = self.paused_for, time.monotonic()
         self.paused_for = name
         self._book_preemption()
         if outer is None:
-            self.paused_at = time.monotonic()
+            self.paused_at = began
         try:
             with self.stopwatch.spending(PAUSES.get(name, "host_overhead")), self.span(name, **fields):
                 yield
@@ -76,34 +71,32 @@ class EventLog:
             self._book_preemption()
             self.paused_for = outer
             if outer is None:
-                self.paused_seconds += time.perf_counter() - began
+                self.paused_seconds += time.monotonic() - began
 
     def _book_preemption(self) -> None:
         if self.preemption is not None:
             self.preemption.book()
 
     def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
-        """Record a span that was measured elsewhere; start in unix seconds."""
+        """Record a span measured elsewhere; start in unix seconds."""
         self._write({"name": name, "start": round(start, 6), "seconds": round(seconds, 6), **fields})
 
     def mark(self, name: str, **fields: str | float) -> None:
         """Record a moment."""
-        self._write({"name": name, "start": round(time.time(), 6), **fields})
+        self._write({"name": name, "start": round(unix_seconds(), 6), **fields})
 
     def flush(self) -> None:
-        """Hand all lines to the file now; a full disk loses events, never the run."""
+        """Hand all lines to the file now; on a full disk they wait for the next time, and no disk ends the run."""
         lines, self._lines = self._lines, []
         self._flushed_at = time.monotonic()
-        if lines and self._descriptor >= 0:
-            with contextlib.suppress(OSError):
-                os.write(self._descriptor, "".join(lines).encode())
+        if self._file.descriptor >= 0:
+            with contextlib.suppress(EnvironmentProblem):
+                self._file.append(lines)
 
     def close(self) -> None:
         """Flush and give the file back; closing twice is fine."""
         self.flush()
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._file.close()
 
     def _write(self, row: dict[str, str | float]) -> None:
         self._lines.append(json.dumps(row) + "\n")

@@ -7,20 +7,26 @@ from collections.abc import Generator
 from pathlib import Path
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.atomic_files import storage_problem
 
 POLL_SECONDS = 0.05
 
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str = "") -> Generator[None]:
-    """Hold the lock file at path while the body runs; note tells others who has it.
+    """Hold the lock file at path while the body runs; note names its holder to others.
 
-    A record lock: unlike flock it is not inherited by forked loader workers, which outlive a killed run for a moment.
+    A record lock: unlike flock it is not inherited by forked loader workers, alive for a moment after a killed run.
 
     Raises:
-        EnvironmentProblem: It is not free in time; the message is refusal, with the holder's note for HOLDER.
+        EnvironmentProblem: It cannot be written, or is not free in time; then the message is refusal, with the holder's
+            note for HOLDER.
     """
-    with path.open("a+") as file:
+    try:
+        opened = path.open("a+")
+    except OSError as problem:
+        raise storage_problem(path, problem) from problem
+    with opened as file:
         deadline = time.monotonic() + wait_seconds
         while not _try_lock(file.fileno()):
             if time.monotonic() >= deadline:

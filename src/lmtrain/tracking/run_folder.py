@@ -46,7 +46,7 @@ class RunFolder:
         return self.path.relative_to(self.root).as_posix() if inside else self.path.name
 
     def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
-        """Make the folder and give the run its identity, once; sweep names the sweep that it is a trial of.
+        """Make the folder and give the run its identity, once; sweep names the trial's sweep.
 
         Raises:
             EnvironmentProblem: The folder cannot be written, or fewer than free_bytes are free.
@@ -73,7 +73,7 @@ class RunFolder:
         """Hold the run for this process alone; waits a little, because a killed run needs a moment to be gone.
 
         Raises:
-            EnvironmentProblem: Another process, which the message names, has it.
+            EnvironmentProblem: Another process, named by the message, has it.
         """
         refusal = (
             f"run.name={self.name} is already being trained by process HOLDER; "
@@ -92,11 +92,17 @@ class RunFolder:
         """Begin the next attempt and return its folder: config, overrides, git state, versions, environment.
 
         None of them holds a secret. Until it is accepted, nothing else in the run changes.
+
+        Raises:
+            EnvironmentProblem: The folder cannot be written.
         """
         config_text = redact_text(config_text)
         attempts = self.attempts()
         folder = self.path / "attempts" / str(int(attempts[-1].name) + 1 if attempts else 1)
-        folder.mkdir(parents=True)
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise atomic_files.storage_problem(folder, error) from error
         git = describe_git(Path.cwd())
         atomic_files.write_text(folder / "config.yaml", config_text)
         words = "".join(f"{redact_override(word)}\n" for word in overrides)
@@ -115,12 +121,12 @@ class RunFolder:
             self.note({ACCEPTED: attempts[-1].name})
 
     def withdraw(self, attempt: Path) -> None:
-        """Delete an attempt that was refused, unless it was accepted before."""
+        """Delete a refused attempt, unless it was accepted before."""
         if self.read_identity().get(ACCEPTED) != attempt.name:
             shutil.rmtree(attempt, ignore_errors=True)
 
     def discard_untrained(self) -> None:
-        """Delete the folder of a run that was refused before it began to train: it has no status and no checkpoint."""
+        """Delete the folder of a run refused before it began to train: it has no status and no checkpoint."""
         if not self.status_path.exists() and not any(self.checkpoints_path.glob("*")):
             shutil.rmtree(self.path, ignore_errors=True)
 

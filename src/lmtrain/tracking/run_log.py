@@ -1,21 +1,23 @@
 """The truth about a run's curves: metrics.jsonl, one whole JSON object a line, appended.
 
 A line is {"time": unix seconds, "step": int, "tokens": int, "metrics": {"train/loss": float, ...}}. JSON has no number
-for what is not finite: such a value is one of the strings "nan", "inf", "-inf", which float() of most languages reads.
+for nan and infinities: such a value is one of the strings "nan", "inf", "-inf", readable by float() of most languages.
 """
 
 import json
+import logging
 import math
 import os
-import time as clock
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from lmtrain.errors import DataError
 from lmtrain.tracking import atomic_files
+from lmtrain.tracking.line_file import LineFile
 
+_LOG = logging.getLogger(__name__)
 TAIL_BYTES = 1 << 20
 _ENCODE = json.JSONEncoder(allow_nan=False).encode  # json.dumps makes an encoder a line, unless all is its default
 
@@ -35,43 +37,30 @@ class RunLog:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "metrics.jsonl"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._descriptor = _open_for_append(self.path)
-            drop_torn_end(self._descriptor)
-        except OSError as error:
-            raise atomic_files.storage_problem(self.path, error) from error
-        self._last_step = _last_step(self._descriptor)
+        self._file = LineFile(self.path)
+        self._last_step = _last_step(self._file.descriptor)
         self._latest: dict[str, Point] = {}
 
     def last_step(self) -> int | None:
-        """Return the highest step of the last points, which come in no strict order; None when there is no point."""
+        """Return the highest step of the last points, in no strict order; None when there is no point."""
         return self._last_step
 
     def latest(self, metric: str) -> Point | None:
-        """Return the last point with this metric that was appended here, None when there was none."""
+        """Return the last point with this metric appended here, None when there was none."""
         return self._latest.get(metric)
 
-    def append(self, step: int, tokens: int, metrics: Mapping[str, float], *, time: float | None = None) -> None:
-        """Add one point; time None means now.
-
-        Raises:
-            EnvironmentProblem: The disk is full; no half line stays behind.
-        """
-        self.extend([Point(clock.time() if time is None else time, step, tokens, dict(metrics))])
-
     def extend(self, points: Sequence[Point]) -> None:
-        """Add points in one write.
+        """Add points in one write; on a full disk they wait in memory for the next one, and a line says so once.
 
         Raises:
-            EnvironmentProblem: The disk is full; none of them stays behind.
+            EnvironmentProblem: The disk is broken or read-only.
         """
-        whole = os.fstat(self._descriptor).st_size
-        try:
-            _write_all(self._descriptor, "".join(map(format_point, points)).encode())
-        except OSError as error:
-            os.ftruncate(self._descriptor, whole)
-            raise atomic_files.storage_problem(self.path, error) from error
+        was_waiting = self._file.num_waiting > 0
+        full = self._file.append([format_point(point) for point in points])
+        if full and not was_waiting:
+            _LOG.error("%s The curves wait in memory.", atomic_files.storage_problem(self.path, full))
+        elif was_waiting and not full:
+            _LOG.warning("%s has its missing points.", self.path)
         for point in points:
             self._last_step = point.step if self._last_step is None else max(point.step, self._last_step)
             self._latest.update(dict.fromkeys(point.metrics, point))
@@ -83,17 +72,27 @@ class RunLog:
         if len(kept) == len(lines):
             return 0
         atomic_files.write_bytes(self.path, b"".join(kept))
-        os.close(self._descriptor)
-        self._descriptor = _open_for_append(self.path)
-        self._last_step = _last_step(self._descriptor)
+        self._file.close()
+        self._file = LineFile(self.path)
+        self._last_step = _last_step(self._file.descriptor)
         return len(lines) - len(kept)
 
     def close(self) -> None:
-        """Make all points durable and give the file back; closing twice is fine."""
-        if self._descriptor >= 0:
-            os.fsync(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Make all points durable and give the file back; closing twice is fine.
+
+        Raises:
+            EnvironmentProblem: The disk is still full, and the points that wait are lost.
+        """
+        if self._file.descriptor < 0:
+            return
+        try:
+            if problem := self._file.append([]):
+                raise problem
+            os.fsync(self._file.descriptor)
+        except OSError as error:
+            raise atomic_files.storage_problem(self.path, error) from error
+        finally:
+            self._file.close()
 
 
 def read_points(path: Path) -> Iterator[Point]:
@@ -135,38 +134,9 @@ def _json_number(value: float) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
-def drop_torn_end(descriptor: int) -> None:
-    """Cut what a crash left behind at the end of a JSON-lines file: half a line, or lines of zero bytes."""
-    size = os.fstat(descriptor).st_size
-    start = max(0, size - TAIL_BYTES)
-    tail = os.pread(descriptor, size - start, start)
-    whole = tail[: tail.rfind(b"\n") + 1]
-    while whole and not _is_json(whole.splitlines()[-1]):
-        whole = whole[: whole[:-1].rfind(b"\n") + 1]
-    if len(whole) < len(tail):
-        os.ftruncate(descriptor, start + len(whole))
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
-
-
 def _last_step(descriptor: int) -> int | None:
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
     lines = os.pread(descriptor, size - start, start).splitlines()
     whole = lines if start == 0 else lines[1:]
     return max((parse_point(line).step for line in whole), default=None)
-
-
-def _open_for_append(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]

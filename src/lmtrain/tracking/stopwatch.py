@@ -5,6 +5,8 @@ import time
 from collections.abc import Generator
 from typing import Final, Literal, get_args
 
+from lmtrain.tracking.clock import unix_seconds
+
 Kind = Literal[
     "setup",
     "compile",
@@ -21,17 +23,20 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 
 class Stopwatch:
-    """Runs from `started_at` (unix seconds; None is now) on, first for set-up."""
+    """Runs from `began` (on time.monotonic's clock; None is now) on, first for set-up.
 
-    def __init__(self, *, started_at: float | None = None) -> None:
-        self.started_at = time.time() if started_at is None else started_at
+    `started_at` is that moment in unix seconds.
+    """
+
+    def __init__(self, *, began: float | None = None) -> None:
+        self._since = time.monotonic() if began is None else began
+        self.started_at = unix_seconds(self._since)
         self.kind: Kind = "setup"
-        self._since = time.perf_counter() - (time.time() - self.started_at)
         self._seconds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
 
     def switch(self, kind: Kind) -> Kind:
-        """Spend what follows on `kind`; return what it was before. The first step's work counts as compilation."""
-        now = time.perf_counter()
+        """Count the time from now on as `kind`; return the kind before. The first step's work counts as compilation."""
+        now = time.monotonic()
         before = self.kind
         self._seconds[before] += now - self._since
         self._since = now
@@ -43,13 +48,19 @@ class Stopwatch:
     def spending(self, kind: Kind) -> Generator[None]:
         """Spend the body on `kind`, then go on as before.
 
-        A body may outlast the callback that it began in, as the first step does: what was logging then is not any more.
+        A body may outlast its callback, as the first step does: after it comes host overhead, not that callback's
+        logging.
         """
         before = self.switch(kind)
         try:
             yield
         finally:
             self.switch("host_overhead" if before == "logging" else before)
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Return how long it has run."""
+        return sum(self.seconds().values())
 
     def seconds(self) -> dict[Kind, float]:
         """Return the seconds so far by kind, up to this moment."""

@@ -1,4 +1,4 @@
-"""A stop from outside before the first step of an attempt: there is nothing to save, so the attempt ends at once."""
+"""A stop from outside that does not wait for a step: before the first one, or asked for twice."""
 
 import signal
 import threading
@@ -22,6 +22,13 @@ class StoppedEarly(BaseException):  # no error, and nothing that catches errors 
         return f"{name}: stopped before the first step of this attempt, which has nothing to save."
 
 
+class StoppedAtOnce(StoppedEarly):
+    """A second SIGINT came: the step that the first one waited for is given up."""
+
+    def __str__(self) -> str:
+        return "SIGINT again: stopped at once, without the steps since the last checkpoint."
+
+
 @contextmanager
 def stopping_at_once() -> Generator[None]:
     """Let signals raise StoppedEarly as long as this lasts; outside the main thread Python takes no handlers."""
@@ -34,6 +41,19 @@ def stopping_at_once() -> Generator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
+
+
+@contextmanager
+def ignoring_interrupts() -> Generator[None]:
+    """Let no SIGINT cut short the report of a run's end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _raise(number: int, frame: FrameType | None) -> None:

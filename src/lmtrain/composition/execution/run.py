@@ -10,7 +10,6 @@ from pathlib import Path
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.planning.prepared_tokens import remember_folder
 from lmtrain.composition.stored_runs.going_on import going_on_line
@@ -25,6 +24,7 @@ from lmtrain.errors import (
     EXIT_TERMINATED,
     LMTRAIN_ERRORS,
     ConfigurationError,
+    EnvironmentProblem,
 )
 from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
@@ -36,7 +36,7 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, status_name, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, require_same_identity
-from lmtrain.training.stopping import StoppedEarly, stopping_at_once
+from lmtrain.training.stopping import StoppedEarly, ignoring_interrupts, stopping_at_once
 
 EXIT_CODES: dict[int, int] = {
     signal.SIGTERM: EXIT_TERMINATED,
@@ -52,7 +52,7 @@ def execute(job: Job) -> int:
         ConfigurationError: The ranks disagree, or the run cannot go on from its checkpoint.
     """
     quiet_libraries()
-    keep_caches_in(Path(job.config["run"]["cache"]))
+    keep_caches_in(Path(job.config.run.cache))
     outer = outer_launcher(os.environ)
     rank = outer.rank if outer else 0
     try:
@@ -61,8 +61,9 @@ def execute(job: Job) -> int:
     except StoppedEarly as stop:
         code = EXIT_CODES[stop.number]
         if rank == 0:
-            print(stop, file=sys.stderr)
-            write_status(job.folder, Status(status=status_name(code), exit_code=code))
+            with ignoring_interrupts():
+                print(stop, file=sys.stderr)
+                write_status(job.folder, Status(status=status_name(code), exit_code=code))
         return code
     return EXIT_DONE if run is None else train(job, run, checkpoint)
 
@@ -70,7 +71,7 @@ def execute(job: Job) -> int:
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:
     """Join the other ranks and build the run, None where its budget is spent; with the checkpoint to go on from."""
     join(outer)
-    agree_on(config_hash(job.config))
+    agree_on(config_hash(job.config.values))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
     earlier_seconds = broadcast_outcome(lambda: seconds_of_earlier_attempts(job.folder))
     run = build_run(
@@ -90,7 +91,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         if checkpoint:
             remember_fork(job, checkpoint)
             print(going_on_line(job, checkpoint), flush=True)
-        elif line := difference_line(job.config["init_from"], job.config["model"]):
+        elif line := difference_line(job.config.init_from, job.config.model):
             print(line, flush=True)
     return run, checkpoint
 
@@ -104,7 +105,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
         except StoppedEarly as stop:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
-    handle = instantiate(job.config["logger"], key="logger").start(folder)
+    handle = job.config.logger.build().start(folder)
     code = 1
     try:
         code = fit(run, checkpoint)
@@ -123,8 +124,14 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     finally:
         step = run.trainer.global_step
         tokens = step * run.context.plan.batch.tokens_per_step
-        run.context.log.close()
-        handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+        with ignoring_interrupts():
+            try:
+                run.context.log.close()
+            except EnvironmentProblem:
+                code = EXIT_ENVIRONMENT
+                raise
+            finally:
+                handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
             print(line)
@@ -143,6 +150,7 @@ def keep_report(folder: Path) -> None:
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return the exit code that its end stands for."""
+    graceful_stop = run.callbacks.get("graceful_stop")
     try:
         with stopping_at_once():
             run.trainer.fit(
@@ -151,9 +159,12 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
                 ckpt_path=str(checkpoint.path) if checkpoint else None,
                 weights_only=True,
             )
+    except StoppedEarly:
+        if not getattr(graceful_stop, "is_through", False):
+            raise
     finally:
         run.context.events.close()
-    stop_signal = getattr(run.callbacks.get("graceful_stop"), "stop_signal", None)
+    stop_signal = getattr(graceful_stop, "stop_signal", None)
     return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
 
 

@@ -18,7 +18,7 @@ def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
     attempts = RunFolder(job.folder).attempts()
     if len(attempts) < 2 or not (attempts[-2] / "job.json").is_file():
         return line
-    changes = changed_settings(load_job(attempts[-2] / "job.json").config, job.config)
+    changes = changed_settings(load_job(attempts[-2] / "job.json").config, job.config.values)
     if not changes:
         return line
     more = f" and {len(changes) - MOST} more" if len(changes) > MOST else ""

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, checked_part, find_source
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, ids_of_ends, read_template
@@ -46,9 +45,9 @@ def model_to_run(
 def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allowed: Sequence[str]) -> LoadedModel:
     node = checked_part(source.job, "model", allowed=allowed)
     # Whatever it was trained with: attention over a cache, where the model attends.
-    more: dict[str, Any] = {"attention": paged} if node.pop("attention", None) is not None else {}
+    more: dict[str, Any] = {"attention": paged} if "attention" in node else {}
     with torch.device("meta"):
-        model: LanguageModel = instantiate(node, key="model", **more)
+        model: LanguageModel = node.without("attention").build(**more)
     _make_room(model)
     load_weights(model, source.checkpoint.path, kind)
     tokenizer = load_tokenizer(source.run / "tokenizer")
