@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+from lmtrain.models.documents import Documents
 from lmtrain.models.head import OutputHead
 from lmtrain.models.loss import Loss, LossTotal, with_penalty
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
@@ -19,7 +20,8 @@ class LanguageModel(nn.Module, ABC):
     """A causal model of tokens, written for one device; strategies, precision and compilation come from outside.
 
     `documents` int [B, T] is each token's document within its row, never falling along a row: tokens see their own
-    document alone, with positions from 0. None is one document a row.
+    document alone, with positions from 0. None is one document a row; with `EarlierTokens`
+    tokens go on from those of earlier forward passes.
     """
 
     vocab_size: int
@@ -32,7 +34,7 @@ class LanguageModel(nn.Module, ABC):
 
     @abstractmethod
     def features(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and a penalty to minimise beside the loss, or None.
 
@@ -51,9 +53,7 @@ class LanguageModel(nn.Module, ABC):
     def shape(self) -> ModelShape:
         """Count parameters by kind; works on the meta device."""
 
-    def hidden_states(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def hidden_states(self, tokens: Int[Tensor, "B T"], documents: Documents | None = None) -> Float[Tensor, "B T D"]:
         """Run the layers and the last norm: [B, T] -> [B, T, D]."""
         return self.features(tokens, documents)[0]
 
@@ -74,7 +74,7 @@ class LanguageModel(nn.Module, ABC):
         tokens: Int[Tensor, "B T"],
         targets: Int[Tensor, "B T"] | None = None,
         loss: Loss | None = None,
-        documents: Int[Tensor, "B T"] | None = None,
+        documents: Documents | None = None,
     ) -> Float[Tensor, "B T V"] | LossTotal:
         """Predict the next token, [B, T] -> [B, T, V]; with targets [B, T] and a loss, return its sums instead.
 

@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
-from lmtrain.models.attention.base import Attention
+from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_multiple, check_not_negative, check_positive
-from lmtrain.models.documents import token_positions
+from lmtrain.models.documents import Documents, num_positions, token_positions
 from lmtrain.models.feed_forward import GELU, GeluApproximate
 from lmtrain.models.head import OutputHead
 from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
@@ -121,11 +121,11 @@ class GPT2(LanguageModel):
         return self.layers
 
     def features(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and no penalty."""
         num_tokens = tokens.shape[1]
-        check_context(num_tokens, self.max_context_tokens)
+        check_context(num_positions(tokens, documents), self.max_context_tokens)
         if documents is None:
             table = self.position_embedding.weight
             positions = table if num_tokens == len(table) else table[:num_tokens]  # [T, D]
@@ -133,8 +133,7 @@ class GPT2(LanguageModel):
             positions = self.position_embedding(token_positions(documents))  # [B, T, D]
         embedded = self.token_embedding(tokens)
         x = embedded + positions.to(embedded.dtype)
-        prepared = self.attention.prepare(documents, num_tokens=num_tokens, windows=(None,), device=tokens.device)
-        seen = documents if prepared is None else prepared
+        seen = what_layers_see(self.attention, tokens, documents, windows=(None,))
         for block in self.layers:
             x = block(x, seen)
         return self.final_norm(x), None

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.models.attention.base import Attention
+from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_positive
+from lmtrain.models.documents import Documents, num_positions
 from lmtrain.models.feed_forward import Activation
 from lmtrain.models.head import OutputHead
 from lmtrain.models.layer_windows import layer_windows
@@ -165,14 +166,13 @@ class Llama(LanguageModel):
         return self.layers
 
     def features(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and the sum of the layers' penalties."""
-        num_tokens = tokens.shape[1]
-        check_context(num_tokens, self.max_context_tokens)
-        prepared = self.attention.prepare(documents, num_tokens=num_tokens, windows=self.windows, device=tokens.device)
-        cos, sin = self.rope(num_tokens, documents)
-        positions = Positions(cos, sin, documents, prepared)
+        check_context(num_positions(tokens, documents), self.max_context_tokens)
+        cos, sin = self.rope(tokens.shape[1], documents)
+        seen = what_layers_see(self.attention, tokens, documents, windows=self.windows)
+        positions = Positions(cos, sin, documents, seen)
         embedded = self.embedding(tokens, documents)
         x = middle = embedded.view_as(embedded)  # not the same object: the first block would be compiled by itself
         penalties: list[Tensor] = []

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.dimensions import check_above_zero
-from lmtrain.models.documents import token_positions
+from lmtrain.models.documents import Documents, token_positions
 
 
 @final
@@ -102,7 +102,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(
-        self, num_tokens: int, documents: Int[Tensor, "B T"] | None = None
+        self, num_tokens: int, documents: Documents | None = None
     ) -> tuple[Float[Tensor, "*B T 1 R"], Float[Tensor, "*B T 1 R"]]:
         """Return cosines and sines, fp32 [T, 1, K / 2] of the first tokens, or [B, T, 1, K / 2] by document."""
         if documents is None:

@@ -15,6 +15,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.dimensions import check_above_zero, check_gate, check_multiple, check_positive
+from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear
 from lmtrain.models.norms import RMSNorm, rms_norm
 from lmtrain.models.residual_stream import Mix
@@ -28,14 +29,14 @@ NormOver = Literal["head", "width"]
 class Positions:
     """Where tokens stand: rotations fp32, [T, 1, R] or by document [B, T, 1, R], R = K / 2, and documents int [B, T].
 
-    `prepared` is the attention kernel's form of the documents, for all layers. A dataclass, and not a tuple, so that
+    `seen` is the attention kernel's `documents`, for all layers. A dataclass, and not a tuple, so that
     FSDP, with its rounding of a block's inputs, passes the rotations on in fp32.
     """
 
     cos: Float[Tensor, "*B T 1 R"]
     sin: Float[Tensor, "*B T 1 R"]
-    documents: Int[Tensor, "B T"] | None = None
-    prepared: Prepared | None = None
+    documents: Documents | None = None
+    seen: Int[Tensor, "B T"] | Prepared | None = None
 
 
 @final
@@ -173,8 +174,7 @@ class SelfAttention(nn.Module):
         if self.attention_multiplier != 1.0:
             q = q * self.attention_multiplier
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), self._heads(v).transpose(1, 2)
-        seen = positions.documents if positions.prepared is None else positions.prepared
-        mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=seen)  # [B, H, T, K]
+        mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=positions.seen)  # [B, H, T, K]
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _queries_and_keys(
