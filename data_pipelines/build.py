@@ -1,4 +1,4 @@
-"""Fill a folder with one data set, as a stream: whatever ends it, the next build goes on from there.
+"""Fill a folder with one data set, as a stream: after any end, the next build goes on from there.
 
 source -> stages -> split -> blocks -> (learn a tokenizer) -> encode -> shards -> references -> manifest -> verify
 """
@@ -14,8 +14,8 @@ from data_pipelines.engines.engine import Engine
 from data_pipelines.finish import references_of, write_verified
 from data_pipelines.forecast import forecast
 from data_pipelines.progress import tell
-from data_pipelines.reading import REMOVED
 from data_pipelines.shard_filler import Changed, Filled, ShardFiller
+from data_pipelines.source_pass import REMOVED
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.work_folder import WorkFolder
 from lmtrain.data.manifest import Manifest
@@ -23,7 +23,7 @@ from lmtrain.errors import ConfigurationError, DataError
 
 
 class ShortSource(DataError):
-    """The source ended before the budget; what was encoded is kept."""
+    """The source ended before the budget; its encoded part is kept."""
 
 
 @final
@@ -31,8 +31,8 @@ class ShortSource(DataError):
 class Build:
     """One preparation, ready to run.
 
-    `num_processes` None decides by cores and text; `allow_short` takes a source that ends before the budget;
-    `sample_documents` tell beforehand what the budget takes.
+    `num_processes` None decides by cores and text; `allow_short` takes a source shorter than the budget;
+    `sample_documents` estimate the budget's need beforehand.
     """
 
     question: BuildRequest
@@ -45,7 +45,7 @@ class Build:
         """Fill a folder, from where an earlier build of the same left it.
 
         Raises:
-            DataError: No text, too little text, text that changed meanwhile, or tokens that do not verify.
+            DataError: No text, too little text, text changed meanwhile, or tokens that do not verify.
         """
         work = WorkFolder(folder)
         if work.is_done():
@@ -64,7 +64,7 @@ class Build:
         source.check()
         tell(f"preparing {source.name}")
         if work.begin(self.question.fingerprint):
-            tell(f"  going on with what {work.folder} holds")
+            tell(f"  going on with the work in {work.folder}")
         filled = self._fill(work)
         self._require_splits(filled)
         self._require_budget(filled)
@@ -137,5 +137,5 @@ class Build:
         ended = f"source {self.question.source.name} ended after {reached:,} of the {budget:,} tokens to train on"
         if not self.allow_short:
             fix = "take it all with data.folder.allow_short=true, or ask for less"
-            raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); what was encoded is kept: {fix}.")
+            raise ShortSource(f"{ended} (budget.tokens, data.folder.token_budget); the encoded part is kept: {fix}.")
         tell(f"  {ended}: that is all there is")

@@ -1,4 +1,4 @@
-"""What is asked for: everything that decides the documents and their tokens, and the name that follows from it."""
+"""A build's request: all facts that decide the documents and their tokens, and the resulting name."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ CODE_VERSION = 2  # raised when the same settings come to make other tokens
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the tokens besides the documents and the tokenizer.
+    """The settings that decide the tokens besides the documents and the tokenizer.
 
     `token_budget` is of tokens to train on; None takes all there are.
     """
@@ -39,7 +39,7 @@ class BuildRequest:
 
     @cached_property
     def source_fingerprint(self) -> str:
-        """Return what the source's content was when it was first asked for."""
+        """Return the source's content as first seen."""
         return self.source.fingerprint()
 
     @cached_property

@@ -8,10 +8,10 @@ DATA_EXTRA = ("datatrove", "spacy", "xxhash")
 
 
 def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, install: str = '"lmtrain[data]"') -> None:
-    """Refuse a setting that needs packages which are not there.
+    """Refuse a setting with missing packages.
 
     Raises:
-        EnvironmentProblem: With the command that installs them.
+        EnvironmentProblem: With the command to install them.
     """
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
@@ -21,7 +21,7 @@ def require_extra(setting: str, *, packages: tuple[str, ...] = DATA_EXTRA, insta
 
 
 def silence_datatrove() -> None:
-    """Keep datatrove's log out of this process's output; what its tasks say is in their jobs' folders."""
+    """Keep datatrove's log out of this process's output; its tasks' output is in their jobs' folders."""
     from loguru import logger  # pyright: ignore[reportMissingImports]  # an extra
 
     logger.disable("datatrove")

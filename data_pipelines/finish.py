@@ -17,7 +17,7 @@ from lmtrain.tokenizers.base import Tokenizer
 def references_of(
     folder: Path, splits: Mapping[str, SplitManifest], *, dtype: str, tokenizer: Tokenizer
 ) -> dict[str, References]:
-    """Return what compressors make of what is held out."""
+    """Return the compressors' results on the held-out text."""
     references: dict[str, References] = {}
     for split, manifest in splits.items():
         if split != TRAIN:

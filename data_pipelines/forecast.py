@@ -1,4 +1,4 @@
-"""Tell what a token budget will take, before the long work, from a sample of the source's documents."""
+"""Forecast a token budget's need, before the long work, from a sample of the source's documents."""
 
 import shutil
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import numpy as np
 from data_pipelines.build_request import BuildRequest
 from data_pipelines.progress import stage
 from data_pipelines.sources.base import Document
-from data_pipelines.stages.estimate import outlook, sample_documents, tell_outlook
+from data_pipelines.stages.estimate import outlook, report_outlook, sample_documents
 from data_pipelines.stages.render import render_documents
 from data_pipelines.stages.stage import in_turn
 from lmtrain.data.layout import DTYPES
@@ -19,7 +19,7 @@ from lmtrain.tokenizers.base import Tokenizer
 def forecast(
     question: BuildRequest, tokenizer: Tokenizer, *, num_documents: int, folder: Path, allow_short: bool
 ) -> None:
-    """Read the first documents through all stages but those that must see a whole corpus, and tell what follows.
+    """Read the first documents through all stages but those of whole corpora, and report the forecast.
 
     Raises:
         DataError: The sample is the whole source, and is too short.
@@ -38,10 +38,10 @@ def forecast(
         sample = sample_documents(items, count_tokens, num_documents=num_documents, progress=progress)
     train_fraction = 1 - held_out.validation_fraction - held_out.test_fraction
     bytes_per_id = DTYPES[question.settings.token_dtype].itemsize
-    told = outlook(sample, token_budget=budget, train_fraction=train_fraction, bytes_per_id=bytes_per_id)
-    tell_outlook(
+    need = outlook(sample, token_budget=budget, train_fraction=train_fraction, bytes_per_id=bytes_per_id)
+    report_outlook(
         sample,
-        told,
+        need,
         token_budget=budget,
         free_bytes=shutil.disk_usage(folder).free,
         allow_short=allow_short,

@@ -16,6 +16,7 @@ from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_tur
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from data_pipelines.token_density import Density, bytes_per_token, competitor, find_competitor
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.storage.durable import fsync_all, rename_durably
 from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -26,7 +27,7 @@ THIS = "this"
 
 @dataclass(frozen=True)
 class TokenizerReport:
-    """What was made, and how dense it is; `folder` None: nothing was saved."""
+    """The new tokenizer, and its density; `folder` None: nothing was saved."""
 
     folder: str | None
     vocab_size: int
@@ -51,11 +52,11 @@ def make_tokenizer(
 ) -> TokenizerReport:
     """Make the tokenizer, save it where it was learned here or a `folder` is named, and compare it.
 
-    `folder` None names one in `root` after the source, the size and the content. The split is that of `prepare`.
+    `folder` None names one in `root` after the source, the size and the content. The split is `prepare`'s.
 
     Raises:
         ConfigurationError: The folder holds another tokenizer, or a name to compare does not exist.
-        DataError: No text to learn from, or a tokenizer that is damaged or loses text.
+        DataError: No text to learn from, or a tokenizer with damage or a loss of text.
         EnvironmentProblem: The folder cannot be written, or a download fails.
     """
     names = [compare] if isinstance(compare, str) else compare
@@ -86,7 +87,7 @@ def make_tokenizer(
 
 
 class _Texts:
-    """One pass over a source: training texts to learn from, and the held-out ones that come by."""
+    """One pass over a source: training texts to learn from, and the held-out ones on the way."""
 
     def __init__(self, source: Source, stages: Sequence[Stage], held_out_bytes: int) -> None:
         self.held_out: list[str] = []
@@ -127,7 +128,7 @@ def _require_free(folder: Path) -> None:
 
 
 def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> Path:
-    """Save whole or not at all; the same tokenizer that is there already stays."""
+    """Save whole or not at all; the same tokenizer, already there, stays."""
     path = Path(folder or Path(root) / f"{name}-{tokenizer.vocab_size}-{tokenizer.fingerprint[:8]}")
     if (path / TOKENIZER_FILE).is_file():
         if load_tokenizer(path).fingerprint != tokenizer.fingerprint:
@@ -136,7 +137,8 @@ def _save(tokenizer: Tokenizer, folder: str | None, *, root: str, name: str) -> 
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         tokenizer.save(aside)
-        aside.replace(path)
+        fsync_all(aside)
+        rename_durably(aside, path)
     except OSError as problem:
         shutil.rmtree(aside, ignore_errors=True)
         raise EnvironmentProblem(f"folder={path} cannot be written: {problem.strerror}; name another one.") from problem

@@ -2,7 +2,7 @@
 
     source -> clean -> deduplicate -> split -> train tokenizer -> encode -> compress held-out text -> verify
 
-The folder is named after everything that decides its content, so the same question gets the same folder back at once.
+The folder is named after all facts that decide its content, so the same request gets the same folder back at once.
 """
 
 from collections.abc import Mapping
@@ -45,15 +45,15 @@ def prepare(
     """Return the folder of verified shards for these settings, found in `root` or built now.
 
     Documents go through the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
-    `token_budget` is of tokens to train on, end-of-text included: reading stops with the document that reaches it;
-    None takes all. A source that ends before it is refused, unless `allow_short`. With a budget, a sample of
-    `sample_documents` tells beforehand what it takes; 0 asks for none. `token_dtype` None is the narrowest that holds
-    the vocabulary. `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
+    `token_budget` is of tokens to train on, end-of-text included: reading stops with the document at the budget; None
+    takes all. A shorter source is refused, unless `allow_short`. With a budget, a sample of `sample_documents`
+    estimates its need beforehand; 0 asks for none. `token_dtype` None is the narrowest for the vocabulary.
+    `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
 
     Raises:
-        ConfigurationError: Fractions that leave nothing, a vocabulary too large for the type, a negative number, or
-            conversations and a tokenizer that cannot write them.
-        DataError: No text, too little text, or a folder that was damaged after it was built.
+        ConfigurationError: Fractions without a rest, a vocabulary too large for the type, a negative number, or
+        conversations with a tokenizer unable to write them.
+        DataError: No text, too little text, or a folder damaged after it was built.
         EnvironmentProblem: The root cannot be written. Finished work is kept, and the same call goes on from it.
     """
     question = BuildRequest(

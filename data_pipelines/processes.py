@@ -1,7 +1,7 @@
 """Run jobs in several processes of this machine.
 
 A worker is `python -m MODULE ARGUMENTS`: it reads a job a line and answers the same line when the job is done. Its
-input ends when this process ends, however that happens, so no worker outlives it.
+input ends with this process, after any end, so no worker outlives it.
 """
 
 import os
@@ -18,7 +18,7 @@ AHEAD = 2  # jobs begun or waiting, for each process
 
 
 def run_jobs(jobs: Iterable[str], *, module: str, arguments: Sequence[str], num_processes: int) -> Iterator[str]:
-    """Yield the jobs in their order, each once it is done; only a few are taken from `jobs` ahead of that.
+    """Yield the jobs in their order, each once it is done; only a few are taken from `jobs` ahead.
 
     Raises:
         EnvironmentProblem: A worker failed, or was killed.
@@ -72,7 +72,7 @@ def _ask(worker: subprocess.Popen[str], job: str) -> str:
         worker.stdin.write(f"{job}\n")
         worker.stdin.flush()
     except BrokenPipeError:
-        pass  # it is gone, as the missing answer will tell
+        pass  # it is gone, as the missing answer will show
     if worker.stdout.readline() != f"{job}\n":
         status = worker.wait()
         how = f"was killed by signal {-status} (out of memory?)" if status < 0 else f"failed with status {status}"

@@ -1,6 +1,6 @@
-"""Tell a person how a preparation goes, on standard error: a live bar on a terminal, else a line every few seconds.
+"""Show a person a preparation's progress, on standard error: a live bar on a terminal, else a line every few seconds.
 
-Either says documents, tokens, MB/s and, where the whole is known, the time left; a last line says what a stage took.
+Either shows documents, tokens, MB/s and, where the whole is known, the time left; a last line gives a stage's time.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Any, final
 from lmtrain.accounting.quantities import format_quantity
 
 PLAIN_LINE_SECONDS = 5.0
-BAR_SECONDS = 0.1  # a bar is told of news at most so often, so that a document costs no more than two additions
+BAR_SECONDS = 0.1  # between updates of a bar, so that a document costs no more than two additions
 BYTES_WORTH_A_RATE = 500_000
 SECONDS_WORTH_A_FORECAST = 1.0
 
@@ -25,7 +25,7 @@ def tell(line: str) -> None:
 
 @final
 class StageProgress:
-    """What a stage has done so far."""
+    """A stage's work so far."""
 
     def __init__(
         self,
@@ -36,10 +36,10 @@ class StageProgress:
         total_documents: int | None = None,
         bar: Any | None = None,
     ) -> None:
-        """Count from nothing; the first total that is known gives the time left, `bar` None is no terminal."""
+        """Count from nothing; the first known total gives the time left, `bar` None is no terminal."""
         self._name = name
         self._total_tokens, self._total_bytes, self._total_documents = total_tokens, total_bytes, total_documents
-        self._started = self._told = time.monotonic()
+        self._started = self._reported_at = time.monotonic()
         self._documents = self._tokens = self._text_bytes = 0
         self._bytes_of_before, self._fraction_of_before = 0, 0.0
         self._fraction: float | None = None
@@ -68,21 +68,21 @@ class StageProgress:
             self._fraction = fraction
         if was_there:
             self._fraction_of_before = self.fraction_done() or 0.0
-        if time.monotonic() - self._told > (PLAIN_LINE_SECONDS if self._bar is None else BAR_SECONDS):
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported_at > (PLAIN_LINE_SECONDS if self._bar is None else BAR_SECONDS):
+            self._reported_at = time.monotonic()
             self._show()
 
     def line(self) -> str:
-        """Return what was done in one line: name, amounts, rate, seconds, notes."""
+        """Return the work in one line: name, amounts, rate, seconds, notes."""
         return f"  {self._name:<24} {', '.join(filter(None, [*self._amounts(), *self.notes]))}"
 
     def __str__(self) -> str:
-        """Return how long the rest takes and what is done so far, in one line."""
+        """Return the remaining time and the work so far, in one line."""
         return f"  {self._name:<24} {self.news}"
 
     @property
     def news(self) -> str:
-        """Return the same without the name; what matters most first, for narrow terminals cut it off."""
+        """Return the same without the name; the most important first, for narrow terminals cut it off."""
         return ", ".join(filter(None, [self._forecast(), *self._amounts()]))
 
     def fraction_done(self) -> float | None:
@@ -140,7 +140,7 @@ class StageProgress:
 def stage(
     name: str, *, total_tokens: int | None = None, total_bytes: int | None = None, total_documents: int | None = None
 ) -> Generator[StageProgress, None, None]:
-    """Show a stage while it runs, and tell its line when it is done."""
+    """Show a stage while it runs, and print its line at the end."""
     with _bar() as bar:
         progress = StageProgress(
             name, total_tokens=total_tokens, total_bytes=total_bytes, total_documents=total_documents, bar=bar

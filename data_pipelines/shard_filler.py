@@ -1,7 +1,7 @@
-"""A source's documents into the shards of a folder, block by block; whatever ends it, the next call goes on from there.
+"""A source's documents into the shards of a folder, block by block; after any end, the next call goes on from there.
 
-An encoded block is kept until its ids are in a shard for good. To go on, the source is read again, which is cheap
-against encoding, unless it had been read to its end; text that was encoded is recognised by its digest.
+An encoded block is kept until its ids are in a shard for good. To go on, the source is read again (cheap against
+encoding), unless it had been read to its end; encoded text is recognised by its digest.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import final
 from data_pipelines.build_request import BuildRequest
 from data_pipelines.engines.engine import Engine
 from data_pipelines.progress import StageProgress, stage
-from data_pipelines.reading import SourcePass
+from data_pipelines.source_pass import SourcePass
 from data_pipelines.stages.append import Shards, next_link
 from data_pipelines.stages.encode import EncodedBlock, load_encoded, text_sha256_of
 from data_pipelines.stages.encoders import Done, Encoders
@@ -30,12 +30,12 @@ COMMIT_BLOCKS = 32
 
 
 class Changed(Exception):
-    """What an earlier build left is damaged, or is not of the text that the source gives now."""
+    """An earlier build's work is damaged, or of other text than the source's now."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """The splits whose shards are whole, and how many documents were dropped for which reason."""
+    """The splits, their shards whole, and the numbers of dropped documents by reason."""
 
     splits: Mapping[str, SplitManifest]
     dropped: Mapping[str, int]
@@ -59,7 +59,7 @@ class ShardFiller:
         """Bring every document into the shards, or those up to the budget.
 
         Raises:
-            Changed: What an earlier build left cannot be gone on from.
+            Changed: An earlier build's work cannot be continued.
         """
         with contextlib.closing(self._shards()) as shards:
             end = self._replay(shards) or self._stream(shards)
@@ -80,7 +80,7 @@ class ShardFiller:
                 commit=commit,
             )
         except (ValueError, FileNotFoundError) as damage:
-            raise Changed(f"what was finished before is damaged ({damage})") from damage
+            raise Changed(f"finished work is damaged ({damage})") from damage
 
     def _require_whole(self, commit: Commit) -> None:
         with stage("check finished shards") as progress:
@@ -89,7 +89,7 @@ class ShardFiller:
                 progress.advance(tokens=shard.num_tokens)
 
     def _replay(self, shards: Shards) -> End | None:
-        """Append what was encoded by a build that had read everything; None where there is more to read."""
+        """Append the encoded blocks of a build that had read everything; None where there is more to read."""
         end = self.work.read_end()
         if end is None:
             return None
@@ -143,7 +143,7 @@ class ShardFiller:
                 num_committed = shards.next_block
 
     def _with_tokenizer(self, blocks: Iterator[Block]) -> Iterator[Block]:
-        """See to it that the folder has its tokenizer; return the blocks that are to be encoded."""
+        """Give the folder its tokenizer; return the blocks to encode."""
         spec = self.question.spec
         if (self.work.folder / TOKENIZER_FOLDER).is_dir():
             return blocks

@@ -1,4 +1,4 @@
-"""How many bytes of text a token stands for, by type of text: what tokenizers are compared by."""
+"""How many bytes of text a token stands for, by type of text: the measure for comparing tokenizers."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,11 +1,11 @@
-"""What an unfinished build keeps beside its shards, so that the next one goes on from there: the folder `.work`.
+"""An unfinished build's files beside its shards, for the next one to go on from: the folder `.work`.
 
-Encoded blocks lie in files of their own until their ids are in a shard for good. `commit.json` tells up to which block
-that is so; shards that grew further are cut back to it. `end.json` tells that the source has been read to its end.
+Encoded blocks lie in files of their own until their ids are in a shard for good. `commit.json` holds the number of the
+first block that is not; shards grown further are cut back to that. `end.json` says that the source has been read to its
+end.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,6 +15,7 @@ from typing import Any, final
 from lmtrain.data.layout import TOKENIZER_FOLDER
 from lmtrain.data.manifest import Shard, shard_to_json
 from lmtrain.data.shard_writer import Written
+from lmtrain.storage.durable import fsync_all, rename_durably, write_durably
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
@@ -34,7 +35,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class End:
-    """The source's end, or the budget's: how many blocks there are, and what was dropped up to there."""
+    """The source's end, or the budget's: the number of blocks, and the drops up to there."""
 
     num_blocks: int
     dropped: Mapping[str, int]
@@ -45,20 +46,20 @@ class WorkFolder:
     """The hidden part of a folder under construction."""
 
     def __init__(self, folder: Path) -> None:
-        """Look into a folder that exists."""
+        """Look into an existing folder."""
         self.folder = folder
         self._work = folder / WORK
         self._tokenizer: Tokenizer | None = None
         self.scratch = self._work / "stages"
 
     def begin(self, identity: str) -> bool:
-        """Make room for a build of this identity; what an earlier one left stays only if it was of the same.
+        """Make room for a build of this identity; an earlier one's files stay only if it was of the same.
 
         True: there is work to go on from.
         """
         if self._read(IDENTITY) == identity:
             for path in (self._work / "blocks").iterdir():
-                if path.name.startswith(".") or path.suffix:  # half written, or text that will be read again
+                if path.name.startswith(".") or path.suffix:  # half written, or text to be read again
                     path.unlink()
             return True
         self.clear()
@@ -73,11 +74,11 @@ class WorkFolder:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def is_done(self) -> bool:
-        """Tell whether the folder is whole and its work was being cleared away."""
+        """Return whether the folder is whole and its work was being cleared away."""
         return not (self._work / IDENTITY).is_file() and (self.folder / DONE).is_dir()
 
     def finish(self) -> None:
-        """Clear the work away: in one step first, so that a half-cleared one is never taken for work to go on from."""
+        """Clear the work away: in one step first, so a half-cleared one is never taken for work to continue."""
         if self._work.is_dir():
             self._work.rename(self.folder / DONE)
         shutil.rmtree(self.folder / DONE)
@@ -95,7 +96,8 @@ class WorkFolder:
         aside = self._work / TOKENIZER_FOLDER
         shutil.rmtree(aside, ignore_errors=True)
         tokenizer.save(aside)
-        aside.rename(self.folder / TOKENIZER_FOLDER)
+        fsync_all(aside)
+        rename_durably(aside, self.folder / TOKENIZER_FOLDER)
         self._tokenizer = tokenizer
 
     def tokenizer(self) -> Tokenizer:
@@ -104,12 +106,12 @@ class WorkFolder:
         return self._tokenizer
 
     def forget_blocks(self, start: int, stop: int) -> None:
-        """Delete the encoded blocks that are in the shards for good."""
+        """Delete the encoded blocks, in the shards for good."""
         for number in range(start, stop):
             self.block(number).unlink(missing_ok=True)
 
     def read_commit(self) -> Commit | None:
-        """Return what is in the shards for good, or None when nothing is."""
+        """Return the last commit of the shards, or None without one."""
         content = self._read(COMMIT)
         if content is None:
             return None
@@ -117,7 +119,7 @@ class WorkFolder:
         return Commit(content["next_block"], content["chain"], written, content["text_bytes"])
 
     def write_commit(self, commit: Commit) -> None:
-        """Tell, once shards are on the disk, what is in them for good."""
+        """Record, once shards are on the disk, their content for good."""
         written = {
             split: {
                 "closed": [shard_to_json(shard) for shard in state.closed],
@@ -133,7 +135,7 @@ class WorkFolder:
         return None if content is None else End(**content)
 
     def write_end(self, end: End) -> None:
-        """Tell how the stream ended."""
+        """Record the stream's end."""
         self._write(END, asdict(end))
 
     def forget_end(self) -> None:
@@ -147,12 +149,7 @@ class WorkFolder:
             return None
 
     def _write(self, name: str, content: Any) -> None:
-        aside = self._work / f".{name}"
-        with aside.open("w") as file:
-            file.write(json.dumps(content))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(self._work / name)
+        write_durably(self._work / name, json.dumps(content).encode())
 
 
 def _written(state: Mapping[str, Any]) -> Written:

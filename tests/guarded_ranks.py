@@ -18,9 +18,8 @@ import torch.distributed as dist
 
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.build import build_run
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.run import quiet_libraries
-from lmtrain.composition.execution.start import check_config
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.process_group import join
@@ -94,7 +93,7 @@ def train(words: list[str], folder: Path, *, rank: int, name: str) -> dict[str, 
     patches, reductions = pytest.MonkeyPatch(), Reductions()
     counted = CountedSteps(patches)
     run.trainer.callbacks += [reductions, counted]
-    logger = instantiate(job.config["logger"], key="logger")
+    logger = job.config.logger.build()
     handle = logger.start(RunFolder(job.folder, root=Path(job.root))) if rank == 0 else None
     run.trainer.fit(run.module, datamodule=run.datamodule)
     patches.undo()

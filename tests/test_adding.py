@@ -18,8 +18,14 @@ PAGE = (tiny.PROJECT / "docs" / "adding.md").read_text()
 FENCED_FILE = re.compile(r"^`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # headed by its path
 FILES = dict(FENCED_FILE.findall(PAGE))
 COPIED = ("conf", "src", "data_pipelines", "tests", "train.py", "pyproject.toml")
-NAMES = "bigram or signum or epochs"
+NAMES = "bigram or signum or epochs or hsdp or bf16_light"
 PARTS = ["model=bigram", "optimizer=signum", "callbacks=[default,epochs]"]
+OPTIONS = ["optimizer=signum", "strategy=hsdp", "precision=bf16_light"]
+SMALL_GPT = [
+    *("model=gpt2_124m", "model.width=64", "model.num_layers=2", "model.num_heads=2"),
+    *("model.vocab_size=512", "model.max_context_tokens=32"),
+]
+RUN = [*tiny.DATA, *tiny.BATCH, *tiny.QUIET, "run.log_every_steps=1"]
 
 pytestmark = pytest.mark.slow
 
@@ -64,15 +70,14 @@ def run(project: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_three_parts_are_six_files_and_their_three_tests() -> None:
+def test_a_part_is_two_files_and_its_test() -> None:
     kinds = [("tests" if path.startswith("tests/") else Path(path).suffix) for path in FILES]
-    assert sorted(kinds) == [".py"] * 3 + [".yaml"] * 3 + ["tests"] * 3
+    assert sorted(kinds) == [".py"] * 5 + [".yaml"] * 5 + ["tests"] * 5
 
 
 def test_the_three_parts_train_together_and_no_old_file_changes(project: Path) -> None:
     before = contents(project)
-    words = [*tiny.DATA, *tiny.BATCH, *tiny.QUIET, "run.log_every_steps=1", "run.name=toy", "budget.steps=3"]
-    ended = run(project, "train.py", *words, *PARTS)
+    ended = run(project, "train.py", *RUN, "run.name=toy", "budget.steps=3", *PARTS)
     assert ended.returncode == 0, ended.stderr
     points = [json.loads(line) for line in (project / "runs/toy/metrics.jsonl").read_text().splitlines()]
     epochs = [point["step"] for point in points if "data/epochs" in point["metrics"]]
@@ -85,6 +90,8 @@ def test_the_three_parts_train_together_and_no_old_file_changes(project: Path) -
         target in config for target in ("models.bigram.Bigram", "optim.signum.signum", "callbacks.epochs.Epochs")
     )
     assert contents(project) == before
+    ended = run(project, "-m", "lmtrain.cli", "export", "hf", "runs/toy", "toy")
+    assert (ended.returncode, "has no counterpart in transformers" in ended.stderr) == (2, True)
 
 
 def test_their_own_tests_and_the_checks_of_their_options_pass(project: Path) -> None:
@@ -99,3 +106,63 @@ def test_the_help_page_lists_them_by_the_first_line_of_their_options(project: Pa
             page = run(project, "train.py", "--help", Path(path).parent.name).stdout
             described = text.splitlines()[0].removeprefix("# ")
             assert f"{Path(path).stem} {described}" in " ".join(page.split())
+
+
+def test_a_plan_counts_what_they_say_of_themselves(project: Path) -> None:
+    """Llama 3 8B on two nodes of 8: an eighth of 4 + 4 + 4 bytes a parameter, no copies, and links by kind."""
+    words = [
+        "model=llama_3_8b",
+        "cluster=h100_8x",
+        "cluster.num_nodes=2",
+        "budget.tokens=1B",
+        "batch.context_tokens=8192",
+    ]
+    words += ["batch.tokens_per_step=262144", "batch.micro_batch_sequences=auto", *OPTIONS]
+    ended = run(project, "-m", "lmtrain.cli", "plan", "--json", *words)
+    assert ended.returncode == 0, ended.stderr
+    plan = json.loads(ended.stdout)
+    num_parameters, memory = plan["parameters"]["total"], plan["memory"]["per_device_bytes"]
+    kinds = ("weights", "gradients", "optimizer", "weights_copy")
+    assert [memory[kind] for kind in kinds] == pytest.approx([num_parameters * 4 / 8] * 3 + [0])
+    gathered = 2 * plan["batch"]["accumulation_micro_steps"] * 2 * num_parameters * 7 / 8
+    reduced = 4 * num_parameters * (7 / 8 + 1 / 8)
+    assert plan["communication"]["bytes_per_step"] == pytest.approx(gathered + reduced)
+
+
+def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> None:
+    ended = run(project, "-m", "lmtrain.cli", "doctor", *RUN[:-1], *SMALL_GPT, *OPTIONS)
+    assert "precision=bf16_light" in ended.stdout, ended.stderr
+    assert "planned for checkpoints" in ended.stdout
+    code = f"""
+from lmtrain.accounting.batches import plan_batches
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution.check_config import check_config
+from lmtrain.composition.planning import auto_batch
+config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS]}), allowed=[])
+batch = plan_batches(config.batch, num_ranks=1)
+auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 4_000_000)
+print(auto_batch.out_of_memory(config, batch))
+"""
+    ended = run(project, "-c", code)
+    assert "out of memory at batch.micro_batch_sequences=8: the plan says 0.0 GB" in ended.stdout, ended.stderr
+    assert "fits with batch.micro_batch_sequences=" in ended.stdout
+
+
+@pytest.mark.distributed
+def test_they_train_on_two_ranks_go_on_on_one_and_are_exported(project: Path) -> None:
+    together = [*RUN, *SMALL_GPT, "optimizer=signum", "precision=bf16_light"]
+    together += ["batch.micro_batch_sequences=auto", "schedule=constant"]
+    for words in (
+        ["run.name=straight", "budget.steps=5"],
+        ["run.name=nodes", "budget.steps=3", "strategy=hsdp", "trainer.devices=2", "strategy.ranks_per_node=1"],
+        ["run.name=nodes", "budget.steps=5", "strategy=hsdp"],
+    ):
+        ended = run(project, "train.py", *together, *words)
+        assert ended.returncode == 0, ended.stderr
+        assert "batch.micro_batch_sequences=auto: " in ended.stdout
+    straight, nodes = (tiny.losses(project / "runs" / name) for name in ("straight", "nodes"))
+    assert nodes.keys() == straight.keys() == set(range(1, 6))
+    assert nodes == pytest.approx(straight, rel=1e-3)  # of bf16, whose roundings turn signs of small averages
+    ended = run(project, "-m", "lmtrain.cli", "export", "hf", "runs/nodes", "out")
+    assert ended.returncode == 0, ended.stderr
+    assert (project / "out" / "model.safetensors").is_file()

@@ -7,7 +7,7 @@ import pytest
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.command_line.help_topics import describe
 from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 
 FILES = sorted(conf_folder().glob("*/*.yaml"))
 IMPORTED = [

@@ -15,7 +15,7 @@ from lmtrain.cli import VERBS
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
 from lmtrain.composition.command_line.paths import conf_folder
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.data.synthetic import synthetic
 from tests import tiny
 

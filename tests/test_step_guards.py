@@ -14,8 +14,8 @@ import torch
 
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.build import Run, build_run
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.run import quiet_libraries
-from lmtrain.composition.execution.start import check_config
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.tracking.run_folder import RunFolder

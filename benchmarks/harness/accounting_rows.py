@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import cache
+from typing import TypeVar
 
 import torch
 
@@ -12,14 +13,16 @@ from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.fleets.fleet import FleetRun, solve
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.machine.hardware import find_device
-from lmtrain.accounting.machine.number_formats import FORMATS, precision_bytes
+from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.flops import flops_per_token, matmul_flops
 from lmtrain.accounting.model.memory import TrainedParameters, device_memory
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.model.optimizer_state import optimizer_state
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.training_plan.utilization import model_flops_utilization, training_seconds, usd
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.nodes.facts import Facts, require_facts
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.evaluation.bits_per_byte import BitsPerByte
 from lmtrain.models.nano import short_window
@@ -263,14 +266,23 @@ def _days(num_parameters: float, tokens: float, devices: int, mfu: float) -> flo
 
 def _bytes(precision: str, optimizer: str, *, num_shards: int = 1, copies: bool = True) -> float:
     """Return bytes a parameter of a model of hidden matrices alone."""
-    count, by_role = 1_000_000, precision_bytes(precision)
+    count, by_role = 1_000_000, _facts("precision", precision, PrecisionFacts).bytes_of
     held = device_memory(
         TrainedParameters(num_total=count, num_hidden_matrix=count, num_largest_block=0, num_outside_blocks=0),
         precision=by_role if copies else replace(by_role, compute_copy=0),
-        optimizer=optimizer_state(optimizer),
+        optimizer=_facts("optimizer", optimizer, OptimizerFacts).state,
         num_shards=num_shards,
     )
     return held.static / count
+
+
+F = TypeVar("F", bound=Facts)
+
+
+@cache
+def _facts(group: str, word: str, kind: type[F]) -> F:
+    """Return what an option says of itself."""
+    return require_facts(compose_config([f"{group}={word}"])[group], kind)
 
 
 def _nano(depth: int, pattern: str = "SSSL") -> ModelShape:

@@ -21,8 +21,7 @@ from torch import Tensor
 
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.build import Run, build_run
-from lmtrain.composition.execution.start import check_config
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.tracking.run_folder import RunFolder
@@ -40,9 +39,9 @@ def build(words: list[str], folder: Path) -> tuple[Run, Callable[[], None]]:
     job = Job(config=config, overrides=words, name="deterministic", root=str(folder / "runs"))
     RunFolder(job.folder, root=Path(job.root)).create()
     run = build_run(job, rank=1, log=None)
-    device = torch.device("cuda" if config["trainer"]["accelerator"] == "gpu" else "cpu")
+    device = torch.device("cuda" if config.trainer.accelerator == "gpu" else "cpu")
     model = materialize(run.module.language_model, device=device, seed=1)
-    optimizer = instantiate(config["optimizer"], key="optimizer")(model)
+    optimizer = config.optimizer.build()(model)
     batch, loss = run.context.plan.batch, CrossEntropy()
     generator = torch.Generator().manual_seed(0)
     shape = (batch.micro_batch_sequences, batch.context_tokens + 1)

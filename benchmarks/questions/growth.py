@@ -26,11 +26,11 @@ from torch import Tensor
 from benchmarks.harness.growth_plot import plot
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.data.synthetic import synthetic
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
-from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.training.batches.training_batches import RankRows, TrainingBatches
 from lmtrain.training.datamodule import TokenDataModule
 
@@ -164,11 +164,11 @@ def metrics(folder: Path) -> Curve:
     for length in (10**3, 10**4, 10**5):
         while step < length:
             step += 1
-            log.append(step, step, {"train/loss": 1.0})
+            log.extend([Point(time.time(), step, step, {"train/loss": 1.0})])
         began = time.process_time()
         for _ in range(1000):
             step += 1
-            log.append(step, step, {"train/loss": 1.0})
+            log.extend([Point(time.time(), step, step, {"train/loss": 1.0})])
         points.append((length, (time.process_time() - began) / 1000))
     log.close()
     return curve("metrics latency against steps of the run", "s", points, expected=0.0)

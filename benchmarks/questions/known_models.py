@@ -21,6 +21,7 @@ from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.planning.known_models import TABLE, key_of
 from lmtrain.composition.planning.measured_model import measure_model
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
+from lmtrain.composition.run_config import RunConfig, read_config
 
 Config = dict[str, Any]
 ON_A_GPU = ("cluster=h100_8x", "precision=bf16_mixed")
@@ -111,13 +112,13 @@ def longest_context(model: str) -> int | None:
 def measured(model: str, words: tuple[str, ...], context_tokens: int) -> Measured:
     """Measure a model in one setting at one context."""
     config, setting = composed(model, words, context_tokens)
-    return Measured(key_of(config, setting), context_tokens, measure_model(config, setting, allowed=[]))
+    return Measured(key_of(config, setting), context_tokens, measure_model(config, setting))
 
 
-def composed(model: str, words: tuple[str, ...], context_tokens: int) -> tuple[Config, PlannedSetting]:
+def composed(model: str, words: tuple[str, ...], context_tokens: int) -> tuple[RunConfig, PlannedSetting]:
     """Compose the config of a row."""
-    config = compose_config([f"model={model}", *words, f"batch.context_tokens={context_tokens}"])
-    return config, planned_setting(config, allowed=[])
+    config = read_config(compose_config([f"model={model}", *words, f"batch.context_tokens={context_tokens}"]))
+    return config, planned_setting(config)
 
 
 def write(table: dict[str, Any], path: Path = TABLE) -> None:

@@ -125,7 +125,7 @@ def through_stages(path: Path, tokenizer: Tokenizer, folder: Path, watch: Watch)
 
 
 def _with_digests(split: Any) -> Any:
-    blocks = list(cut_into_blocks(split, dropped={}))
+    blocks = list(cut_into_blocks(split))
     assert all(block.sha256 for block in blocks)
     return blocks
 

@@ -84,8 +84,7 @@ class Learner:
 def learner(width: int, scaling: str, *overrides: str, seed: int = 0) -> Learner:
     """Build what `train.py model=llama_micro scaling=...` trains, at a width."""
     from lmtrain.composition.command_line.compose import compose_config
-    from lmtrain.composition.execution.start import check_config
-    from lmtrain.composition.nodes.instantiate import instantiate
+    from lmtrain.composition.execution.check_config import check_config
 
     shape = [
         f"model.width={width}",
@@ -104,10 +103,10 @@ def learner(width: int, scaling: str, *overrides: str, seed: int = 0) -> Learner
     words += [f"batch.context_tokens={CONTEXT_TOKENS}", "schedule.warmup_fraction=0.1"]
     words += [f"scaling={scaling}", *base, *overrides]
     config = check_config(compose_config(words), allowed=[])
-    model = instantiate(config["model"], key="model")
+    model = config.model.build()
     model.initialize_weights(torch.Generator().manual_seed(seed))
-    optimizer = instantiate(config["optimizer"], key="optimizer")(model)
-    return Learner(model, optimizer, instantiate(config["schedule"], key="schedule"))
+    optimizer = config.optimizer.build()(model)
+    return Learner(model, optimizer, config.schedule.build())
 
 
 def loss_of(model: Any, tokens: Tensor) -> Tensor:

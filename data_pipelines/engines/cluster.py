@@ -1,4 +1,4 @@
-"""What the engines of clusters share: a preparation as a list of jobs over files that every machine sees."""
+"""The common part of the engines of clusters: a preparation as a list of jobs over files seen by every machine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from lmtrain.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """Jobs to run one after another, and the items that are there afterwards."""
+    """Jobs to run one after another, and the items afterwards."""
 
     folder: Path
     jobs: tuple[PipelineJob, ...]
@@ -27,7 +27,7 @@ class ClusterPlan:
 
 @dataclass(frozen=True)
 class _ReadAndClean:
-    """The task that reads its share of a source and sends it through stages that look at each document alone."""
+    """The task of one share of a source: read it, and send it through the stages of single documents."""
 
     source: Source
     stages: Sequence[Stage]
@@ -43,10 +43,10 @@ class _ReadAndClean:
 
 
 def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_tasks: int) -> ClusterPlan:
-    """Return the jobs that send a source through stages, reading it in so many tasks, or as many as it has pieces.
+    """Return the jobs for a source and its stages, with so many reading tasks, or as many as the source has pieces.
 
     Raises:
-        ConfigurationError: A stage that looks at each document comes after one that looks at the corpus.
+        ConfigurationError: A stage of single documents comes after one of the corpus.
     """
     first, *later = runs_of(stages)
     num_pieces = source.num_pieces()
@@ -69,10 +69,10 @@ def plan_jobs(source: Source, stages: Sequence[Stage], folder: Path, *, num_task
 
 
 def require_positive(**numbers: int) -> None:
-    """Refuse an engine's settings that must be at least one.
+    """Refuse an engine's settings below one.
 
     Raises:
-        ConfigurationError: With the name of the first that is not.
+        ConfigurationError: With the name of the first such setting.
     """
     for name, number in numbers.items():
         if number < 1:

@@ -1,4 +1,4 @@
-"""A job of ours as a pipeline of datatrove's, whose executors know how to run numbered tasks anywhere."""
+"""A job of ours as a pipeline of datatrove's: its executors run numbered tasks anywhere."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,4 +35,4 @@ def require_finished(job: PipelineJob, executor: Any, folder: Path) -> None:
     missing = executor.get_incomplete_ranks(skip_completed=True)
     if missing:
         msg = f"{len(missing)} of {job.num_tasks} tasks of {job.name} did not finish (the first is {missing[0]})"
-        raise EnvironmentProblem(f"{msg}; what they said is in {folder}. The same command again runs only those.")
+        raise EnvironmentProblem(f"{msg}; their output is in {folder}. The same command again runs only those.")

@@ -1,4 +1,4 @@
-"""What every engine does: send a source's documents through the stages, on some machines or others."""
+"""The interface of engines: send a source's documents through the stages, on some machines or others."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +15,6 @@ class Engine(Protocol):
     def __call__(self, source: Source, stages: Sequence[Stage], /, *, folder: Path) -> Iterator[Item]:
         """Yield the source's items in order, each document through all stages or dropped with a reason.
 
-        `folder` holds what must not be done twice; it need not exist, and is made when it is needed.
+        `folder` holds work not to be done twice; it need not exist, and is made when it is needed.
         """
         ...

@@ -1,7 +1,7 @@
 """Run a job's tasks in processes of this machine, with datatrove's local executor: finished tasks stay finished.
 
-The executor runs in a process of its own, whose input ends when this one ends, so that none of its workers outlives it;
-what it says goes to a file.
+The executor runs in a process of its own, its input ending with this process, so that none of its workers outlives it;
+its output goes to a file.
 """
 
 import os
@@ -23,10 +23,10 @@ LOOK_SECONDS = 0.5
 def run_job(
     job: PipelineJob, folder: Path, *, num_processes: int, advance: Callable[[float], object] = lambda _: None
 ) -> None:
-    """Run all tasks of a job that are not done yet; `advance` hears, as they end, which share of them is done.
+    """Run a job's remaining tasks; `advance` is called, as they end, with the share done.
 
     Raises:
-        EnvironmentProblem: A task failed; `folder` tells why.
+        EnvironmentProblem: A task failed; `folder` holds the cause.
     """
     import dill
     from datatrove.executor import LocalPipelineExecutor  # pyright: ignore[reportMissingImports]  # an extra

@@ -1,7 +1,7 @@
 """Run stages as tasks on a Ray cluster, through datatrove's executor, one job after another.
 
 A driver script is written and run: `ray job submit -- python DRIVER` from elsewhere does the same. Everything lies in
-one folder, which must be on a file system that all machines of the cluster see.
+one folder, on a file system seen by all machines of the cluster.
 """
 
 import os
@@ -49,7 +49,7 @@ class RayEngine:
         memory_gib_per_cpu: float = 2.0,
         dry_run: bool = False,
     ) -> None:
-        """`address` "auto" is the cluster that this machine is part of; `dry_run` writes the driver and runs nothing.
+        """`address` "auto" is this machine's own cluster; `dry_run` writes the driver and runs nothing.
 
         Raises:
             ConfigurationError: Not a positive number.
@@ -72,7 +72,7 @@ class RayEngine:
         """Yield the source's items in order, each document through all stages or dropped with a reason.
 
         Raises:
-            EnvironmentProblem: Tasks that did not finish.
+            EnvironmentProblem: Unfinished tasks.
             SystemExit: It was a dry run: the driver is written.
         """
         silence_datatrove()
@@ -107,7 +107,7 @@ class RayEngine:
 
     def _run(self, driver: Path, plan: ClusterPlan) -> None:
         log = driver.with_suffix(".log")
-        tell(f"  engine=ray runs {len(plan.jobs)} jobs; what they say is in {log}")
+        tell(f"  engine=ray runs {len(plan.jobs)} jobs; their output is in {log}")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         with log.open("w") as output:
             ran = subprocess.run(
@@ -116,7 +116,7 @@ class RayEngine:
         for job in plan.jobs:
             require_finished(job, self._executor(job, plan.folder), plan.folder / "jobs" / job.name)
         if ran.returncode:
-            raise EnvironmentProblem(f"engine=ray ended with status {ran.returncode}; what it said is in {log}.")
+            raise EnvironmentProblem(f"engine=ray ended with status {ran.returncode}; its output is in {log}.")
 
 
 def _pickled(folder: Path, job: PipelineJob) -> Path:

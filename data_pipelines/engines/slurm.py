@@ -1,7 +1,7 @@
 """Run stages as job arrays on SLURM, through datatrove's executor: one array a job, each waiting for the one before.
 
-The process that asks submits, waits, and then reads the documents that are left; killed, it finds finished tasks done
-when it is started again. Everything lies in one folder, which must be on a file system that all nodes see.
+The asking process submits, waits, and then reads the remaining documents; killed, it finds finished tasks done when it
+is started again. Everything lies in one folder, on a file system seen by all nodes.
 """
 
 import shlex
@@ -21,7 +21,7 @@ from data_pipelines.sources.base import Source
 from data_pipelines.stages.stage import Item, PipelineJob, Stage
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
-SCRIPT = "launch_script.slurm"  # as datatrove names what it submits
+SCRIPT = "launch_script.slurm"  # datatrove's name of a submitted script
 
 
 @final
@@ -44,7 +44,7 @@ class SlurmEngine:
         poll_seconds: float = 10.0,
         dry_run: bool = False,
     ) -> None:
-        """`setup` is a line of shell that makes this environment's commands known; None puts them on PATH.
+        """`setup` is a line of shell for this environment's commands; None puts them on PATH.
 
         `sbatch` has more directives by their long names; `dry_run` writes the scripts and submits nothing.
 
@@ -74,7 +74,7 @@ class SlurmEngine:
         """Yield the source's items in order, each document through all stages or dropped with a reason.
 
         Raises:
-            EnvironmentProblem: No SLURM here, or tasks that did not finish.
+            EnvironmentProblem: No SLURM here, or unfinished tasks.
             SystemExit: It was a dry run: the scripts are written.
         """
         silence_datatrove()
@@ -83,7 +83,7 @@ class SlurmEngine:
             self._write_scripts(plan)
             raise SystemExit(0)
         if not shutil.which("sbatch"):
-            msg = "engine=slurm finds no sbatch here; run it where jobs are submitted, or see what it would submit with"
+            msg = "engine=slurm finds no sbatch here; run it where jobs are submitted, or see its scripts with"
             raise EnvironmentProblem(f"{msg} engine.dry_run=true.")
         self._submit_and_wait(plan)
         yield from plan.items()

@@ -10,7 +10,7 @@ from data_pipelines.stages.stage import in_turn
 
 
 def main(stages_file: str) -> None:
-    """Put what becomes of each file's documents in its place, and answer its name."""
+    """Put the results of each file's documents in its place, and answer its name."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever asked is gone: go too, in silence
     stages = pickle.loads(Path(stages_file).read_bytes())  # noqa: S301  written by the engine that started this
     for line in sys.stdin:

@@ -1,6 +1,6 @@
-"""Encoded blocks, in order, to the shards of their splits, up to the training document that fills the budget.
+"""Encoded blocks, in order, to the shards of their splits, up to the training document at the budget.
 
-What is held out is what came before that document; a split that is still empty then gets the next one that is its.
+The held-out text is the documents before that one; a split still empty then gets its next one.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ class Shards:
         token_budget: int | None,
         commit: Commit | None,
     ) -> None:
-        """Begin in a folder, or go on behind what was committed there.
+        """Begin in a folder, or go on behind its last commit.
 
-        `wanted` are the splits that should not stay empty; `token_budget` None takes everything.
+        `wanted` are the splits to fill; `token_budget` None takes everything.
 
         Raises:
-            ValueError: The shards are not what was committed.
+            ValueError: The shards have changed since the commit.
             FileNotFoundError: One of them is missing.
         """
         self._wanted = wanted
@@ -62,12 +62,12 @@ class Shards:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether the budget is reached, with something held out."""
+        """Return whether the budget is reached, with something held out."""
         is_reached = self._token_budget is not None and self.train_tokens >= self._token_budget
         return is_reached and not self._empty_splits()
 
     def append(self, block: EncodedBlock, *, text_sha256: str) -> EncodedBlock:
-        """Add the next block's documents, up to the one that fills the budget; return those that were added."""
+        """Add the next block's documents, up to the one at the budget; return the added ones."""
         added = self._fitting(block)
         for split, encoded in added.items():
             self._writers[split].append(encoded.ids, encoded.ends, encoded.loss_mask)
@@ -77,17 +77,17 @@ class Shards:
         return added
 
     def commit(self) -> Commit:
-        """Wait until everything is on the disk, and say what that is."""
+        """Wait until everything is on the disk, and return its description."""
         written = {split: writer.commit() for split, writer in self._writers.items()}
         return Commit(self.next_block, self.chain, written, dict(self._text_bytes))
 
     def finish(self) -> dict[str, SplitManifest]:
-        """Finish the last shards and describe the splits that have any."""
+        """Finish the last shards and describe the splits with any."""
         closed = {split: writer.close(text_bytes=self._text_bytes[split]) for split, writer in self._writers.items()}
         return {split: manifest for split, manifest in closed.items() if manifest.num_documents}
 
     def close(self) -> None:
-        """Close the files, whatever is in them."""
+        """Close the files with any content."""
         for writer in self._writers.values():
             writer.abandon()
 
@@ -102,7 +102,7 @@ class Shards:
         return {split: encoded for split, encoded in fitting.items() if len(encoded.ends)}
 
     def _last_place(self, train: Encoded | None) -> int | None:
-        """Return the place of the document that fills the budget, -1 where it is full; None: not in this block."""
+        """Return the place of the document at the budget, -1 where it is full; None: not in this block."""
         assert self._token_budget is not None
         room = self._token_budget - self.train_tokens
         if room <= 0:

@@ -1,4 +1,4 @@
-"""Repair what is certainly broken in a text, and drop texts by their length."""
+"""Repair the certain damage of a text, and drop texts by their length."""
 
 import re
 from dataclasses import replace
@@ -10,7 +10,7 @@ from data_pipelines.stages.stage import Item, LooksAtEach, content_of, with_stri
 from lmtrain.errors import ConfigurationError
 
 _LINE_ENDS = re.compile("\r\n?|[\x85\u2028\u2029]")
-# Tab, newline, vertical tab and form feed are white space that people wrote; ESC and the rest are not text.
+# Tab, newline, vertical tab and form feed are people's white space; ESC and the rest are not text.
 _NO_TEXT = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\ufeff]")
 _NO_TEXT_ASCII = bytes([*range(0x09), *range(0x0E, 0x20), 0x7F])
 _SUSPECT_ASCII = b"\r" + _NO_TEXT_ASCII
@@ -23,7 +23,7 @@ class UnicodeRepair(LooksAtEach):
     """One kind of line end; no control characters, byte-order marks or half characters; mojibake undone."""
 
     def __init__(self, *, mojibake: bool = True, control_characters: bool = True) -> None:
-        """Undo mojibake where it is certain, and remove NUL and other control characters, unless told not to."""
+        """Undo mojibake where it is certain, and remove NUL and other control characters, unless switched off."""
         self._mojibake = mojibake
         self._control_characters = control_characters
 
@@ -63,7 +63,7 @@ class UnicodeRepair(LooksAtEach):
 
 @final
 class LengthFilter(LooksAtEach):
-    """Drops what is shorter or longer than asked, in characters and words."""
+    """Drops documents shorter or longer than asked, in characters and words."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class LengthFilter(LooksAtEach):
         self._words = _range("words", min_words, max_words)
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or which limit it breaks."""
+        """Return the document, or its broken limit."""
         content = content_of(document).strip()
         if not content:
             return Skipped(document.id, "empty")
@@ -108,7 +108,7 @@ class LengthFilter(LooksAtEach):
 
 
 def uniform(text: str) -> str:
-    """Return the text with every line end as a newline, and lone surrogates, which UTF-8 cannot hold, as U+FFFD."""
+    """Return the text with every line end as a newline, and lone surrogates (not possible in UTF-8) as U+FFFD."""
     if text.isascii():  # most text: a search for one character is a hundred times faster than an expression
         return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
     text = _LINE_ENDS.sub("\n", text)
@@ -116,7 +116,7 @@ def uniform(text: str) -> str:
 
 
 def _is_sound(text: str) -> bool:
-    """Tell of most text, in a fraction of the time of a repair, that there is nothing to repair."""
+    """Recognise most texts without damage, in a fraction of the time of a repair."""
     try:
         content = text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Drop every document whose content has been there before, in the order of the source.
+"""Drop every repetition of an earlier document's content, in the order of the source.
 
 As documents pass, this holds 16 bytes a document, and 30 for the moments in which runs merge (measured): 100 million
 documents, at 1,000 tokens each 100B tokens, take 1.6 GB and at moments 3 GB. In jobs of a cluster the same is decided
@@ -16,6 +16,7 @@ from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.digests import DIGEST_BYTES, Digests, digest_of
 from data_pipelines.stages.stage import Item, Pieces, PipelineJob, Scope
 from lmtrain.errors import ConfigurationError
+from lmtrain.storage.durable import open_durably
 
 REASON = "exact duplicate"
 _PLACE_BITS = 32
@@ -41,12 +42,12 @@ class ExactDeduplication:
             yield Skipped(item.id, REASON) if is_again else item
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
-        """Return two: hash every piece, then find what is not the first of its hash."""
+        """Return two: hash every piece, then find the repetitions of each hash."""
         shares = PipelineJob("exact_duplicates", self._num_tasks, _FindAgain(folder, pieces.count, self._num_tasks))
         return PipelineJob("exact_hashes", pieces.count, _HashPiece(pieces, folder)), shares
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
-        """Return the places in a piece that hold what was there before."""
+        """Return the places of a piece's repetitions."""
         places: dict[int, str] = {}
         for path in sorted(folder.glob("again_*.npy")):
             again = np.load(path, mmap_mode="r")
@@ -55,7 +56,7 @@ class ExactDeduplication:
         return places
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return what decides: the hash, not the tasks."""
+        """Return the deciding facts: the hash, not the tasks."""
         return {"stage": "exact", "digest_bytes": DIGEST_BYTES}
 
 
@@ -85,7 +86,7 @@ class _FindAgain:
     num_tasks: int
 
     def __call__(self, task: int) -> None:
-        """Save, of this task's share of the hashes, where those stand that are not the first, in order."""
+        """Save the places of repetitions in this task's share of the hashes, in order."""
         shares = [self._share(np.load(self.folder / f"hashes_{n:06d}.npy"), task) for n in range(self.num_pieces)]
         rows = np.concatenate([np.empty((0, 3), dtype=np.uint64), *shares])
         rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
@@ -97,6 +98,5 @@ class _FindAgain:
 
 
 def _save(path: Path, array: Any) -> None:
-    aside = path.with_suffix(".tmp.npy")
-    np.save(aside, array)
-    aside.replace(path)
+    with open_durably(path) as file:
+        np.save(file, array)

@@ -1,4 +1,4 @@
-"""The stages that a preparation has when nothing else is asked: those of cleaning=default and deduplicate=exact."""
+"""The default stages of a preparation: those of cleaning=default and deduplicate=exact."""
 
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
 from data_pipelines.stages.deduplicate import ExactDeduplication
@@ -11,5 +11,5 @@ def default_cleaning() -> dict[str, Stage]:
 
 
 def default_deduplication() -> dict[str, Stage]:
-    """Return the drop of what has been there before."""
+    """Return the drop of repetitions."""
     return {"exact": ExactDeduplication()}

@@ -1,4 +1,4 @@
-"""A set of 16-byte hashes that holds 16 bytes each: sorted runs in numpy, the latest in a Python set."""
+"""A set of 16-byte hashes in 16 bytes each: sorted runs in numpy, the latest in a Python set."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ Words = NDArray[np.uint64]
 
 
 def digest_of(document: Document) -> bytes:
-    """Return a hash of a document's content: its text, or its messages with whatever else they say."""
+    """Return a hash of a document's content: its text, or its messages with all their fields."""
     if document.known_digest is not None:
         return document.known_digest
     if document.messages is None:
@@ -30,10 +30,10 @@ def digest_of(document: Document) -> bytes:
 
 @final
 class Digests:
-    """A growing set; runs merge when two are about equally long, so that there are few."""
+    """A growing set; two runs of about equal length merge, so that there are few."""
 
     def __init__(self, *, num_recent: int = NUM_RECENT) -> None:
-        """Start empty; so many of the latest are in a Python set, which takes about 110 bytes each."""
+        """Start empty; so many of the latest are in a Python set, at about 110 bytes each."""
         self._num_recent = num_recent
         self._recent: set[bytes] = set()
         self._runs: list[tuple[Words, Words]] = []

@@ -1,12 +1,11 @@
 """Documents to ids: each document's ids with an end-of-text behind them, a conversation's with its loss mask.
 
-The result depends on the documents and the tokenizer alone, not on which process did it.
+The result depends on the documents and the tokenizer alone, not on the process.
 """
 
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from data_pipelines.stages.split import SPLITS
 from data_pipelines.stages.spool import Block, num_bytes
 from lmtrain.data.layout import DTYPES
 from lmtrain.errors import DataError
+from lmtrain.storage.durable import open_durably
 from lmtrain.tokenizers.base import Tokenizer
 
 Counts = NDArray[np.int64]
@@ -30,7 +30,7 @@ Counts = NDArray[np.int64]
 class Encoded:
     """Documents of one split: ids back to back, where each document ends, its bytes of text, its place in the block.
 
-    `loss_mask` is 1 for each id that carries loss; None: all do.
+    `loss_mask` is 1 for each id with loss; None: all do.
     """
 
     ids: NDArray[np.unsignedinteger[Any]]
@@ -40,7 +40,7 @@ class Encoded:
     loss_mask: NDArray[np.uint8] | None = None
 
     def up_to(self, place: int) -> "Encoded":
-        """Return the documents up to a place in the block, that one included."""
+        """Return the documents up to and including a place in the block."""
         count = int(np.searchsorted(self.places, place, side="right"))
         stop = int(self.ends[count - 1]) if count else 0
         mask = None if self.loss_mask is None else self.loss_mask[:stop]
@@ -101,7 +101,7 @@ def _require_lossless(document: Document, ids: NDArray[np.uint32], tokenizer: To
 
 
 def save_encoded(encoded: EncodedBlock, path: Path, *, text_sha256: str) -> None:
-    """Write an encoded block, whole or not at all, with a digest of it and that of the text it was made from."""
+    """Write an encoded block, whole or not at all, with a digest of it and of its text."""
     buffer = io.BytesIO()
     for one in encoded.values():
         for array in (one.ids, one.ends, one.text_bytes, one.places, _or_empty(one.loss_mask)):
@@ -113,13 +113,9 @@ def save_encoded(encoded: EncodedBlock, path: Path, *, text_sha256: str) -> None
         "splits": list(encoded),
         "has_loss_mask": [one.loss_mask is not None for one in encoded.values()],
     }
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with aside.open("wb") as file:
+    with open_durably(path) as file:
         file.write(json.dumps(header).encode() + b"\n")
         file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
 
 
 def load_encoded(path: Path) -> EncodedBlock:
@@ -134,7 +130,7 @@ def load_encoded(path: Path) -> EncodedBlock:
 
 
 def text_sha256_of(path: Path) -> str | None:
-    """Return the digest of the text that an encoded block was made from, or None: missing, cut off or damaged."""
+    """Return the digest of an encoded block's text, or None: missing, cut off or damaged."""
     try:
         with path.open("rb") as file:
             header: dict[str, Any] = json.loads(file.readline())

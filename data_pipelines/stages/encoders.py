@@ -1,4 +1,4 @@
-"""Blocks to encoded blocks, in order: on a thread beside the one that reads, or in several processes.
+"""Blocks to encoded blocks, in order: on a thread beside the reading one, or in several processes.
 
 Run as a module it is a worker: it encodes each block named on standard input and answers the name.
 """
@@ -38,7 +38,7 @@ class Done:
 @final
 @dataclass(frozen=True)
 class Encoders:
-    """Encodes blocks that are not encoded yet; `num_processes` None decides by cores and text."""
+    """Encodes blocks not encoded yet; `num_processes` None decides by cores and text."""
 
     work: WorkFolder
     dtype: str
@@ -87,7 +87,7 @@ class Encoders:
         answers = run_jobs(jobs(), module=__name__, arguments=arguments, num_processes=num_processes)
         for _ in answers:
             done = pending.popleft()
-            # What a worker could not do is done here, or fails here, where it can be told.
+            # A failed worker's block is encoded here, or fails here, where the error can be reported.
             if self.work.raw(done.number).exists():
                 encode_waiting(done.number, self.work, dtype=self.dtype)
             yield done
@@ -118,7 +118,7 @@ def _taken(blocks: list[Block]) -> Iterator[Block]:
 
 
 def encode_waiting(number: int, work: WorkFolder, *, dtype: str) -> None:
-    """Encode one block whose text waits on the disk, if it is not encoded yet."""
+    """Encode one block from its text on the disk, if it is not encoded yet."""
     raw = work.raw(number)
     if raw.exists():
         block = load_block(raw, number=number)
@@ -132,7 +132,7 @@ def main(folder: str, dtype: str) -> None:
     work = WorkFolder(Path(folder))
     work.tokenizer()
     for line in sys.stdin:
-        with contextlib.suppress(Exception):  # whoever asked does it itself, and tells what is wrong
+        with contextlib.suppress(Exception):  # the asking process repeats it, and reports the error
             encode_waiting(int(line), work, dtype=dtype)
         sys.stdout.write(line)
         sys.stdout.flush()

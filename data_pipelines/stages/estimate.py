@@ -1,6 +1,6 @@
-"""What a token budget will take, told before the long work: documents, hours and disk, from a sample of documents.
+"""A token budget's need, reported before the long work: documents, hours and disk, from a sample of documents.
 
-A source that ends within the sample is known as a whole, and refused at once when it has far too few tokens.
+A source within the sample is known as a whole, and refused at once with far too few tokens.
 """
 
 import time
@@ -16,7 +16,7 @@ from lmtrain.errors import DataError, EnvironmentProblem
 DOCUMENTS_AT_ONCE = 256
 INDEX_BYTES = 8  # of one document's end
 FAR_TOO_SHORT = 2  # times a whole source are fewer than the budget; where it is nearer, counting decides
-SPARE_FRACTION = 0.05  # of the disk's need, for indices, the tokenizer and what is being written
+SPARE_FRACTION = 0.05  # of the disk's need, for indices, the tokenizer and files being written
 
 CountTokens = Callable[[Sequence[Document]], Sequence[int]]
 
@@ -37,7 +37,7 @@ class Sample:
         return sum(self.lengths) / len(self.lengths)
 
     def quantile_tokens(self, fraction: float) -> float:
-        """Return the length that this fraction of the documents does not exceed; between two, in proportion."""
+        """Return the length not exceeded by this fraction of the documents; between two, in proportion."""
         ordered = sorted(self.lengths)
         place = fraction * (len(ordered) - 1)
         low = int(place)
@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What a whole preparation takes."""
+    """A whole preparation's need."""
 
     documents: int
     seconds: float
@@ -66,7 +66,7 @@ def sample_documents(
     num_documents: int,
     progress: StageProgress | None = None,
 ) -> Sample:
-    """Count the tokens of the first `num_documents` that a source and its stages give.
+    """Count the tokens of a source's first `num_documents` after its stages.
 
     Raises:
         DataError: There is no document.
@@ -99,7 +99,7 @@ def sample_documents(
 
 
 def outlook(sample: Sample, *, token_budget: int, train_fraction: float, bytes_per_id: int) -> Outlook:
-    """Return what reaching a budget of training tokens takes; held-out documents come on top."""
+    """Return the need of a budget of training tokens; held-out documents come on top."""
     num_tokens = token_budget / train_fraction
     num_documents = num_tokens * len(sample.lengths) / sample.num_tokens
     return Outlook(
@@ -110,7 +110,7 @@ def outlook(sample: Sample, *, token_budget: int, train_fraction: float, bytes_p
 
 
 def tell_sample(sample: Sample) -> None:
-    """Tell how long documents are."""
+    """Return a line on the documents' lengths."""
     lengths = (
         f"mean {sample.mean_tokens:,.2f}, median {sample.quantile_tokens(0.5):,.0f}, "
         f"p95 {sample.quantile_tokens(0.95):,.0f} tokens"
@@ -119,8 +119,8 @@ def tell_sample(sample: Sample) -> None:
     tell(f"  a document has {lengths} ({which} {len(sample.lengths):,} documents, {sample.num_skipped:,} skipped)")
 
 
-def tell_outlook(sample: Sample, told: Outlook, *, token_budget: int, free_bytes: int, allow_short: bool) -> None:
-    """Tell what a budget takes, or refuse what cannot be.
+def report_outlook(sample: Sample, need: Outlook, *, token_budget: int, free_bytes: int, allow_short: bool) -> None:
+    """Report a budget's need, or refuse an impossible one.
 
     Raises:
         DataError: The sample is the whole source, and is far too short.
@@ -131,14 +131,14 @@ def tell_outlook(sample: Sample, told: Outlook, *, token_budget: int, free_bytes
         if FAR_TOO_SHORT * sample.num_tokens < token_budget and not allow_short:
             raise _far_too_short(sample, token_budget)
         return
-    room = f"{format_quantity(told.disk_bytes, 'bytes')} of {format_quantity(free_bytes, 'bytes')} free disk"
-    hours = format_quantity(told.seconds, "seconds")
+    room = f"{format_quantity(need.disk_bytes, 'bytes')} of {format_quantity(free_bytes, 'bytes')} free disk"
+    hours = format_quantity(need.seconds, "seconds")
     tell(
-        f"  {format_quantity(token_budget)} training tokens take about {told.documents:,} documents, {hours} "
+        f"  {format_quantity(token_budget)} training tokens take about {need.documents:,} documents, {hours} "
         f"at the sample's rate, {room}"
     )
-    if told.disk_bytes > free_bytes:
-        share = token_budget * free_bytes / told.disk_bytes
+    if need.disk_bytes > free_bytes:
+        share = token_budget * free_bytes / need.disk_bytes
         msg = f"the disk has no room for budget.tokens (data.folder.token_budget)={token_budget:,}: {room}"
         raise EnvironmentProblem(f"{msg}; free some, set data.folder.root, or ask for {format_quantity(share)} tokens.")
 

@@ -1,7 +1,7 @@
-"""A tokenizer that learns from text: hold the first blocks on disk, learn from a sample of them, go on with them.
+"""A learning tokenizer: hold the first blocks on disk, learn from a sample of them, go on with them.
 
-The sample is drawn by a hash of the documents' names from the first text of four times its size, so that a stream need
-not be read to its end, and a corpus of up to that size gives a sample of all of it.
+The sample is drawn by a hash of the documents' names from the first text of four times its size: a stream need not be
+read to its end, and a corpus of up to that size gives a sample of all of it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ class Held:
 def hold_blocks(blocks: Iterator[Block], work: WorkFolder, *, sample_bytes: int, budget: int | None) -> Held:
     """Write blocks to the disk until they have text enough to draw a sample from, or end.
 
-    A budget of tokens bounds how much is read that it would not take.
+    A budget of tokens bounds the reading beyond it.
     """
     wanted = SPAN * sample_bytes if budget is None else min(SPAN * sample_bytes, BYTES_PER_TOKEN * budget)
     left_out: dict[int, LeftOut] = {}
@@ -61,7 +61,7 @@ def hold_blocks(blocks: Iterator[Block], work: WorkFolder, *, sample_bytes: int,
 
 
 def learn(spec: TokenizerSpec, held: Held, work: WorkFolder) -> Tokenizer:
-    """Return the tokenizer that the training text of the held blocks gives."""
+    """Return the tokenizer of the held blocks' training text."""
     fraction = min(1.0, spec.sample_bytes / max(held.train_bytes, 1))
     with stage("tokenizer") as progress:
         sample = (text for name, text in held.texts(work) if fraction == 1 or place_of(f"sample {name}") < fraction)

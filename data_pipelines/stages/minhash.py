@@ -1,8 +1,8 @@
-"""Drop all but one of documents that are nearly the same, by MinHash over phrases of words, with datatrove's steps.
+"""Drop all but one of near-duplicate documents, by MinHash over phrases of words, with datatrove's steps.
 
 Broder 1997; the banding and its defaults (14 bands of 8 hashes, phrases of 5 words) are FineWeb's, arXiv:2406.17557,
-section 3.4. Two documents whose phrases overlap by s (the share of both in either) meet in a band with probability
-1 - (1 - s^8)^14: 0.06 at s=0.5, 0.56 at 0.7, 0.92 at 0.8, 0.9999 at 0.9.
+section 3.4. Two documents with an overlap s of their phrases (the share of both in either) meet in a band with
+probability 1 - (1 - s^8)^14: 0.06 at s=0.5, 0.56 at 0.7, 0.92 at 0.8, 0.9999 at 0.9.
 """
 
 import struct
@@ -38,7 +38,7 @@ class MinHashDeduplication:
         language: str = "eng",
         seed: int = 1,
     ) -> None:
-        """More bands find more, more hashes a band find less; `language` is a code that datatrove can cut into words.
+        """More bands find more, more hashes a band find less; `language`: a code with word cuts in datatrove.
 
         Raises:
             ConfigurationError: Not a positive number.
@@ -57,7 +57,7 @@ class MinHashDeduplication:
         self._seed = seed
 
     def chance(self, similarity: float) -> float:
-        """Return the probability that two documents of this overlap are found in one band at least."""
+        """Return the probability of finding two documents of this overlap in one band at least."""
         return 1 - (1 - similarity**self._hashes_per_band) ** self._num_bands
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
@@ -74,7 +74,7 @@ class MinHashDeduplication:
                 yield from rest.items(piece)
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
-        """Return three: a signature for each document, the pairs that meet in a band, and the clusters of pairs."""
+        """Return three: a signature for each document, the pairs of each band, and the clusters of pairs."""
         num_pairs_tasks = self._num_bands * self._tasks_per_band
         return (
             PipelineJob("minhash_signatures", pieces.count, _Signatures(self, pieces, folder)),
@@ -83,14 +83,14 @@ class MinHashDeduplication:
         )
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
-        """Return the places in a piece whose document a near duplicate stands for."""
+        """Return the places in a piece of documents represented by a near duplicate."""
         path = folder / "removed" / f"{piece:06d}.remove"
         if not path.exists():
             return {}
         return {place: REASON for (place,) in struct.iter_unpack("<I", path.read_bytes())}
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return what decides: all but the number of tasks."""
+        """Return the deciding settings: all but the number of tasks."""
         parts = {name.removeprefix("_"): value for name, value in vars(self).items()}
         del parts["tasks_per_band"]
         return {"stage": "minhash", **parts}
@@ -108,7 +108,7 @@ class MinHashDeduplication:
 
     @property
     def language(self) -> str:
-        """Return whose words it cuts."""
+        """Return the language of its words."""
         return self._language
 
 
@@ -119,7 +119,7 @@ class _Signatures:
     folder: Path
 
     def __call__(self, piece: int) -> None:
-        """Write the hashes of a piece's documents, band by band, in order; what was dropped has none."""
+        """Write the hashes of a piece's documents, band by band, in order; a dropped document has none."""
         from datatrove.data import Document as Page  # pyright: ignore[reportMissingImports]  # an extra
         from datatrove.pipeline.dedup.minhash import MinhashDedupSignature  # pyright: ignore[reportMissingImports]  # an extra
 
@@ -137,7 +137,7 @@ class _Pairs:
     num_tasks: int
 
     def __call__(self, task: int) -> None:
-        """Write the pairs that share a band."""
+        """Write the pairs with a common band."""
         from datatrove.pipeline.dedup.minhash import MinhashDedupBuckets  # pyright: ignore[reportMissingImports]  # an extra
 
         MinhashDedupBuckets(
@@ -154,7 +154,7 @@ class _Clusters:
     folder: Path
 
     def __call__(self, task: int) -> None:
-        """Write which documents of each piece go."""
+        """Write the documents to drop of each piece."""
         from datatrove.pipeline.dedup.minhash import MinhashDedupCluster  # pyright: ignore[reportMissingImports]  # an extra
 
         MinhashDedupCluster(

@@ -1,15 +1,15 @@
-"""Undo mojibake (UTF-8 that was read as Windows-1252 or Latin-1: "cafÃ©" for "café") where it is certain.
+"""Undo mojibake (UTF-8 read as Windows-1252 or Latin-1: "cafÃ©" for "café") where it is certain.
 
-A line is put right when every one of its characters beyond ASCII belongs to a run that is valid UTF-8 once read back as
-bytes, and the line has one such run of three or four bytes, or two runs: one "Ã©" alone could be what someone wrote. A
-line with any other character beyond ASCII is left as it is.
+A line is put right when every one of its characters beyond ASCII belongs to a run of valid UTF-8, once read back as
+bytes, and the line has one such run of three or four bytes, or two runs: one "Ã©" alone could be intended. A line with
+any other character beyond ASCII is left as it is.
 """
 
 import re
 
 _BYTES = range(0x80, 0x100)
 _FAILURE = "\ufffd"
-# A byte that Windows-1252 leaves open, and any byte read as Latin-1, shows as the character of its own number.
+# A byte left open by Windows-1252, and any byte read as Latin-1, shows as the character of its own number.
 _BYTE_OF = {chr(byte): byte for byte in _BYTES} | {
     shown: byte for byte in _BYTES if (shown := bytes([byte]).decode("cp1252", errors="replace")) != _FAILURE
 }
@@ -23,12 +23,12 @@ _TWO_BYTES = 2
 
 
 def may_be_mojibake(content: bytes) -> bool:
-    """Tell, many times faster than by looking at the text, whether UTF-8 could hold any; nearly always it does not."""
+    """Return whether UTF-8 could hold any, many times faster than by a look at the text; nearly always it does not."""
     return b"\xc3" in content and _RUN_IN_UTF_8.search(content) is not None
 
 
 def undo_mojibake(text: str) -> str:
-    """Return the text with the lines that are certainly mojibake put right, also those that suffered it twice."""
+    """Return the text with the lines of certain mojibake put right, also those of double mojibake."""
     while not text.isascii() and _RUN.search(text):
         before, text = text, "\n".join(map(_undo_in_line, text.split("\n")))
         if text == before:

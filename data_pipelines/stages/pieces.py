@@ -1,7 +1,6 @@
-"""A corpus on disk between stages: numbered files of JSON lines, documents and what was dropped, each in its place."""
+"""A corpus on disk between stages: numbered files of JSON lines, documents and drops, each in its place."""
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, final
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.stage import Item, Stage
+from lmtrain.storage.durable import open_durably
 
 PIECE_CHARACTERS = 64_000_000
 
@@ -33,7 +33,7 @@ class PieceFolder:
 @final
 @dataclass(frozen=True)
 class Remaining:
-    """Pieces without what stages over the whole corpus removed from them so far."""
+    """Pieces without the documents removed so far by stages over the whole corpus."""
 
     pieces: PieceFolder
     stages: Sequence[tuple[Stage, Path]]
@@ -55,14 +55,9 @@ class Remaining:
 def write_items(path: Path, items: Iterable[Item]) -> None:
     """Write items as JSON lines, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("w", encoding="utf-8", errors="surrogatepass", newline="\n") as lines:
-            for item in items:
-                lines.write(f"{json.dumps(_as_json(item), ensure_ascii=False)}\n")
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with open_durably(path) as lines:
+        for item in items:
+            lines.write(f"{json.dumps(_as_json(item), ensure_ascii=False)}\n".encode(errors="surrogatepass"))
 
 
 def read_items(path: Path) -> Iterator[Item]:

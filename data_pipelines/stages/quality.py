@@ -1,7 +1,7 @@
-"""Published rules that tell prose from what only looks like a document, each a stage with its paper's thresholds.
+"""Published rules against pages without prose, each a stage with its paper's thresholds.
 
 Gopher: arXiv:2112.11446, appendix A.1.1 (quality) and table A1 (repetition). C4: arXiv:1910.10683, section 2.2.
-FineWeb: arXiv:2406.17557, section 3.6. A word is what stands between white space; conversations pass unseen, since the
+FineWeb: arXiv:2406.17557, section 3.6. A word is the text between white space; conversations pass unseen, since the
 rules are about pages.
 """
 
@@ -101,7 +101,7 @@ class GopherQuality(LooksAtEach):
 
 @final
 class C4Quality(LooksAtEach):
-    """C4's rules on whole pages; its rules on single lines, which change texts, are left out."""
+    """C4's rules on whole pages; its rules on single lines, with changes of texts, are left out."""
 
     def __init__(self, *, lorem_ipsum: bool = True, curly_brackets: bool = True, min_sentences: int = 3) -> None:
         """Drop pages with placeholder text, with a `{`, or with fewer sentences than so many."""
@@ -123,7 +123,7 @@ class C4Quality(LooksAtEach):
         return document
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return which rules hold."""
+        """Return the names of the rules in force."""
         return {"stage": "c4 quality", **vars(self)}
 
 

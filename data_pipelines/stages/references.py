@@ -1,4 +1,4 @@
-"""What general compressors make of the held-out text: the bits per byte that a model has to beat."""
+"""General compressors' results on the held-out text: the bits per byte for a model to beat."""
 
 import lzma
 import zlib
@@ -37,7 +37,7 @@ def _gzip(text: bytes) -> bytes:
 
 
 def _xz(text: bytes) -> bytes:
-    # A dictionary of 64 MB has tables of 600; one that holds the text finds the same matches.
+    # A dictionary of 64 MB has tables of 600; one as long as the text finds the same matches.
     dict_size = max(1 << (len(text) - 1).bit_length(), LEAST_DICTIONARY_BYTES)
     preset = 9 | lzma.PRESET_EXTREME
     return lzma.compress(text, filters=[{"id": lzma.FILTER_LZMA2, "preset": preset, "dict_size": dict_size}])

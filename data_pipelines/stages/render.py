@@ -16,7 +16,7 @@ from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 @dataclass(frozen=True)
 class Rendered:
-    """Documents' ids back to back [N], where each ends [num_documents], and which ids carry loss [N]; None: all do."""
+    """Documents' ids back to back [N], their ends [num_documents], and their loss mask [N]; None: all do."""
 
     ids: NDArray[np.uint32]
     ends: NDArray[np.int64]
@@ -25,10 +25,10 @@ class Rendered:
 
 @final
 class WholeConversations(LooksAtEach):
-    """Turns documents whose messages are no conversation into `Skipped`, by the rule they break."""
+    """Turns documents without a valid conversation into `Skipped`, by the broken rule."""
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or which rule its messages break."""
+        """Return the document, or its messages' broken rule."""
         if document.messages is None:
             return document
         try:
@@ -46,7 +46,7 @@ def render_documents(documents: Sequence[Document], tokenizer: Tokenizer, *, sty
     """Encode documents, nothing added behind them; in conversations only the assistant's tokens carry loss.
 
     Raises:
-        ConversationError: Messages that `WholeConversations` would have skipped.
+        ConversationError: Messages unfit for `WholeConversations`.
         DataError: Conversations, and a tokenizer without the special tokens for them.
     """
     ids, ends = tokenizer.encode_batch_flat([document.text for document in documents if document.messages is None])

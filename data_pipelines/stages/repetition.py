@@ -1,4 +1,4 @@
-"""Gopher's rules against texts that repeat themselves: arXiv:2112.11446, table A1, thresholds and all."""
+"""Gopher's rules against repetitive texts: arXiv:2112.11446, table A1, thresholds and all."""
 
 import re
 from collections import Counter
@@ -16,7 +16,7 @@ REPEATED_PHRASES = {5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.10}
 
 @final
 class GopherRepetition(LooksAtEach):
-    """Drops texts of which too much has stood there before."""
+    """Drops texts with too large a share of repetitions."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class GopherRepetition(LooksAtEach):
     ) -> None:
         """Drop above these fractions; phrases are limited by their number of words, in characters; None is the paper's.
 
-        A top phrase is the most frequent one of its length, a repeated phrase any that has stood there before.
+        A top phrase is the most frequent one of its length, a repeated phrase any with an earlier place.
         """
         self._lines = max_duplicate_line_fraction, max_duplicate_line_character_fraction
         self._paragraphs = max_duplicate_paragraph_fraction, max_duplicate_paragraph_character_fraction
@@ -87,7 +87,7 @@ def _phrases(words: Sequence[str], num_words: int) -> Any:
 
 
 def _top_characters(words: Sequence[str], num_words: int) -> int:
-    """Return the characters of the phrase of so many words that stands there most often, every time it does."""
+    """Return the characters of the most frequent phrase of so many words, over all its places."""
     counts = Counter(_phrases(words, num_words))
     most = max(counts.values(), default=0)
     if most < 2:
@@ -104,7 +104,7 @@ def _all_different(words: Sequence[str], lengths: Sequence[tuple[int, float]]) -
 
 
 def _repeated_characters(words: Sequence[str], ends: Sequence[int], num_words: int) -> int:
-    """Return the characters in phrases that have stood there before, none counted twice."""
+    """Return the characters in repeated phrases, none counted twice."""
     seen: set[tuple[str, ...]] = set()
     repeated = first_free = 0
     for start, phrase in enumerate(_phrases(words, num_words)):

@@ -1,8 +1,8 @@
-"""Which documents train and which are held out: decided by a hash of the document's name, for ever.
+"""The documents' split into training and held-out ones: decided by a hash of the document's name, for ever.
 
-A small corpus is looked at as a whole first: where a few documents are most of it, they are cut into parts, so that
-there is something to hold out and something to train on. As soon as its beginning shows that this is not needed, with
-many documents and some in every split, the looking ahead ends: memory does not grow with the corpus.
+A small corpus is looked at as a whole first: where a few documents are most of it, they are cut into parts, to have
+both held-out and training text. As soon as its beginning is enough, with many documents and some in every split, the
+looking ahead ends: memory does not grow with the corpus.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from lmtrain.errors import ConfigurationError, DataError
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
 SMALL_CORPUS_CHARACTERS = 64_000_000
-ENOUGH_CHARACTERS = 16_000_000  # of a corpus of so many documents that reaches every split: look no further
+ENOUGH_CHARACTERS = 16_000_000  # of a corpus of so many documents, with some in every split: look no further
 ENOUGH_DOCUMENTS = 1_000
 LARGEST_SHARE = 10  # in a small corpus no document may be more than a tenth of it;
 PART_SHARE = 100  # one that is gets cut into hundredths of the whole
@@ -28,13 +28,13 @@ FINE = 1 << 40
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Which fractions of the documents are held out."""
+    """The held-out fractions of the documents."""
 
     validation_fraction: float
     test_fraction: float
 
     def __post_init__(self) -> None:
-        """Refuse fractions that leave nothing to train on."""
+        """Refuse fractions without a rest to train on."""
         for name, fraction in (("validation", self.validation_fraction), ("test", self.test_fraction)):
             if not 0 <= fraction < 1:
                 msg = f"data.folder.{name}_fraction={fraction} is not a fraction of the documents; usual: 0.05."
@@ -46,7 +46,7 @@ class HeldOut:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Return the splits that must not be empty."""
+        """Return the splits to fill."""
         fractions = {TRAIN: 1.0, VALIDATION: self.validation_fraction, TEST: self.test_fraction}
         return tuple(split for split, fraction in fractions.items() if fraction > 0)
 
@@ -64,9 +64,9 @@ def split_documents(
     """Yield each document with its split, in order.
 
     In a corpus of up to 16 million characters, and of up to 64 million in few documents, very long ones are cut into
-    parts, equal parts go to one split, and a split that the hash leaves empty gets the nearest document; `tell` hears
-    of either. In a larger one nothing but a document of more than a million characters is cut, and its parts stay in
-    one split.
+    parts, equal parts go to one split, and a split left empty by the hash gets the nearest document; `tell` is called
+    with a line on either. In a larger one nothing but a document of more than a million characters is cut, and its
+    parts stay in one split.
 
     Raises:
         DataError: Too little text to hold any out.
@@ -96,8 +96,8 @@ def split_documents(
 def place_of(document_id: str) -> float:
     """Return where in [0, 1) the hash of a name falls.
 
-    The first of TWENTY parts is `sha256(name) % 20 == 0`: with the usual fraction of 0.05, a rule that anyone can
-    restate in one line to compare another program on the same held-out documents.
+    The first of TWENTY parts is `sha256(name) % 20 == 0`: with the usual fraction of 0.05, a rule of one line, for
+    comparing other programs on the same held-out documents.
     """
     digest = int.from_bytes(hashlib.sha256(document_id.encode(errors="surrogatepass")).digest(), "big")
     rest, part = divmod(digest, TWENTY)
@@ -105,7 +105,7 @@ def place_of(document_id: str) -> float:
 
 
 def cut(text: str, num_characters: int) -> list[str]:
-    """Return the text in parts of about so many characters that end with a paragraph, else a line, else a word."""
+    """Return the text in parts of about so many characters, each to a paragraph's end, else a line's, else a word's."""
     parts: list[str] = []
     start = 0
     while len(text) - start > 3 * num_characters // 2:
@@ -124,7 +124,7 @@ def _good_end(text: str, earliest: int, latest: int) -> int:
 
 
 def _cut_if_longer(document: Document, max_characters: int, *, part_characters: int | None = None) -> list[Document]:
-    if len(document.text) <= max_characters:  # a conversation, which has no text, is never cut
+    if len(document.text) <= max_characters:  # a conversation has no text and is never cut
         return [document]
     parts = cut(document.text, part_characters or max_characters)
     first, *others = (Document(f"{document.id}#{number}", part) for number, part in enumerate(parts))
@@ -151,14 +151,14 @@ def _split_small(
     for split in sorted(set(complete) - set(splits)):
         tell(f"  no document fell into the {split} split by its hash: the nearest one is taken")
     together = _together(pieces, complete, len(documents), moved_from=splits)
-    # A text that repeats itself throughout cannot be held out and trained on unless equal parts are torn apart.
+    # A text of repetitions throughout cannot be held out and trained on unless equal parts are torn apart.
     yield from zip(together if set(together) == set(complete) else complete, pieces, strict=True)
 
 
 def _together(
     pieces: list[Document], splits: list[str], num_documents: int, *, moved_from: list[str] | None = None
 ) -> list[str]:
-    """Give equal parts of documents one split: that of the first, or the one to which a part was moved."""
+    """Give equal parts of documents one split: that of the first, or the one with a moved part."""
     if len(pieces) == num_documents:
         return splits  # nothing was cut, and whole documents stay where their names put them
     of_text: dict[str, str] = {}

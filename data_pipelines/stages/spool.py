@@ -1,6 +1,6 @@
 """Cleaned documents on their way to the shards: blocks of about four megabytes, the unit of parallel work.
 
-A block is a run of documents of all splits in the source's order, so that a build can stop behind any document.
+A block is a run of documents of all splits in the source's order, and a build can stop behind any document.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ class Block:
 
 
 def load_block(path: Path, *, number: int = 0, left_out: LeftOut | None = None) -> Block:
-    """Read a block that was saved."""
+    """Read a saved block."""
     with path.open("rb") as file:
         header: dict[str, Any] = json.loads(file.readline())
         content = file.read()

@@ -1,4 +1,4 @@
-"""What every cleaning and deduplication stage is, and what may never leave them."""
+"""The interface of cleaning and deduplication stages, and the documents that may never leave them."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ Scope = Literal["document", "order", "corpus"]
 
 @dataclass(frozen=True)
 class PipelineJob:
-    """Work in numbered tasks that may run at the same time, anywhere that sees the same files; `run` takes a number."""
+    """Work in numbered tasks, to run at the same time on any machine with the same files; `run` takes a number."""
 
     name: str
     num_tasks: int
@@ -23,11 +23,11 @@ class PipelineJob:
 
 @runtime_checkable
 class Stage(Protocol):
-    """Turns what it drops into `Skipped`, and passes on what others dropped."""
+    """Turns a dropped document into `Skipped`, and passes on others' `Skipped`."""
 
     @property
     def scope(self) -> Scope:
-        """Return what it must see: one document, the ones before it ("order"), or all of them ("corpus")."""
+        """Return its view: one document, the ones before it ("order"), or all of them ("corpus")."""
         ...
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
@@ -35,15 +35,15 @@ class Stage(Protocol):
         ...
 
     def fingerprint_parts(self) -> Mapping[str, Any]:
-        """Return everything that decides the result."""
+        """Return the deciding facts."""
         ...
 
     def jobs(self, pieces: "Pieces", folder: Path) -> tuple[PipelineJob, ...]:
-        """Return, one after another, the jobs that decide over a corpus on disk; none for scope "document"."""
+        """Return, one after another, the jobs over a corpus on disk; none for scope "document"."""
         ...
 
     def removed(self, folder: Path, piece: int) -> Mapping[int, str]:
-        """Return, once the jobs are done, which documents of a piece go, by their place in it, and why."""
+        """Return, once the jobs are done, the reasons of a piece's drops, by their place in it."""
         ...
 
 
@@ -61,7 +61,7 @@ class Pieces(Protocol):
 
 
 class LooksAtEach:
-    """The part that stages of scope "document" share: the loop."""
+    """The common part of stages of scope "document": the loop."""
 
     scope: Scope = "document"
 
@@ -70,7 +70,7 @@ class LooksAtEach:
         raise NotImplementedError
 
     def __call__(self, documents: Iterable[Item], /) -> Iterator[Item]:
-        """Yield what becomes of each document."""
+        """Yield each document's result."""
         return (item if isinstance(item, Skipped) else self.look_at(item) for item in documents)
 
     def jobs(self, pieces: Pieces, folder: Path) -> tuple[PipelineJob, ...]:
@@ -93,10 +93,10 @@ def in_turn(stages: Iterable[Stage], documents: Iterable[Item]) -> Iterator[Item
 
 
 class OnlyEncodable(LooksAtEach):
-    """Turns what no tokenizer can take into `Skipped`: nothing at all, and half characters that nobody repaired."""
+    """Turns documents unfit for any tokenizer into `Skipped`: empty ones, and those with unrepaired half characters."""
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or what is wrong with it."""
+        """Return the document, or its defect."""
         content = content_of(document)
         if not content or content.isspace():
             return Skipped(document.id, "empty")
@@ -108,9 +108,10 @@ class OnlyEncodable(LooksAtEach):
 
 
 def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
-    """Return stages in runs: those that look at each document alone together, every other one by itself.
+    """Return stages in runs: stages of single documents together, every other one by itself.
 
-    The first run, also when there is none, and every other run of that kind ends with what no tokenizer can take.
+    The first run, also when there is none, and every other run of that kind ends with the drop of documents unfit for
+    any tokenizer.
     """
     runs: list[list[Stage]] = [[]]
     for stage in stages:
@@ -123,16 +124,16 @@ def runs_of(stages: Sequence[Stage]) -> list[tuple[Stage, ...]]:
 
 
 def key_of(stages: Sequence[Stage]) -> str:
-    """Return a short name for all settings of stages, also those that only decide how the work is cut.
+    """Return a short name for all settings of stages, also for those of the work's division.
 
-    What lies on disk from another cut is of no use, so it lies elsewhere.
+    Files of another cut are of no use, so they lie elsewhere.
     """
     settings = [(type(stage).__name__, sorted(vars(stage).items())) for stage in stages]
     return hashlib.sha256(repr(settings).encode()).hexdigest()[:12]
 
 
 def content_of(document: Document) -> str:
-    """Return all the text that a document shows a reader: of a conversation, what is said in its turns."""
+    """Return a document's text for a reader: of a conversation, the words of its turns."""
     if document.messages is None:
         return document.text
     return "\n\n".join(_strings(document.messages))

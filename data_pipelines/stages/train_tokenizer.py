@@ -1,4 +1,4 @@
-"""Which tokenizer a data set gets: trained on its text, bytes as they are, or one that exists already."""
+"""A data set's tokenizer: trained on its text, bytes as they are, or an existing one."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT
 
 
 class TokenizerSpec(ABC):
-    """What is to be built; known, with its vocabulary size, before there is any text.
+    """The tokenizer to build; known, with its vocabulary size, before there is any text.
 
     `sample_bytes` 0 needs none.
     """
@@ -32,7 +32,7 @@ class TokenizerSpec(ABC):
     @property
     @abstractmethod
     def special_tokens(self) -> Collection[str]:
-        """Return the special tokens that the tokenizer will have."""
+        """Return the future tokenizer's special tokens."""
 
     @abstractmethod
     def build(self, texts: Iterable[str]) -> Tokenizer:
@@ -40,7 +40,7 @@ class TokenizerSpec(ABC):
 
     @abstractmethod
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return everything that decides the result, besides the text."""
+        """Return the deciding facts besides the text."""
 
 
 @final
@@ -57,7 +57,7 @@ class BytePairSpec(TokenizerSpec):
     ) -> None:
         """Learn `vocab_size` entries, special tokens included, the first of which ends a document.
 
-        `chat` adds the ten special tokens that write conversations.
+        `chat` adds the ten special tokens of conversations.
 
         Raises:
             ConfigurationError: The vocabulary cannot hold the bytes and the special tokens.
@@ -69,7 +69,7 @@ class BytePairSpec(TokenizerSpec):
 
     @property
     def vocab_size(self) -> int:
-        """Return the size asked for, which is met exactly."""
+        """Return the size asked for, met exactly."""
         return self._vocab_size
 
     @property
@@ -127,12 +127,12 @@ class ByteLevelSpec(TokenizerSpec):
 
 @final
 class FolderSpec(TokenizerSpec):
-    """A `tokenizer.json` that exists: of another data set here, or of a Hugging Face model."""
+    """An existing `tokenizer.json`: of another data set here, or of a Hugging Face model."""
 
     def __init__(self, *, path: str, vocab_size: int | None = None, end_of_text: str | None = None) -> None:
         """Read the tokenizer at `path`, a folder or the file itself.
 
-        `vocab_size` None takes what it has; `end_of_text` None the folder's word, or the usual names.
+        `vocab_size` None takes its own; `end_of_text` None the folder's word, or the usual names.
         """
         self._asked = vocab_size
         self._path = Path(path)
@@ -207,7 +207,7 @@ class HuggingFaceSpec(TokenizerSpec):
         return self._found.build(texts)
 
     def fingerprint_parts(self) -> dict[str, Any]:
-        """Return what the found folder's are, wherever it was found."""
+        """Return those of the found folder, at any place."""
         return self._found.fingerprint_parts()
 
     @cached_property

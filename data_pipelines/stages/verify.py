@@ -11,23 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.document_ends import PACKING_FOLDER
-from lmtrain.data.hashed_file import file_sha256
 from lmtrain.data.layout import DTYPES, MANIFEST_FILE, TOKENIZER_FOLDER, Ids, map_ids, read_index, size_problems
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
 from lmtrain.errors import DataError
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
 SAMPLED_DOCUMENTS = 8  # of each shard
 SAMPLED_TOKENS = 20_000  # of one document
-IDS_AT_ONCE = 1 << 16  # what is worked out from them then stays in the core's cache
+IDS_AT_ONCE = 1 << 16  # their derived values then stay in the core's cache
 
 Advance = Callable[[int], object]
 
 
 @dataclass(frozen=True)
 class ShardFindings:
-    """What a look at all ids of a shard tells besides its digest; `last_ids` are those that its documents end with."""
+    """The facts from a look at all ids of a shard besides its digest; `last_ids` are its documents' last ones."""
 
     sha256: str
     largest_id: int
@@ -36,11 +36,11 @@ class ShardFindings:
 
 
 def problems(folder: Path, *, advance: Advance = lambda _: None) -> Iterator[str]:
-    """Yield what is wrong with a data set: nothing when every byte is as it was written.
+    """Yield a data set's defects: nothing when every byte is as it was written.
 
-    Checks that there are these files and no others, every sha256, that ids are below the vocabulary size, that
-    documents end with end-of-text, that the ids' bytes add up to the text's, and that sampled documents encode to
-    their ids again. `advance` hears of bytes read.
+    Checks for exactly these files, every sha256, ids below the vocabulary size, an end-of-text at every document's end,
+    ids' bytes that add up to the text's, and sampled documents' encoding to their ids again. `advance` hears of bytes
+    read.
 
     Raises:
         DataError: There is no data set in the folder at all.
@@ -116,7 +116,7 @@ def _split_problems(
         yield f"the {name} split's ids stand for {text_bytes:,} bytes instead of the text's {split.text_bytes:,}"
     counts = (sum(shard.num_documents for shard in split.shards), sum(shard.num_tokens for shard in split.shards))
     if counts != (split.num_documents, split.num_tokens):
-        yield f"the {name} split's shards have {counts[0]:,} documents and {counts[1]:,} tokens, not what {name} tells"
+        yield f"the {name} split's shards have {counts[0]:,} documents and {counts[1]:,} tokens, unlike {name}"
 
 
 def _read(
@@ -167,9 +167,9 @@ def _shard_problems(
 def _sample_problems(
     path: Path, ids: Ids, ends: NDArray[np.int64], shard: Shard, tokenizer: Tokenizer
 ) -> Iterator[str]:
-    """Yield the sampled documents whose text does not encode to their ids again."""
+    """Yield the sampled documents with a text that encodes to other ids."""
     if shard.mask_sha256 is not None or not shard.is_native:
-        return  # conversations hold special tokens that no text encodes to; others' documents may be cut anywhere
+        return  # conversations hold special tokens, outside every text's ids; others' documents may be cut anywhere
     starts = np.concatenate([np.zeros(1, np.int64), ends])
     chosen = np.unique(np.linspace(0, len(ends) - 1, SAMPLED_DOCUMENTS).astype(np.int64))
     for number in chosen.tolist():

@@ -31,6 +31,8 @@ VERBS = {
         "learn a tokenizer or take one, and compare it with others",
     ),
     "generate": ("lmtrain.verbs.generate:generate", "continue a text with a run's newest checkpoint"),
+    "chat": ("lmtrain.verbs.chat:chat", "converse with a model in the terminal"),
+    "serve": ("lmtrain.verbs.serve:serve", "serve a model: OpenAI's API, and a chat page"),
     "export": (
         "lmtrain.verbs.export:export",
         "give a model to transformers, vLLM or llama.cpp: hf, gguf",

@@ -19,6 +19,7 @@ from benchmarks.peers.hopper.profiles import kind_of
 from benchmarks.questions import hopper
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.composition.run_config import read_config
 
 RESULTS = Path(hopper.__file__).parents[1] / "results"
 H200 = {"device": "NVIDIA H200", "is_toy": False, "torch": "2.13", "command": "c"}
@@ -73,7 +74,7 @@ def test_a_head_in_fp8_is_measured_at_1b_and_is_a_run_that_can_be():
     what = "Llama-3.2-1B, fp8 with its head against our bf16"
     assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
     config = compose_config(last_of_each([*CASES[0].words, *parts.HEAD["fp8 with head"]]))
-    require_float8_head(config)
+    require_float8_head(read_config(config))
     assert config["precision"]["head"]
 
 

@@ -25,13 +25,13 @@ def test_a_fresh_clone_knows_every_model_in_its_usual_settings(model, tmp_path, 
     monkeypatch.setattr(measured_model, "measure_model", None)
     for words in USUAL:
         config, setting = composed(model, (*words, f"run.cache={tmp_path}"), 256)
-        assert model_facts(config, setting, allowed=[]).shape.num_parameters > 0
+        assert model_facts(config, setting).shape.num_parameters > 0
 
 
 @pytest.mark.parametrize("words", [USUAL[1], USUAL[2], USUAL[4]])
 def test_a_row_is_what_would_be_measured_now(words):
     config, setting = composed("gpt2_124m", words, 256)
-    assert known_facts(CONTENT, key_of(config, setting), 256) == measure_model(config, setting, allowed=[])
+    assert known_facts(CONTENT, key_of(config, setting), 256) == measure_model(config, setting)
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_a_row_tells_of_contexts_that_were_not_measured(model):
     context_tokens = 1024 if model == "mixtral_tiny" else 3000
     config, setting = composed(model, USUAL[2], context_tokens)
     told = known_facts(CONTENT, key_of(config, setting), context_tokens)
-    found = measure_model(config, setting, allowed=[])
+    found = measure_model(config, setting)
     assert told is not None
     for sequences in (1, 2, 64):
         assert told.activations.of(sequences) == found.activations.of(sequences)

@@ -1,11 +1,10 @@
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.stored_runs.job import Job
 
 TINY = [
@@ -24,7 +23,7 @@ def tiny_job(tmp_path: Path) -> Callable[..., Job]:
 
     def make(*overrides: str, name: str = "cat") -> Job:
         words = [*TINY, f"data.folder.root={tmp_path}/data", f"run.cache={tmp_path}/cache", *overrides]
-        config: dict[str, Any] = check_config(compose_config(words), allowed=[])
+        config = check_config(compose_config(words), allowed=[])
         return Job(config=config, overrides=words, name=name, root=str(tmp_path / "runs"))
 
     return make

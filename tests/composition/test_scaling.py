@@ -8,7 +8,7 @@ import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.build import build_run
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.scaling import scaled, scaling_of, setting, with_settings
 from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.plan import plan
@@ -25,13 +25,13 @@ def test_without_scaling_a_config_is_as_it_was_written() -> None:
 
 def test_a_config_holds_what_was_derived_and_the_record_of_it() -> None:
     config = check_config(compose_config(WIDE), allowed=[])
-    assert config["optimizer"]["head_lr"] == 0.005
-    found = scaling_of(config)
+    assert config.optimizer.get("head_lr") == 0.005
+    found = config.scaling
     assert found is not None
     assert (found.rule, found.options) == ("width_transfer", {"base_width": 64, "base_head_width": None})
     assert (found.base["optimizer.head_lr"], found.derived["optimizer.head_lr"]) == (0.01, 0.005)
     assert found.base["model.init_std"] == 0.02, "the constructor's default"
-    assert all(setting(config, key) == value for key, value in found.derived.items())
+    assert all(setting({**config.values}, key) == value for key, value in found.derived.items())
 
 
 def test_a_scaled_config_is_not_scaled_again() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.errors import ConfigurationError
@@ -24,7 +24,7 @@ TOKENS = torch.randint(257, (4, 17), generator=torch.Generator().manual_seed(0))
 def composed(width: int, *words: str) -> dict[str, Any]:
     """Compose a plain Llama with heads of 16."""
     shape = [f"model.width={width}", f"model.num_heads={width // 16}", f"model.feed_forward_width={3 * width}"]
-    return check_config(compose_config([*PLAIN, *shape, *words]), allowed=[])
+    return {**check_config(compose_config([*PLAIN, *shape, *words]), allowed=[]).values}
 
 
 def transferred(width: int, *words: str, base: int = 32) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_a_copy_that_was_killed_half_way_goes_on(folder, tmp_path, monkeypatch):
 
     def dies(source, target, sha256):
         if len(copied) == 3:
-            (target.with_name(f".{target.name}.partial")).write_bytes(b"half")
+            (target.with_name(f".{target.name}.1.tmp")).write_bytes(b"half")
             raise KeyboardInterrupt
         copied.append(target)
         real(source, target, sha256)
@@ -94,6 +94,7 @@ def test_a_copy_that_was_killed_half_way_goes_on(folder, tmp_path, monkeypatch):
     copy = cached_folder(folder, str(tmp_path / "nvme"))
     assert content_of(copy) == content_of(folder)
     assert [path.stat().st_ino for path in copied] == inodes
+    assert not list(copy.rglob("*.tmp"))
 
 
 def test_damage_in_the_source_is_found_while_copying(folder, tmp_path):
@@ -103,7 +104,7 @@ def test_damage_in_the_source_is_found_while_copying(folder, tmp_path):
     shard.write_bytes(bytes(content))
     with pytest.raises(DataError, match=r"train_00000\.ds is damaged: its sha256 is not the one in dataset\.json"):
         cached_folder(folder, str(tmp_path / "nvme"))
-    assert not list((tmp_path / "nvme").rglob("*.partial"))
+    assert not list((tmp_path / "nvme").rglob("*.tmp"))
 
 
 def test_too_little_space_reads_the_folder_itself_and_says_so(folder, tmp_path, monkeypatch, capsys):
@@ -120,7 +121,7 @@ def test_a_disk_that_fills_up_while_copying_does_too(folder, tmp_path, monkeypat
     monkeypatch.setattr(os, "fsync", full)
     assert cached_folder(folder, str(tmp_path / "nvme")) == folder
     assert "this node reads" in capsys.readouterr().err
-    assert not list((tmp_path / "nvme").rglob("*.partial"))
+    assert not list((tmp_path / "nvme").rglob("*.tmp"))
 
 
 def test_a_cache_that_cannot_be_written_is_refused(folder, tmp_path):

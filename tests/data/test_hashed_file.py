@@ -3,7 +3,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from lmtrain.data.hashed_file import HashedFile, changed_files, file_sha256, require_whole
+from lmtrain.data.hashed_file import HashedFile, changed_files, require_whole
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.data.manifest import Shard
 
 VALUES = np.arange(1000, dtype="<u2")
@@ -34,7 +35,7 @@ def test_a_file_goes_on_behind_what_was_kept(tmp_path):
 @pytest.mark.parametrize("content", [b"x" * 600, b"x" * 599])
 def test_a_beginning_that_changed_is_refused(tmp_path, content):
     (tmp_path / "f").write_bytes(content)
-    with pytest.raises(ValueError, match="is not what was written before"):
+    with pytest.raises(ValueError, match="has changed since it was written"):
         HashedFile(tmp_path / "f", kept_bytes=600, sha256=hashlib.sha256(VALUES[:300].tobytes()).hexdigest())
 
 
@@ -44,5 +45,5 @@ def test_a_changed_file_of_a_shard_is_found(tmp_path):
     right = file_sha256(tmp_path / "a.ds")
     require_whole(tmp_path, Shard("a.ds", 1, 1, sha256=right, index_sha256=right))
     assert list(changed_files(tmp_path, Shard("a.ds", 1, 1, right, "other"))) == [tmp_path / "a.ds.index"]
-    with pytest.raises(ValueError, match=r"a\.ds is not what was written before"):
+    with pytest.raises(ValueError, match=r"a\.ds has changed since it was written"):
         require_whole(tmp_path, Shard("a.ds", 1, 1, "other", right))

@@ -174,7 +174,7 @@ def test_a_full_disk_is_one_line_and_the_next_call_goes_on(folder, tmp_path, mon
             pytest.fail("read again")
 
     assert files(make(tmp_path, source=Unread())) == files(folder)
-    assert "going on with what" in capsys.readouterr().err
+    assert "going on with the work in" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from lmtrain.doctor import devices
 from lmtrain.doctor.devices import Gpu, driver, link_kind, links, nvidia_smi, precision_support, same_devices
+from tests import facts
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 * 10**9)
 NVLINK = """
@@ -34,12 +35,12 @@ def test_mixed_and_unknown_devices_are_told():
 
 
 def test_precision_is_held_against_what_the_hardware_multiplies_in(monkeypatch):
-    assert "bf16, fp8" in precision_support([H100], wanted="bf16_mixed").found
+    assert "bf16, fp8" in precision_support([H100], wanted=facts.precision("bf16_mixed")).found
     v100 = Gpu("Tesla V100", (7, 0), 1)
-    assert precision_support([v100], wanted="bf16_mixed").state == "warn"
-    assert precision_support([v100], wanted="fp32").state == "ok"
+    assert precision_support([v100], wanted=facts.precision("bf16_mixed")).state == "warn"
+    assert precision_support([v100], wanted=facts.precision("fp32")).state == "ok"
     monkeypatch.setattr(devices, "bf16_flags", set)
-    assert precision_support([], wanted="bf16_mixed").state == "warn"
+    assert precision_support([], wanted=facts.precision("bf16_mixed")).state == "warn"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.generate import generate
+from lmtrain.inference.sampling import Sampling
 from lmtrain.models.gpt2 import GPT2
 
 
@@ -25,7 +26,9 @@ def naive_greedy(model, tokens, num_new_tokens):
 def test_greedy_continuation_equals_the_naive_loop(model, num_prompt_tokens, num_new_tokens):
     prompt = torch.randint(53, (2, num_prompt_tokens), generator=torch.Generator().manual_seed(1))
     expected = naive_greedy(model, prompt, num_new_tokens)
-    assert torch.equal(generate(model, prompt, num_new_tokens=num_new_tokens, temperature=0.0), expected)
+    assert torch.equal(
+        generate(model, prompt, num_new_tokens=num_new_tokens, sampling=Sampling(temperature=0.0)), expected
+    )
 
 
 def test_prompt_is_kept_and_not_changed(model):
@@ -39,10 +42,7 @@ def test_prompt_is_kept_and_not_changed(model):
 
 def test_same_seed_writes_the_same(model):
     prompt = torch.zeros(1, 1, dtype=torch.int64)
-    texts = [
-        generate(model, prompt, num_new_tokens=20, generator=torch.Generator().manual_seed(seed)).tolist()
-        for seed in (0, 0, 1)
-    ]
+    texts = [generate(model, prompt, num_new_tokens=20, seed=seed).tolist() for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
 
 
@@ -63,8 +63,8 @@ def test_mode_is_given_back_and_no_gradient_is_kept(model, was_training):
 
 def test_mode_is_given_back_after_an_error(model):
     model.train()
-    with pytest.raises(ConfigurationError):
-        generate(model, torch.zeros(1, 3, dtype=torch.int64), num_new_tokens=2, temperature=-1.0)
+    with pytest.raises(IndexError):
+        generate(model, torch.zeros(1, 3, dtype=torch.int64), num_new_tokens=2, sampling=Sampling(logit_bias={99: 1.0}))
     assert model.training
 
 

@@ -1,53 +1,104 @@
+import random
+from collections import Counter
+
 import pytest
 import torch
+from transformers.generation.logits_process import (
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.inference.sampling import keep_top_k, sample
+from lmtrain.inference.sampling import Sampling, choose, likeliest
 
-LOGITS = torch.tensor([[0.0, 3.0, 1.0, -2.0], [5.0, 0.0, 0.0, 0.0]])
+LOGITS = torch.tensor([0.0, 3.0, 1.0, -2.0])
+GREEDY = {"temperature": 0.0}
 
 
-def draws(logits, **settings):
-    generator = torch.Generator().manual_seed(0)
-    return torch.stack([sample(logits, generator=generator, **settings) for _ in range(4000)])
+def draws(logits, *, num=4000, prompt=(), new=(), **settings):
+    source, sampling = random.Random(0), Sampling(**settings)
+    return [choose(logits, sampling, prompt=prompt, new=new, draw=source.random()) for _ in range(num)]
 
 
 def test_temperature_zero_takes_the_likeliest():
-    assert sample(LOGITS, temperature=0.0).tolist() == [1, 0]
+    assert set(draws(LOGITS, num=20, **GREEDY)) == {1}
 
 
 def test_top_one_takes_the_likeliest_at_any_temperature():
-    assert set(map(tuple, draws(LOGITS, temperature=100.0, top_k=1).tolist())) == {(1, 0)}
+    assert set(draws(LOGITS, num=200, temperature=100.0, top_k=1)) == {1}
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_frequencies_follow_the_softmax(temperature):
-    frequencies = draws(LOGITS[:1], temperature=temperature).flatten().bincount(minlength=4) / 4000
-    expected = (LOGITS[0] / temperature).softmax(dim=-1)
+    counts = Counter(draws(LOGITS, temperature=temperature))
+    expected = (LOGITS / temperature).softmax(dim=-1).tolist()
     # Four standard deviations of a frequency from 4,000 draws.
-    torch.testing.assert_close(frequencies, expected, atol=4 * 0.5 / 4000**0.5, rtol=0)
+    assert [counts[token] / 4000 for token in range(4)] == pytest.approx(expected, abs=4 * 0.5 / 4000**0.5)
 
 
-def test_top_k_never_draws_the_rest():
-    assert set(draws(LOGITS[:1], temperature=100.0, top_k=2).flatten().tolist()) == {1, 2}
+@pytest.mark.parametrize("settings", [{"top_k": 5}, {"top_p": 0.7}, {"min_p": 0.2}, {"top_k": 9, "top_p": 0.8}])
+@pytest.mark.parametrize("temperature", [0.7, 2.0])
+def test_the_same_tokens_are_kept_as_by_transformers(settings, temperature):
+    logits = torch.randn(30, generator=torch.Generator().manual_seed(3))
+    made = {"top_k": TopKLogitsWarper, "top_p": TopPLogitsWarper, "min_p": MinPLogitsWarper}
+    scores = TemperatureLogitsWarper(temperature)(None, logits[None])
+    for name, value in settings.items():
+        scores = made[name](value)(None, scores)
+    kept = set(scores[0].isfinite().nonzero().flatten().tolist())
+    grid = [place / 4000 for place in range(4000)]  # as fine as the least likely token that is kept
+    sampling = Sampling(temperature=temperature, **settings)
+    assert {choose(logits, sampling, prompt=(), new=(), draw=draw) for draw in grid} == kept
 
 
-def test_top_k_keeps_exactly_k_among_equals():
-    kept = keep_top_k(torch.zeros(1, 10), 3)
-    assert kept.isfinite().sum().item() == 3
+def test_repetition_is_penalised_as_by_transformers():
+    logits = torch.randn(30, generator=torch.Generator().manual_seed(4))
+    text = [3, 7, int(logits.argmax()), int(logits.argmin())]
+    expected = RepetitionPenaltyLogitsProcessor(1.7)(torch.tensor([text]), logits[None].clone())[0].argmax()
+    assert draws(logits, num=1, prompt=text[:2], new=text[2:], repetition_penalty=1.7, **GREEDY) == [int(expected)]
 
 
-def test_top_k_beyond_the_vocabulary_keeps_all():
-    assert torch.equal(keep_top_k(LOGITS, 100), LOGITS)
+def test_presence_counts_once_and_frequency_each_time():
+    assert draws(LOGITS, num=1, new=[1, 1], presence_penalty=1.9, **GREEDY) == [1]
+    assert draws(LOGITS, num=1, new=[1, 1], presence_penalty=2.1, **GREEDY) == [2]
+    assert draws(LOGITS, num=1, new=[1, 1], frequency_penalty=0.9, **GREEDY) == [1]
+    assert draws(LOGITS, num=1, new=[1, 1], frequency_penalty=1.1, **GREEDY) == [2]
+    assert draws(LOGITS, num=1, prompt=[1, 1], frequency_penalty=1.1, **GREEDY) == [1]  # the prompt is not written here
 
 
-def test_same_generator_state_draws_the_same():
-    assert torch.equal(draws(LOGITS), draws(LOGITS))
+def test_a_bias_forces_and_forbids():
+    assert draws(LOGITS, num=1, logit_bias={3: 100.0}, **GREEDY) == [3]
+    assert 1 not in draws(LOGITS, num=300, logit_bias={1: -100.0})
+
+
+def test_an_extreme_temperature_is_no_failure():
+    assert set(draws(LOGITS, num=20, temperature=1e-300)) == {1}
+    assert set(draws(LOGITS, num=400, temperature=1e300)) == {0, 1, 2, 3}
+
+
+def test_log_probabilities_are_nats_before_any_setting():
+    score, near = likeliest(LOGITS, 2, num=2)
+    expected = LOGITS.log_softmax(dim=-1)
+    assert score == pytest.approx(float(expected[2]))
+    assert [token for token, _ in near] == [1, 2]
+    assert likeliest(LOGITS, 2, num=0)[1] == []
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"), [({"temperature": -1.0}, "temperature=-1.0"), ({"top_k": 0}, "top_k=0")]
+    ("settings", "message"),
+    [
+        ({"temperature": -1.0}, "temperature=-1.0 is below 0; nearest valid: 0"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"top_k": 0}, "top_k=0 is below 1; nearest valid: 1"),
+        ({"top_p": 1.5}, "top_p=1.5 is not a number from 0 to 1; nearest valid: 1"),
+        ({"top_p": 0.0}, "top_p=0 is not above 0"),
+        ({"min_p": -0.1}, "min_p=-0.1"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty=0"),
+        ({"presence_penalty": float("inf")}, "presence_penalty=inf"),
+    ],
 )
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(ConfigurationError, match=message):
-        sample(LOGITS, **settings)
+        Sampling(**settings)

@@ -7,6 +7,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.generate import generate
+from lmtrain.inference.sampling import Sampling
 from lmtrain.interop.hf_export import ModelToExport, export_config, export_folder
 from lmtrain.interop.model_card import CardFacts
 from lmtrain.interop.model_settings import node_of
@@ -110,7 +111,7 @@ def test_transformers_loads_it_and_computes_and_writes_the_same(name, tmp_path):
     torch.testing.assert_close(theirs(tokens()).logits, model(tokens()), atol=2e-5, rtol=1e-4)
     prompt = tokens(8)[:1]
     greedy = theirs.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None)
-    assert torch.equal(greedy, generate(model, prompt, num_new_tokens=24, temperature=0.0))
+    assert torch.equal(greedy, generate(model, prompt, num_new_tokens=24, sampling=Sampling(temperature=0.0)))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -4,7 +4,7 @@ import pytest
 from lightning.pytorch.strategies import DDPStrategy
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.parallel.replicate import auto, ddp, single
+from lmtrain.parallel.replicate import auto, auto_facts, ddp, ddp_facts, single, single_facts
 from lmtrain.parallel.strategy import whole
 
 
@@ -40,3 +40,9 @@ def test_auto_passes_its_timeout_on():
     strategy = auto(num_ranks=2, timeout_seconds=7).strategy
     assert isinstance(strategy, DDPStrategy)
     assert strategy._timeout == timedelta(seconds=7)
+
+
+@pytest.mark.parametrize(("facts", "reduces_alone"), [(auto_facts, False), (single_facts, False), (ddp_facts, True)])
+def test_every_rank_holds_the_whole_model_as_it_is(facts, reduces_alone):
+    spread = facts()
+    assert (spread.num_shards(16, 8), spread.casts_parameters, spread.reduces_alone) == (1, False, reduces_alone)

@@ -11,7 +11,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.precision import float8
 from lmtrain.precision.float8 import choose_layers, convert_layers, fp8
-from lmtrain.precision.float8_head import Float8Rounding
+from lmtrain.precision.head_rounding import Float8Rounding
 from lmtrain.precision.kept_copies import keep_copies
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 64, "max_context_tokens": 16}

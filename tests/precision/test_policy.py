@@ -1,11 +1,11 @@
 import pytest
 import torch
 
-from lmtrain.accounting.machine.number_formats import PRECISIONS
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.llama import Llama
-from lmtrain.precision import cpu_features, devices
-from lmtrain.precision.policy import Precision, auto, bf16_mixed, bf16_true, fp16_mixed, fp32, tf32
+from lmtrain.precision import cpu_features, device_formats
+from lmtrain.precision.float8 import fp8_facts
+from lmtrain.precision.policy import Precision, auto, bf16_mixed, bf16_true, fp16_mixed, fp32, tf32, tf32_facts
 
 
 def model():
@@ -22,21 +22,19 @@ def with_gpu(monkeypatch, capability):
     ("precision", "matmul", "dtype", "casts"),
     [
         (fp32(), "fp32", torch.float32, False),
-        (Precision(name="tf32"), "tf32", torch.float32, False),
+        (Precision(facts=tf32_facts()), "tf32", torch.float32, False),
         (fp16_mixed(), "fp16", torch.float16, True),
         (bf16_mixed(), "bf16", torch.bfloat16, True),
         (bf16_true(), "bf16", torch.bfloat16, False),
-        (Precision(name="fp8"), "fp8", torch.bfloat16, True),
+        (Precision(facts=fp8_facts()), "fp8", torch.bfloat16, True),
     ],
 )
 def test_a_precision_names_its_products_its_activations_and_its_bytes(precision, matmul, dtype, casts):
     assert (precision.matmul, precision.compute_dtype, precision.casts) == (matmul, dtype, casts)
-    assert precision.bytes_of == PRECISIONS[precision.name]
     assert precision.describe().startswith(f"{precision.name} (asked for): products in {matmul}; bytes a parameter: ")
 
 
-def test_every_precision_that_is_counted_can_be_chosen_and_the_other_way_round():
-    assert set(PRECISIONS) == {"fp32", "tf32", "fp16_mixed", "bf16_mixed", "bf16_true", "fp8"}
+def test_a_line_tells_the_bytes_of_a_parameter():
     assert bf16_mixed().describe().endswith("4 weights + 2 copy + 4 gradients + 4 a moment")
     sharded = bf16_mixed().describe(strategy_casts=True)
     assert sharded.endswith("bytes a parameter: 4 weights + 4 gradients + 4 a moment"), "it casts as it gathers"
@@ -69,7 +67,7 @@ def test_tf32_is_refused_where_there_is_none(monkeypatch):
     with_gpu(monkeypatch, (7, 5))
     with pytest.raises(ConfigurationError, match=r"this one has 7.5; nearest valid: precision=fp32"):
         tf32(device_type="cuda")
-    with_gpu(monkeypatch, devices.TF32_SINCE)
+    with_gpu(monkeypatch, device_formats.TF32_SINCE)
     assert tf32(device_type="cuda").name == "tf32"
 
 

@@ -5,6 +5,7 @@ import pytest
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.html_page import report_page, write_report
 from lmtrain.tracking.run_log import RunLog
+from tests.points import append_point
 from tests.report.ledger_folder import write
 from tests.report.test_markup import Reader
 
@@ -17,7 +18,7 @@ def folder(tmp_path):
     path = write(tmp_path / "a")
     log = RunLog(path)
     for step in range(5):
-        log.append(step, step * 1000, {"train/loss": 5.0 - step, "validation/bits_per_byte": 2.0 - step / 10})
+        append_point(log, step, step * 1000, {"train/loss": 5.0 - step, "validation/bits_per_byte": 2.0 - step / 10})
     log.close()
     (path / "samples.jsonl").write_text(json.dumps({"prompt": "", "text": ATTACK}))
     (path / "run.json").write_text(json.dumps({"name": f"cat {ATTACK}"}))

@@ -6,6 +6,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.ledger import read_ledger
 from lmtrain.report.log_line import implied_speed
 from lmtrain.tracking.run_log import RunLog
+from tests.points import append_point
 from tests.report.ledger_folder import write
 
 
@@ -13,8 +14,8 @@ def write_log(folder: Path) -> None:
     """Log three steps: two seconds before the second, four before the third, and a measurement in between."""
     log = RunLog(folder)
     for step, moment in ((8, 1010.0), (10, 1012.0), (12, 1016.0)):
-        log.append(step, step * 1000, {"train/loss": 2.0}, time=moment)
-        log.append(step, step * 1000, {"validation/loss": 2.0}, time=moment + 1)
+        append_point(log, step, step * 1000, {"train/loss": 2.0}, time=moment)
+        append_point(log, step, step * 1000, {"validation/loss": 2.0}, time=moment + 1)
     log.close()
 
 

@@ -34,7 +34,7 @@ def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, usd_per_gpu
         usd_per_gpu_hour=usd_per_gpu_hour,
         speed=Speed(step_seconds=36.0, mfu_palm=0.4, source="a test"),
     )
-    return advice(plan, setting, **{"recompute": "none", **settings})
+    return advice(plan, setting, **{"recomputes": False, **settings})
 
 
 def test_a_plan_that_fits_is_possible_and_told_of_a_larger_micro_batch():
@@ -63,7 +63,7 @@ def test_where_no_micro_batch_fits_sharding_does(num_ranks, line):
 
 
 def test_what_fits_nowhere_is_said_so():
-    said = planned(device_bytes=2, recompute="every_block")
+    said = planned(device_bytes=2, recomputes=True)
     assert said.lines[-1].startswith("does not fit on any number of devices")
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from lmtrain.report.run_facts import command, read_run
 from lmtrain.tracking.run_log import RunLog
+from tests.points import append_point
 
 
 @pytest.fixture
@@ -25,10 +26,10 @@ def folder(tmp_path):
         facts = {"step": step, "tokens": 10 * step, "identity": {}, "metrics": {"validation/bits_per_byte": score}}
         write(checkpoint / "manifest.json", facts | {"files": {}})
     log = RunLog(run)
-    log.append(0, 0, {"validation/bits_per_byte": 8.03, "validation/num_bytes": 4999})
-    log.append(100, 1000, {"speed/tokens_per_second": 100.0, "speed/mfu_palm": 0.1, "cost/usd": 0.5})
-    log.append(300, 3000, {"speed/tokens_per_second": 400.0, "speed/mfu_palm": 0.4, "cost/usd": 1.5})
-    log.append(300, 3000, {"validation/bits_per_byte": 1.45, "validation/num_bytes": 4999})
+    append_point(log, 0, 0, {"validation/bits_per_byte": 8.03, "validation/num_bytes": 4999})
+    append_point(log, 100, 1000, {"speed/tokens_per_second": 100.0, "speed/mfu_palm": 0.1, "cost/usd": 0.5})
+    append_point(log, 300, 3000, {"speed/tokens_per_second": 400.0, "speed/mfu_palm": 0.4, "cost/usd": 1.5})
+    append_point(log, 300, 3000, {"validation/bits_per_byte": 1.45, "validation/num_bytes": 4999})
     (run / "samples.jsonl").write_text('{"step": 100, "text": "old"}\n{"step": 300, "prompt": "a", "text": "new"}\n')
     return run
 
@@ -114,8 +115,8 @@ def test_skipped_steps_and_the_score_of_averaged_weights_are_told(folder):
     assert before.held_out is not None
     assert (before.skipped_steps, before.held_out.after_averaged) == (0, None)
     log = RunLog(folder)
-    log.append(300, 3000, {"train/loss": 1.0, "train/skipped_steps": 4})
-    log.append(300, 3000, {"validation/bits_per_byte": 1.45, "validation/ema_bits_per_byte": 1.4})
+    append_point(log, 300, 3000, {"train/loss": 1.0, "train/skipped_steps": 4})
+    append_point(log, 300, 3000, {"validation/bits_per_byte": 1.45, "validation/ema_bits_per_byte": 1.4})
     after = read_run(folder)
     assert after.held_out is not None
     assert (after.skipped_steps, after.held_out.after_averaged) == (4, 1.4)

@@ -46,3 +46,31 @@ def test_a_folder_is_synced_after_its_parts(tmp_path, monkeypatch):
     monkeypatch.setattr(durable, "fsync", lambda path: synced.append(path.name))
     durable.fsync_all(tmp_path / "a")
     assert synced == ["b", "a"]
+
+
+def write_half(path):
+    with durable.open_durably(path) as file:
+        file.write(b"half")
+        raise KeyError
+
+
+def test_a_block_that_raises_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "facts.json"
+    path.write_text("old")
+    with pytest.raises(KeyError):
+        write_half(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_of_killed_writers_are_cleared_at_any_depth(tmp_path, monkeypatch):
+    (tmp_path / "shards").mkdir()
+    whole = tmp_path / "shards" / "train.tmp.ds"
+    whole.touch()
+    with monkeypatch.context() as killed:
+        killed.setattr(type(tmp_path), "unlink", lambda path, missing_ok=False: None)  # as if killed before it
+        with pytest.raises(KeyError):
+            write_half(tmp_path / "shards" / "train_00000.ds")
+    assert len(list((tmp_path / "shards").iterdir())) == 2
+    durable.clear_asides(tmp_path)
+    assert list((tmp_path / "shards").iterdir()) == [whole]

@@ -11,6 +11,7 @@ from lmtrain.tracking.mlflow_tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, write_status
+from tests.points import append_point
 
 pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
 
@@ -41,7 +42,7 @@ def history(run, key):
 def test_every_point_arrives_once_with_its_time(run):
     log = RunLog(run.path)
     for step in range(1, 1001):
-        log.append(step, step * 512, {"train/loss": 1.0 / step}, time=1000.0 + step)
+        append_point(log, step, step * 512, {"train/loss": 1.0 / step}, time=1000.0 + step)
 
     assert send(run)
     assert history(run, "train/loss") == [(step, 1.0 / step) for step in range(1, 1001)]
@@ -51,7 +52,7 @@ def test_every_point_arrives_once_with_its_time(run):
 
 def test_loss_is_mirrored_over_tokens_exactly(run):
     tokens = 15_000_000_000_001
-    RunLog(run.path).append(7, tokens, {"train/loss": 2.0, "train/lr": 0.1})
+    append_point(RunLog(run.path), 7, tokens, {"train/loss": 2.0, "train/lr": 0.1})
     assert send(run)
     assert history(run, "by_tokens/train/loss") == [(tokens, 2.0)]
     assert history(run, "by_tokens/train/lr") == []
@@ -60,12 +61,12 @@ def test_loss_is_mirrored_over_tokens_exactly(run):
 def test_steps_that_a_resume_trains_again_are_not_doubled(run):
     log = RunLog(run.path)
     for step in range(1, 9):
-        log.append(step, step, {"train/loss": float(step)}, time=1000.0 + step)
+        append_point(log, step, step, {"train/loss": float(step)}, time=1000.0 + step)
     assert send(run)
     log.truncate_after(4)
     run.start_attempt("optimizer:\n  lr: 0.1\n", [])
     for step in range(5, 13):
-        log.append(step, step, {"train/loss": float(step)}, time=2000.0 + step)
+        append_point(log, step, step, {"train/loss": float(step)}, time=2000.0 + step)
     assert send(run)
     assert history(run, "train/loss") == [(step, float(step)) for step in range(1, 13)]
 
@@ -73,20 +74,20 @@ def test_steps_that_a_resume_trains_again_are_not_doubled(run):
 def test_points_are_not_doubled_when_the_sinks_own_memory_is_lost(run):
     log = RunLog(run.path)
     for step in range(1, 5):
-        log.append(step, step, {"train/loss": float(step)})
+        append_point(log, step, step, {"train/loss": float(step)})
     assert send(run)
     run_id = read_state(run.path).run_id
     (run.path / "mlflow_state.json").unlink()
     log.truncate_after(0)
     for step in range(1, 6):
-        log.append(step, step, {"train/loss": float(step)})
+        append_point(log, step, step, {"train/loss": float(step)})
     assert send(run)
     assert read_state(run.path).run_id == run_id
     assert history(run, "train/loss") == [(step, float(step)) for step in range(1, 6)]
 
 
 def test_value_that_is_not_finite_becomes_a_tag(run):
-    RunLog(run.path).append(3, 3, {"train/loss": math.nan, "train/lr": 0.1})
+    append_point(RunLog(run.path), 3, 3, {"train/loss": math.nan, "train/lr": 0.1})
     assert send(run)
     assert stored(run).data.tags["nonfinite.train/loss"] == "nan at step 3"
     assert "train/loss" not in stored(run).data.metrics
@@ -173,7 +174,7 @@ def test_nothing_is_written_outside_the_runs(run, tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
     assert send(run)
     assert names(tmp_path) == ["cwd", "home", "runs"]
     assert names(tmp_path / "cwd") == names(tmp_path / "home") == []
@@ -209,7 +210,7 @@ def test_sweep_on_a_dead_server_ends_with_a_line_and_no_password(root, capsys):
 
 
 def test_dead_server_gives_up_after_the_drain_and_says_why(run):
-    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
     assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.5)
     state = read_state(run.path)
     assert (state.phase, state.offset) == ("failing", 0)
@@ -217,7 +218,7 @@ def test_dead_server_gives_up_after_the_drain_and_says_why(run):
 
 
 def test_other_store_gets_the_whole_run(run):
-    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
     assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.0)
     assert send(run)
     assert send(run, experiment="again")
@@ -225,7 +226,7 @@ def test_other_store_gets_the_whole_run(run):
 
 
 def test_failures_are_repeated_until_the_store_answers(run, monkeypatch):
-    RunLog(run.path).append(1, 1, {"train/loss": 1.0})
+    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
     failures = iter([OSError("locked")] * 3)
     open_store = mlflow_sink.open_client
 

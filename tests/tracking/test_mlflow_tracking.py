@@ -17,6 +17,7 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status
 from lmtrain.tracking.sync import sync
+from tests.points import append_point
 
 # Trains steps first..last, then ends, or waits to be killed.
 TRAINER = """
@@ -24,7 +25,7 @@ import json, sys, time
 from pathlib import Path
 from lmtrain.tracking.mlflow_tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.status import Status
 
 settings = json.loads(sys.argv[1])
@@ -36,7 +37,7 @@ with folder.lock():
     log = RunLog(folder.path)
     log.truncate_after(settings["first"] - 1)
     for step in range(settings["first"], settings["last"] + 1):
-        log.append(step, step, {"train/loss": float(step)})
+        log.extend([Point(time.time(), step, step, {"train/loss": float(step)})])
     print("trained", flush=True)
     if settings.get("wait"):
         time.sleep(600)
@@ -165,7 +166,7 @@ def test_finish_records_mlflows_run_in_the_status(root):
     folder.create()
     folder.start_attempt("seed: 1\n", [])
     handle = MlflowTracking(drain_seconds=60.0).start(folder)
-    RunLog(folder.path).append(1, 1, {"train/loss": 1.0})
+    append_point(RunLog(folder.path), 1, 1, {"train/loss": 1.0})
     tracked = handle.finish(Status("FAILED", exit_code=4, step=1, tokens=1))
     status = read_status(folder.path)
     assert status is not None

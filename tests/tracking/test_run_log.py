@@ -8,12 +8,13 @@ from lmtrain.errors import DataError, EnvironmentProblem
 from lmtrain.tracking import run_log
 from lmtrain.tracking.run_log import RunLog, read_points
 from tests.full_disk import full_disk
+from tests.points import append_point
 
 
 def test_point_reads_back_as_it_was_appended(tmp_path):
     log = RunLog(tmp_path)
-    log.append(1, 512, {"train/loss": 2.5}, time=1000.25)
-    log.append(2, 1024, {"train/loss": 2.25, "train/lr": 1e-3}, time=1001.5)
+    append_point(log, 1, 512, {"train/loss": 2.5}, time=1000.25)
+    append_point(log, 2, 1024, {"train/loss": 2.25, "train/lr": 1e-3}, time=1001.5)
 
     first, second = read_points(tmp_path / "metrics.jsonl")
     assert (first.time, first.step, first.tokens, first.metrics) == (1000.25, 1, 512, {"train/loss": 2.5})
@@ -21,14 +22,14 @@ def test_point_reads_back_as_it_was_appended(tmp_path):
 
 
 def test_line_holds_the_documented_keys_and_nothing_else(tmp_path):
-    RunLog(tmp_path).append(1, 512, {"train/loss": 2.5})
+    append_point(RunLog(tmp_path), 1, 512, {"train/loss": 2.5})
     row = json.loads((tmp_path / "metrics.jsonl").read_text())
     assert list(row) == ["time", "step", "tokens", "metrics"]
     assert isinstance(row["step"], int)
 
 
 def test_value_that_is_not_finite_stays_valid_json_and_reads_back(tmp_path):
-    RunLog(tmp_path).append(1, 0, {"a": math.nan, "b": math.inf, "c": -math.inf})
+    append_point(RunLog(tmp_path), 1, 0, {"a": math.nan, "b": math.inf, "c": -math.inf})
 
     def refuse(constant):
         raise AssertionError(f"{constant} is not JSON")
@@ -43,25 +44,25 @@ def test_value_that_is_not_finite_stays_valid_json_and_reads_back(tmp_path):
 @pytest.mark.parametrize("torn", [b'{"time": 1.0, "st', b"\0" * 4096, b"\0" * 100 + b"\n", b"\n"])
 def test_torn_end_is_dropped_at_open_and_the_log_goes_on(tmp_path, torn):
     log = RunLog(tmp_path)
-    log.append(1, 10, {"x": 1.0})
+    append_point(log, 1, 10, {"x": 1.0})
     log.close()
     with (tmp_path / "metrics.jsonl").open("ab") as file:
         file.write(torn)
 
     log = RunLog(tmp_path)
     assert log.last_step() == 1
-    log.append(2, 20, {"x": 2.0})
+    append_point(log, 2, 20, {"x": 2.0})
     assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1, 2]
 
 
 def test_truncate_after_keeps_the_steps_up_to_it_and_appends_go_on(tmp_path):
     log = RunLog(tmp_path)
     for step in range(1, 8):
-        log.append(step, step * 10, {"x": float(step)})
+        append_point(log, step, step * 10, {"x": float(step)})
 
     assert log.truncate_after(4) == 3
     assert log.last_step() == 4
-    log.append(5, 50, {"x": -5.0})
+    append_point(log, 5, 50, {"x": -5.0})
     log.close()
 
     points = list(read_points(tmp_path / "metrics.jsonl"))
@@ -72,7 +73,7 @@ def test_truncate_after_keeps_the_steps_up_to_it_and_appends_go_on(tmp_path):
 
 def test_truncate_after_the_last_step_touches_nothing(tmp_path):
     log = RunLog(tmp_path)
-    log.append(3, 30, {"x": 1.0})
+    append_point(log, 3, 30, {"x": 1.0})
     inode = (tmp_path / "metrics.jsonl").stat().st_ino
     assert log.truncate_after(3) == 0
     assert (tmp_path / "metrics.jsonl").stat().st_ino == inode
@@ -80,8 +81,8 @@ def test_truncate_after_the_last_step_touches_nothing(tmp_path):
 
 def test_last_step_is_the_highest_also_where_points_come_late(tmp_path):
     log = RunLog(tmp_path)
-    log.append(8, 80, {"validation/loss": 1.0})
-    log.append(7, 70, {"train/loss": 1.0})
+    append_point(log, 8, 80, {"validation/loss": 1.0})
+    append_point(log, 7, 70, {"train/loss": 1.0})
     assert log.last_step() == 8
     assert RunLog(tmp_path).last_step() == 8
 
@@ -89,14 +90,14 @@ def test_last_step_is_the_highest_also_where_points_come_late(tmp_path):
 def test_last_step_of_a_long_log_is_found_from_its_end(tmp_path, monkeypatch):
     log = RunLog(tmp_path)
     for step in range(200):
-        log.append(step, step, {"x": 1.0})
+        append_point(log, step, step, {"x": 1.0})
     monkeypatch.setattr(run_log, "TAIL_BYTES", 1000)
     assert RunLog(tmp_path).last_step() == 199
 
 
 def test_truncate_to_nothing_forgets_the_last_step(tmp_path):
     log = RunLog(tmp_path)
-    log.append(3, 30, {"x": 1.0})
+    append_point(log, 3, 30, {"x": 1.0})
     log.truncate_after(0)
     assert log.last_step() is None
     assert RunLog(tmp_path).last_step() is None
@@ -104,12 +105,12 @@ def test_truncate_to_nothing_forgets_the_last_step(tmp_path):
 
 def test_points_of_a_disk_that_is_full_for_a_moment_arrive_once_there_is_room(tmp_path, caplog):
     log = RunLog(tmp_path)
-    log.append(1, 10, {"x": 1.0})
+    append_point(log, 1, 10, {"x": 1.0})
     with full_disk(room_bytes=10):
-        log.append(2, 20, {"x": 2.0})
-        log.append(3, 30, {"x": 3.0})
+        append_point(log, 2, 20, {"x": 2.0})
+        append_point(log, 3, 30, {"x": 3.0})
         assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1]
-    log.append(4, 40, {"x": 4.0})
+    append_point(log, 4, 40, {"x": 4.0})
     log.close()
 
     assert [point.step for point in read_points(tmp_path / "metrics.jsonl")] == [1, 2, 3, 4]
@@ -121,7 +122,7 @@ def test_points_of_a_disk_that_is_full_for_a_moment_arrive_once_there_is_room(tm
 def test_close_on_a_disk_that_stays_full_says_that_points_are_lost(tmp_path):
     log = RunLog(tmp_path)
     with full_disk():
-        log.append(1, 10, {"x": 1.0})
+        append_point(log, 1, 10, {"x": 1.0})
         with pytest.raises(EnvironmentProblem, match="free some space"):
             log.close()
         log.close()
@@ -130,12 +131,12 @@ def test_close_on_a_disk_that_stays_full_says_that_points_are_lost(tmp_path):
 def test_a_disk_that_turns_read_only_ends_the_run_with_a_line(tmp_path):
     log = RunLog(tmp_path)
     with full_disk(number=errno.EROFS), pytest.raises(EnvironmentProblem, match="mounted read-only"):
-        log.append(1, 10, {"x": 1.0})
+        append_point(log, 1, 10, {"x": 1.0})
 
 
 def test_every_append_is_visible_at_once(tmp_path):
     log = RunLog(tmp_path)
-    log.append(1, 10, {"x": 1.0})
+    append_point(log, 1, 10, {"x": 1.0})
     assert len(list(read_points(tmp_path / "metrics.jsonl"))) == 1
 
 

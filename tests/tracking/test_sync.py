@@ -9,6 +9,7 @@ from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, write_status
 from lmtrain.tracking.sync import sync
+from tests.points import append_point
 
 HOLDER = """
 import sys, time
@@ -47,7 +48,7 @@ def test_password_of_the_environment_is_taken_from_there(run, monkeypatch):
 def test_replay_is_complete_and_may_be_repeated(run):
     log = RunLog(run.path)
     for step in range(1, 101):
-        log.append(step, step, {"train/loss": float(step)})
+        append_point(log, step, step, {"train/loss": float(step)})
     write_status(run.path, Status("FINISHED", exit_code=0))
     first = sync(run.path)
     assert sync(run.path) == first

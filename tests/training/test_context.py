@@ -25,3 +25,9 @@ def test_a_point_has_the_tokens_of_its_step(tmp_path):
     assert [(point.step, point.tokens) for point in read_points(tmp_path / "metrics.jsonl")] == [(3, 1536)]
     RunContext(folder=tmp_path, rank=1, **FACTS | {"plan": plan}).append(4, {"train/loss": 2.0})
     assert len(list(read_points(tmp_path / "metrics.jsonl"))) == 1
+
+
+def test_a_point_of_an_earlier_moment_keeps_it():
+    plan = SimpleNamespace(batch=SimpleNamespace(tokens_per_step=512))
+    point = RunContext(folder=Path("runs/a"), **FACTS | {"plan": plan}).point(2, {"train/loss": 2.0}, at=1000.5)
+    assert (point.time, point.step, point.tokens) == (1000.5, 2, 1024)

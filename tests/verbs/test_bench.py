@@ -50,9 +50,9 @@ def test_a_config_is_measured_with_what_may_help_and_leaves_nothing(tmp_path, mo
 
 def test_what_only_writes_or_prints_is_left_out_also_where_it_is_not_there() -> None:
     (config,) = configs(SMALL, program="lmtrain bench")
-    assert not {"validation", "checkpoint", "progress", "graceful_stop"} & config.values["callbacks"].keys()
+    assert not {"validation", "checkpoint", "progress", "graceful_stop"} & config.config.callbacks.keys()
     (config,) = configs([*SMALL, "callbacks=[step_log,token_budget]"], program="lmtrain bench")
-    assert list(config.values["callbacks"]) == ["step_log", "token_budget"]
+    assert list(config.config.callbacks) == ["step_log", "token_budget"]
 
 
 @pytest.mark.parametrize(

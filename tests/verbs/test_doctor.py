@@ -53,7 +53,7 @@ def test_something_bad_exits_one_with_its_fix(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = Finding(name="disk room", state="bad", found="1 B free", fix="free some space")
-    monkeypatch.setattr(module, "examine", lambda config, allowed: [bad])
+    monkeypatch.setattr(module, "examine", lambda config: [bad])
     assert doctor(SMALL) == 1
     said = capsys.readouterr().out
     assert "-> free some space" in said

@@ -20,7 +20,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
 
     def start(job: Job, **settings: Any) -> int:
         started.append(job)
-        if job.config["seed"] == 2:
+        if job.config.seed == 2:
             raise DataError("the shards are damaged")
         return 0
 
@@ -63,7 +63,7 @@ def test_trials_of_one_sweep_share_its_name() -> None:
 
 def test_training_starts_one_job(jobs: list[Job]) -> None:
     assert train(["seed=3", "run.name=cat"]) == 0
-    assert [(job.name, job.config["seed"], job.overrides) for job in jobs] == [("cat", 3, ["seed=3", "run.name=cat"])]
+    assert [(job.name, job.config.seed, job.overrides) for job in jobs] == [("cat", 3, ["seed=3", "run.name=cat"])]
 
 
 def test_what_is_added_for_a_budget_or_a_launcher_does_not_rename_a_run(
@@ -74,14 +74,14 @@ def test_what_is_added_for_a_budget_or_a_launcher_does_not_rename_a_run(
         monkeypatch.setenv(name, value)
     train(["budget.steps=5"])
     assert jobs[0].name == jobs[1].name
-    assert [(job.config["trainer"]["devices"], job.config["trainer"]["num_nodes"]) for job in jobs] == [(1, 1), (2, 2)]
+    assert [(job.config.trainer.devices, job.config.trainer.num_nodes) for job in jobs] == [(1, 1), (2, 2)]
 
 
 def test_a_failing_trial_does_not_end_the_sweep_and_the_worst_exit_code_counts(
     jobs: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(["-m", "seed=1,2,3", "logger=none"]) == 4
-    assert [job.config["seed"] for job in jobs] == [1, 2, 3]
+    assert [job.config.seed for job in jobs] == [1, 2, 3]
     printed = capsys.readouterr()
     failed = jobs[1].name
     assert f"{failed}: the shards are damaged" in printed.err

@@ -15,7 +15,6 @@ from benchmarks.harness.train_step.task import Task
 from benchmarks.harness.train_step.turns import Turns
 from benchmarks.peers.hopper.own_run import make_run
 from benchmarks.peers.train_step.trainer import MORE, EndOfStep
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.tracking.run_folder import RunFolder
 
 GIVEN = "every default callback, MLflow on sqlite, metrics every 10 steps"
@@ -45,7 +44,7 @@ def run(task: Task, turns: Turns) -> None:
     """Train."""
     job, built = make_run(task, name="trainer", more=tuple(MORE))
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
-    sink = instantiate(job.config["logger"], key="logger").start(RunFolder(job.folder, root=Path(job.root)))
+    sink = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
     turns.watch(sink._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
     callbacks: list[pl.Callback] = built.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # a list
     callbacks.append((StrictEndOfStep if task.device == "cuda" else EndOfStep)(turns))

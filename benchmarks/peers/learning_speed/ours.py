@@ -9,9 +9,8 @@ from benchmarks.harness.learning_speed.task import LearningTask, Referee
 from benchmarks.peers.train_step.trainer import EndOfStep
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.build import Run, build_run
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.run import quiet_libraries
-from lmtrain.composition.execution.start import check_config
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
@@ -57,7 +56,7 @@ def run(task: LearningTask, referee: Referee) -> None:
     require_same_data(built, task)
     referee.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
     if task.is_timed:
-        instantiate(job.config["logger"], key="logger").start(RunFolder(job.folder, root=Path(job.root)))
+        job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
     referee.predict_with(lambda inputs: predict(built, inputs))
     built.trainer.callbacks.append(EndOfStep(referee))
     built.trainer.fit(built.module, datamodule=built.datamodule)

@@ -12,7 +12,6 @@ from typing_extensions import override
 from benchmarks.harness.train_step.task import Architecture, Task
 from benchmarks.harness.train_step.turns import Turns
 from benchmarks.peers.train_step.ours import make_job, make_run
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.tracking.run_folder import RunFolder
 
 GIVEN = "every default callback, MLflow on sqlite, metrics every 10 steps"
@@ -43,7 +42,7 @@ def run(task: Task, turns: Turns, *, architecture: Architecture) -> None:
     job = make_job(task, MORE, name=f"trainer-{architecture}", architecture=architecture)
     built = make_run(job)
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
-    sink = instantiate(job.config["logger"], key="logger").start(RunFolder(job.folder, root=Path(job.root)))
+    sink = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
     turns.watch(sink._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
     built.trainer.callbacks.append(EndOfStep(turns))  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
     built.trainer.fit(built.module, datamodule=built.datamodule)

@@ -1,4 +1,4 @@
-"""Save a run so that it can go on: every so many steps or seconds, and at its end; keep the last few and the best."""
+"""Save a run for resuming: every so many steps or seconds, and at its end; keep the last few and the best."""
 
 import logging
 import time
@@ -31,13 +31,13 @@ class Checkpoint(pl.Callback):
 
     Saving by the clock waits until it takes at most `max_time_share` of the time; over several ranks the first one's
     clock decides, every 10 steps. The `keep_last` newest stay, and with `keep_best` the one of the lowest bits per byte
-    measured at its own step; the others go once the new one is verified. A save that fails is reported and training
-    goes on with what there was; the third in a row, or the run's last, ends the run. A step whose loss is not finite is
-    never saved.
+    measured at its own step; the others go once the new one is verified. A failed save is reported, and training goes
+    on with the older checkpoints; the third in a row, or the run's last, ends the run. A step with a loss that is not
+    finite is never saved.
 
     A state of `background_from_bytes` or more (None: never) holds training up only until it is copied on the host;
     another process writes the copy. One is in flight at most: the next save and the end of the run wait for it, and
-    tell of its failure. The run's last checkpoint the trainer writes itself, having nothing else to do.
+    report its failure. The run's last checkpoint the trainer writes itself, having nothing else to do.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Checkpoint(pl.Callback):
         self._every_seconds = every_seconds
         self._max_time_share = max_time_share
         self._retention = Retention(keep_last=keep_last, keep_best=keep_best)
-        self._behind = BackgroundSaves(from_bytes=background_from_bytes, told=self._tell)
+        self._behind = BackgroundSaves(from_bytes=background_from_bytes, report=self._log_outcome)
         self._saved_step = 0
         self._first_step = 0
         self._tried_at = time.monotonic()
@@ -101,7 +101,7 @@ class Checkpoint(pl.Callback):
 
     @override
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Wait for the checkpoint in flight, which may be all that is left of the last steps."""
+        """Wait for the checkpoint in flight, perhaps the only copy of the last steps."""
         self._behind.finish_alone(trainer)
 
     @override
@@ -126,7 +126,7 @@ class Checkpoint(pl.Callback):
         return trainer.strategy.broadcast(is_time)
 
     def _comes_soon(self, step: int) -> bool:
-        """Tell whether a save that training goes on behind is in sight, so that what it needs can be made ready."""
+        """Return whether a background save is near, so that its memory can be made ready."""
         if step == self._first_step or not self._behind.is_wanted:
             return False
         if self._every_steps is not None:
@@ -134,14 +134,14 @@ class Checkpoint(pl.Callback):
         return self._every_seconds is not None and time.monotonic() - self._tried_at >= self._every_seconds / 2
 
     def _metrics_at(self, step: int) -> dict[str, float]:
-        """Return what the log has for this step; only the first rank has a log, and only it writes the manifest."""
+        """Return the log's metrics of this step; only the first rank has a log, and only it writes the manifest."""
         log = self._context.log
         points = [log.latest(name) for name in ("train/loss", BEST_BY)] if log else []
         here = [point.metrics for point in points if point and point.step == step]
         return {name: value for metrics in here for name, value in metrics.items()}
 
     def _save(self, trainer: pl.Trainer, module: pl.LightningModule, *, is_last: bool) -> None:
-        """Save this step on all ranks, and agree on whether that worked, or that it is on its way."""
+        """Save this step on all ranks, and agree on the outcome: saved, failed, or on its way."""
         unsound = self._unsound(trainer.global_step, module)
         began = self._tried_at = time.monotonic()
         with self._context.events.pause("checkpoint", step=trainer.global_step):
@@ -163,10 +163,12 @@ class Checkpoint(pl.Callback):
             self._failures, self._saved_step = 0, trainer.global_step
             if self._context.is_main_process:
                 num_bytes = sum(path.stat().st_size for path in self._path(trainer).rglob("*"))
-                self._tell(SaveOutcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes))
+                self._log_outcome(
+                    SaveOutcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes)
+                )
 
     def _unsound(self, step: int, module: pl.LightningModule) -> str | None:
-        """Say why a step is not to be saved; what this waits for is the device, which still computes it."""
+        """Say why a step is not to be saved; this waits for the device, still at work on it."""
         assert isinstance(module, CausalLMModule)
         with self._context.events.stopwatch.spending("compute"):
             is_sound = module.step_metrics.left_sound_weights
@@ -183,7 +185,7 @@ class Checkpoint(pl.Callback):
                 if any(isinstance(optimizer, WeightSwitch) for optimizer in trainer.optimizers):
                     self._behind.hold_compute()  # the weights are about to be moved back
         except (OSError, EnvironmentProblem) as failure:
-            trainer.strategy.barrier("Trainer.save_checkpoint")  # where the ranks that did not fail are waiting
+            trainer.strategy.barrier("Trainer.save_checkpoint")  # the other ranks are waiting there
             problem = str(failure)
         if problem is None and not behind and self._context.is_main_process:
             problem = self._retain(path)
@@ -207,7 +209,7 @@ class Checkpoint(pl.Callback):
         return begin
 
     def _settle(self, trainer: pl.Trainer) -> None:
-        """Wait for the checkpoint in flight, if there is one, and say on all ranks what became of it."""
+        """Wait for the checkpoint in flight, if there is one, and report its outcome on all ranks."""
         outcome = self._behind.settle(trainer)
         if outcome is None:
             return
@@ -216,8 +218,8 @@ class Checkpoint(pl.Callback):
         else:
             self._failures, self._saved_step = 0, outcome.step
 
-    def _tell(self, outcome: SaveOutcome) -> None:
-        """Log what a checkpoint took."""
+    def _log_outcome(self, outcome: SaveOutcome) -> None:
+        """Log a checkpoint's time and bytes."""
         if self._context.log is None or outcome.problem:
             return
         metrics = {
@@ -259,7 +261,7 @@ def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int
 
 
 def _set_aside_after(folder: Path, step: int) -> None:
-    """Rename checkpoints of later steps, which belong to a course of this run that was left."""
+    """Rename checkpoints of later steps: they belong to an abandoned course of this run."""
     for path in folder.glob("step_*"):
         number = path.name.removeprefix("step_")
         if number.isdigit() and int(number) > step:

@@ -1,7 +1,7 @@
 """Measure how much of a step waits for other ranks, by a trace of one step now and then.
 
-Communication that computing hides costs nothing: what counts is the time in which this rank does communicate and
-computes nothing. It holds both the links and the wait for ranks that are late.
+Communication behind computing costs nothing: the share counts this rank's time of communication without computing. It
+holds both the links and the wait for late ranks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -96,7 +96,7 @@ class Communication(pl.Callback):
 def _start_trace(device: torch.device) -> profile:
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
-        torch.cuda.synchronize()  # what was still to do belongs to the step before
+        torch.cuda.synchronize()  # the remaining work belongs to the step before
         activities.append(ProfilerActivity.CUDA)
     trace = profile(activities=activities)
     trace.start()
@@ -104,7 +104,7 @@ def _start_trace(device: torch.device) -> profile:
 
 
 def exposed_share(events: Iterable[FunctionEvent]) -> float:
-    """Return the share of a trace in which a device communicates and computes nothing.
+    """Return a trace's share of communication without computing.
 
     On a GPU, kernels of NCCL against all others; on a CPU, gloo's work against operators.
     """
@@ -140,7 +140,7 @@ def exposed(waits: Iterable[Interval], computes: Iterable[Interval]) -> float:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Join intervals that overlap, in order."""
+    """Join overlapping intervals, in order."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:
@@ -151,5 +151,5 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Add up intervals that do not overlap."""
+    """Add up disjoint intervals."""
     return sum(end - start for start, end in intervals)

@@ -27,9 +27,9 @@ class GracefulStop(pl.Callback):
 
     Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
     then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
-    steps. A second SIGINT raises StoppedAtOnce, further ones change nothing. `stop_signal` tells, after training, which
-    signal ended it short of its budget (None: none did), for the exit code: 143, 130, 85. It belongs last in the list:
-    handlers stay until all is saved.
+    steps. A second SIGINT raises StoppedAtOnce, further ones change nothing. `stop_signal` is, after training, the
+    signal that ended it short of its budget (None: none did), for the exit code: 143, 130, 85. It belongs last in the
+    list: handlers stay until all is saved.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:

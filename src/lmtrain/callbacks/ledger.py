@@ -1,4 +1,4 @@
-"""Write down where the time of a run goes, so that a run that is killed leaves its account too."""
+"""Write down a run's time by kind as it goes, so that a killed run leaves its account too."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ from lmtrain.training.module import CausalLMModule
 class Ledger(pl.Callback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    On a CPU what other work took from the process is a kind of its own. With them go the tokens that carried loss, of
-    this process. The first rank also logs each kind's share and the goodput, which is computing's, of this attempt. It
-    belongs after the callbacks that do something, so that what they did is in.
+    On a CPU the time lost to other processes is a kind of its own. With them go the tokens with loss of this process.
+    The first rank also logs each kind's share and the goodput (computing's share) of this attempt. It belongs after the
+    other callbacks, so that it counts their work.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -40,7 +40,7 @@ class Ledger(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if is_step_end(trainer, batch_idx) and trainer.global_step == self._second_step:
-            # The first step compiled and trained: what the second one took was training.
+            # The first step compiled and trained: the second one's time was training.
             self._stopwatch.move(self._stopwatch.seconds()["compute"], source="compile", target="compute")
         if self._interval.is_due(trainer, batch_idx):
             assert isinstance(pl_module, CausalLMModule)

@@ -20,7 +20,7 @@ from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
 
 REFRESHES_PER_SECOND: Final = 2
-SILENCE_SECONDS: Final = 15.0  # after which a pause is told again where there is no terminal
+SILENCE_SECONDS: Final = 15.0  # until a pause is reported again where there is no terminal
 LABELS: Final = {
     "first_step": "first step, and compilation where asked…",
     "validation": "validating…",
@@ -172,6 +172,6 @@ class Progress(pl.Callback):
 
 
 def _tell(text: str) -> None:
-    with contextlib.suppress(OSError):  # neither a reader that leaves nor a full disk behind it ends the training
+    with contextlib.suppress(OSError):  # training goes on after its reader's end and on a full disk
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Keep beside a run's results what it was promised to be, what it read, and what it ran on."""
+"""Keep a run's plan, data and machine beside its results."""
 
 from dataclasses import replace
 from typing import Any
@@ -47,7 +47,7 @@ class RunManifest(pl.Callback):
 
 
 def describe_devices(trainer: pl.Trainer) -> dict[str, Any]:
-    """Return what computes: the device of this rank, how many there are, and how they work together."""
+    """Return the computing devices: the device of this rank, how many there are, and how they work together."""
     device = trainer.strategy.root_device
     facts: dict[str, Any] = {
         "type": device.type,

@@ -1,4 +1,4 @@
-"""Write what every optimizer step did to the run's log, fetched from the device once a log interval."""
+"""Write every optimizer step's metrics to the run's log, fetched from the device once a log interval."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ class StepLog(pl.Callback):
     def _write(self, module: pl.LightningModule) -> None:
         """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
         assert isinstance(module, CausalLMModule)
-        with self._context.events.stopwatch.spending("compute"):  # what it waits for is the device
+        with self._context.events.stopwatch.spending("compute"):  # this waits for the device
             module.step_metrics.drain()
         records = self._unwritten.copy()
         self._unwritten.clear()
@@ -71,5 +71,5 @@ class StepLog(pl.Callback):
             if num_skipped is not None:
                 num_skipped += record.was_skipped
                 metrics["train/skipped_steps"] = num_skipped
-            points.append(Point(record.time, record.step, self._context.tokens_at(record.step), metrics))
+            points.append(self._context.point(record.step, metrics, at=record.time))
         self._context.log.extend(points)

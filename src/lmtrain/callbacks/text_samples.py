@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.generate import generate
+from lmtrain.inference.sampling import Sampling
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.line_file import LineFile
 from lmtrain.tracking.redaction import redact
@@ -50,8 +51,7 @@ class TextSamples(pl.Callback):
         self._context = context
         self._prompt = prompt
         self._num_new_tokens = num_new_tokens
-        self._temperature = temperature
-        self._top_k = top_k
+        self._sampling = Sampling(temperature=temperature, top_k=top_k)
         self._seed = seed
         self._interval = StepInterval(
             every_steps, last_step=context.last_step, key="callbacks.text_samples.every_steps"
@@ -84,15 +84,14 @@ class TextSamples(pl.Callback):
         tokenizer = self._context.tokenizer
         ids = tokenizer.encode(self._prompt) or [tokenizer.end_of_text_id]
         device = trainer.strategy.root_device
-        # One text has a shape of its own, which is not worth compiling for.
+        # One text has a shape of its own, not worth compiling for.
         with trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
             tokens = generate(
                 module.language_model,
                 torch.tensor([ids], device=device),
                 num_new_tokens=self._num_new_tokens,
-                temperature=self._temperature,
-                top_k=self._top_k,
-                generator=torch.Generator(device).manual_seed(self._seed),
+                sampling=self._sampling,
+                seed=self._seed,
             )
         new_ids: list[int] = tokens[0, len(ids) :].tolist()
         return tokenizer.decode(new_ids)

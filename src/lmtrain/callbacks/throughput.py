@@ -1,4 +1,4 @@
-"""How fast a run trains, how much of the hardware's peak that is, and what it has cost so far.
+"""A run's speed, its share of the hardware's peak, and its cost so far.
 
 Utilization is by the two conventions of accounting.flops, over the dense peak in the plan.
 """
@@ -36,10 +36,10 @@ class _Mark:
 class Throughput(pl.Callback):
     """Append tokens/s, MFU, dollars and energy every `every_steps` steps, and at the end.
 
-    Speed leaves out what `context.events` has as pauses, and the first step of a process, which compiles. Tokens are
-    those that carry loss: padding is none, and neither is what a chat's mask leaves out. Dollars and kWh (at the
-    devices' rated power) are for all the time the devices are held, by this attempt of the run and those before it;
-    what is projected adds the steps that are left, at this attempt's pace with its validations and checkpoints.
+    Speed leaves out the pauses in `context.events`, and the first step of a process, with its compilation. Tokens are
+    those that carry loss: padding is none, and neither are tokens left out by a chat's mask. Dollars and kWh (at the
+    devices' rated power) are for all the time the devices are held, by this attempt of the run and those before it; the
+    projection adds the remaining steps, at this attempt's pace with its validations and checkpoints.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -125,7 +125,7 @@ class Throughput(pl.Callback):
             return {}
 
     def _cost(self, step: int, num_devices: int) -> dict[str, float]:
-        """Return dollars and kWh so far and of the whole run, those for which there is a price or a rated power."""
+        """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""
         context, plan = self._context, self._context.plan
         by_kind = {str(kind): spent for kind, spent in context.events.stopwatch.seconds().items()}
         left = seconds_left(by_kind, steps_done=step - self._began_at_step, steps_left=context.last_step.steps - step)

@@ -15,11 +15,11 @@ STEPS_BEFORE_THE_END: Final = 2  # from so many intervals before the end on, ran
 
 
 class TimeBudget(pl.Callback):
-    """Move the run's last step so that it is the first at or past the budget of time, all attempts counted.
+    """Move the run's last step to the first at or past the budget of time, all attempts counted.
 
     The learning-rate schedule follows. One rank looks after each step; several follow the first one's clock every
-    `every_steps` steps, and at each step near the end. Without a budget of time it does nothing. It belongs
-    first in the list, so that the others know of the last step when it comes.
+    `every_steps` steps, and at each step near the end. Without a budget of time it does nothing. It belongs first in
+    the list: the others must know of the last step in time.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:

@@ -9,9 +9,9 @@ from lmtrain.training.context import RunContext
 
 
 class TokenBudget(pl.Callback):
-    """Stop at the run's last step, which is the budget in whole steps; the Trainer itself has no limit.
+    """Stop at the run's last step, the budget in whole steps; the Trainer itself has no limit.
 
-    A run that resumes with its budget spent trains no step.
+    A run resumed with its budget spent trains no step.
     """
 
     def __init__(self, *, context: RunContext) -> None:

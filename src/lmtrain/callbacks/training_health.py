@@ -1,4 +1,4 @@
-"""Stop a run whose loss or gradient is no longer a number, and name the step and the batch where that began."""
+"""Stop a run at a loss or gradient that is no number, and name the first such step and batch."""
 
 import math
 from typing import Any, Final
@@ -46,7 +46,7 @@ class TrainingHealth(pl.Callback):
             self._look()
 
     def _look(self) -> None:
-        """Judge what is unseen.
+        """Judge the steps not yet judged.
 
         Raises:
             EnvironmentProblem: A step's loss or gradient norm is not finite, and the step was made; or so are ten in
@@ -55,7 +55,7 @@ class TrainingHealth(pl.Callback):
         unseen = self._unseen.copy()
         self._unseen.clear()
         for record in unseen:
-            has_loss = record.num_tokens == 0 or math.isfinite(record.loss)  # a step may hold nothing that is scored
+            has_loss = record.num_tokens == 0 or math.isfinite(record.loss)  # a step may hold no scored token
             if has_loss and math.isfinite(record.gradient_norm):
                 self._num_skipped = 0
                 continue

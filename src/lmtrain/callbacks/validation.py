@@ -21,7 +21,7 @@ class Validation(pl.Callback):
     The weights are those for evaluation, where an optimizer has others for training. Of an average of the weights,
     `validation/ema_bits_per_byte` and `validation/ema_loss` come beside them.
 
-    Of a mixture, `validation/NAME/bits_per_byte` is of each source, and what has no name of the first.
+    Of a mixture, `validation/NAME/bits_per_byte` is of each source; the metrics without a NAME are of the first.
 
     During the run it is measured `num_passes` times, evenly, or every `every_steps` steps; with neither, only before
     and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run trains on, so that
@@ -113,7 +113,7 @@ class Validation(pl.Callback):
     def _evaluate(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str
     ) -> BitsPerByte:
-        """Score by the nats of the run's own loss, which are plain cross-entropy, in the dtype of training."""
+        """Score by the nats of the run's own loss (plain cross-entropy), in the dtype of training."""
         assert isinstance(module, CausalLMModule)
         batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens, source=source)
         with trainer.precision_plugin.forward_context():

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.scaling_laws.depth_scaling import depth_scaling
 from lmtrain.composition.nodes.check import PARTIAL, TARGET, check_value
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.scaling import apply_rule, setting
 from lmtrain.errors import ConfigurationError
 
-NANO: Final = "lmtrain.models.nano.nano"
-MUON: Final = "lmtrain.optim.muon.muon"
 BATCH: Final = "batch.tokens_per_step"
 OF_TABLES: Final = ("optimizer.embedding_lr", "optimizer.head_lr")
 RATES: Final = ("optimizer.lr", *OF_TABLES, "optimizer.vector_lr")
@@ -23,8 +25,8 @@ def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float
     Raises:
         ConfigurationError: Another model than nano, or another optimizer than muon, for which depth 12 was tuned.
     """
-    _require(config, "model", NANO, "model=nano, or scaling=width_transfer for a Llama")
-    _require(config, "optimizer", MUON, "optimizer=muon_nano")
+    _require(config, "model", "nano", "model=nano, or scaling=width_transfer for a Llama")
+    _require(config, "optimizer", "muon", "optimizer=muon_nano")
     given = check_value(setting(config, BATCH), int, key=BATCH) if BATCH in typed else None
     found = depth_scaling(
         check_value(setting(config, "model.depth"), int, key="model.depth"),
@@ -41,19 +43,26 @@ def _rate(config: dict[str, Any], key: str) -> float:
     return check_value(setting(config, key), float, key=key)
 
 
-def _require(config: dict[str, Any], group: str, target: str, fix: str) -> None:
-    found = str(config[group].get("_target_"))
-    if found != target:
-        word, wanted = found.rpartition(".")[2], target.rpartition(".")[2]
+def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:
+    if not _dials(config, group):
         raise ConfigurationError(
-            f"scaling=depth_dial is a rule for {group}={wanted}, but {group} is {word}; nearest valid: {fix}, or "
-            "scaling=none."
+            f"scaling=depth_dial is a rule for {group}={wanted}, but {group} is {word_of(config[group])}; "
+            f"nearest valid: {fix}, or scaling=none."
         )
+
+
+def _dials(config: dict[str, Any], group: str) -> bool:
+    """Tell whether the model, or the optimizer, is one that the dial starts from."""
+    if group == "model":
+        model = facts_of(config[group], ScalingFacts)
+        return model is not None and model.carries_over == "depth"
+    optimizer = facts_of(config[group], OptimizerFacts)
+    return optimizer is not None and optimizer.dials_depth
 
 
 def offered(config: dict[str, Any], overrides: Sequence[str]) -> Scaling | None:
     """Return what the dial would derive for a nano that is not scaled; None for another model or optimizer."""
-    if (config["model"].get("_target_"), config["optimizer"].get("_target_")) != (NANO, MUON):
+    if not (_dials(config, "model") and _dials(config, "optimizer")):
         return None
     node = {TARGET: f"{__name__}.depth_dial", PARTIAL: True}
     return replace(apply_rule(config, node, overrides), is_applied=False)

@@ -1,4 +1,4 @@
-"""Where a run lives and how often it speaks: the shared keys under `run`."""
+"""Settings that several parts of a run share: where it lives, how often it speaks, on how many processes it runs."""
 
 from dataclasses import dataclass
 
@@ -24,3 +24,14 @@ class RunSettings:
         if self.log_every_steps < 1:
             msg = f"run.log_every_steps={self.log_every_steps} is below 1; nearest valid: 1."
             raise ConfigurationError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerSettings:
+    """What else depends on the Trainer's settings: its processes and their devices."""
+
+    devices: int
+    num_nodes: int
+    accelerator: str = "auto"
+    cpu_threads: int | None = None
+    detect_anomaly: bool = False

@@ -3,15 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lmtrain.accounting.scaling_laws.width_transfer import DECAY_IN_GRADIENT, UNDEFINED, UPDATES, Update, WidthTransfer
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import ScalingFacts
+from lmtrain.accounting.scaling_laws.width_transfer import Update, WidthTransfer
 from lmtrain.accounting.scaling_laws.width_transfer import width_transfer as factors_of
 from lmtrain.composition.nodes.check import check_value
+from lmtrain.composition.nodes.facts import facts_of, options_saying
 from lmtrain.composition.nodes.source_signatures import default_settings
 from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.scaling import setting
 from lmtrain.errors import ConfigurationError
 
-LLAMA: Final = "lmtrain.models.llama.Llama"
+OPTIMIZERS: Final = "lmtrain.optim"
 # Options of a Llama for which the tables say nothing, or another thing than for what stands beside them.
 WITHOUT_RULE: Final = {
     "tie_embeddings": "a head and a table want different rates; nearest valid: model.tie_embeddings=false",
@@ -35,7 +38,8 @@ def width_transfer(
     for name, value in bases.items():
         if value < 1:
             raise ConfigurationError(f"scaling.{name}={value} is below 1; nearest valid: 1.")
-    update = _update(config["optimizer"])
+    optimizer = facts_of(config["optimizer"], OptimizerFacts)
+    update = _update(config["optimizer"], optimizer)
     factors = factors_of(settings["width"], head_width=head_width, update=update, **bases)
     return {**_of_model(settings, factors), **_of_optimizer(config, factors, update)}
 
@@ -43,13 +47,14 @@ def width_transfer(
 def _settings(config: dict[str, Any]) -> dict[str, Any]:
     """Return the model's settings with every default filled in, those that count here checked."""
     node = config["model"]
-    if node.get("_target_") != LLAMA:
+    found = facts_of(node, ScalingFacts)
+    if found is None or found.carries_over != "width":
         word = word_of(node)
         raise ConfigurationError(
             f"scaling=width_transfer is defined for a Llama, but model is {word}; nearest valid: a Llama such as "
             "model=llama_tiny, scaling=depth_dial for model=nano, or scaling=none."
         )
-    settings = default_settings(LLAMA) | node
+    settings = default_settings(str(node["_target_"])) | node
     for name, reason in WITHOUT_RULE.items():
         if value := settings[name]:
             shown = f"model.{name}" if isinstance(value, dict) else f"model.{name}={value}"
@@ -59,14 +64,16 @@ def _settings(config: dict[str, Any]) -> dict[str, Any]:
     return settings | {name: check_value(settings.get(name), kind, key=f"model.{name}") for name, kind in kinds.items()}
 
 
-def _update(optimizer: Mapping[str, Any]) -> Update:
-    word = word_of(optimizer)
-    if word in UPDATES:
-        return UPDATES[word]
-    reason = UNDEFINED.get(word, "there is no rule for its steps")
+def _update(node: Mapping[str, Any], found: OptimizerFacts | None) -> Update:
+    if found is not None and found.update is not None:
+        return found.update
+    reason = OptimizerFacts.without_rule if found is None else found.without_rule
+    with_rule = [
+        target.rpartition(".")[2] for target, facts in options_saying(OPTIMIZERS, OptimizerFacts) if facts.update
+    ]
     raise ConfigurationError(
-        f"scaling=width_transfer is not defined for optimizer={word}: {reason}; nearest valid: optimizer=adamw, or "
-        f"any of {', '.join(UPDATES)}."
+        f"scaling=width_transfer is not defined for optimizer={word_of(node)}: {reason}; nearest valid: "
+        f"optimizer=adamw, or any of {', '.join(with_rule)}."
     )
 
 
@@ -98,8 +105,9 @@ def _of_optimizer(config: dict[str, Any], factors: WidthTransfer, update: Update
 
 
 def _require_rule_of_decay(config: dict[str, Any], decay: float) -> None:
-    word = word_of(config["optimizer"])
-    if word in DECAY_IN_GRADIENT:
+    found = facts_of(config["optimizer"], OptimizerFacts)
+    if found is not None and found.decay == "gradient":
+        word = word_of(config["optimizer"])
         raise ConfigurationError(
             f"optimizer.weight_decay={decay} has no rule under scaling=width_transfer: {word} adds it to the gradient, "
             "whose size changes with width; nearest valid: 0."

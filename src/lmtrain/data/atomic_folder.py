@@ -28,9 +28,9 @@ def build_folder(
 ) -> bool:
     """Let `build` fill a folder that then appears as `final`, once, however many processes ask; False: it was there.
 
-    Whatever ends the build, no half folder stays under the final name. A resumable build finds in its folder what an
-    earlier one left, whatever ended that; any other starts with an empty one.
-    `tell` hears when another process has to be waited for.
+    However the build ends, no half folder stays under the final name. A resumable build finds an earlier one's work in
+    its folder, however that ended; any other starts with an empty one. `tell` is called with a line before a wait for
+    another process.
 
     Raises:
         ConfigurationError: `final` is an address of a store, as s3://...
@@ -62,7 +62,7 @@ def build_folder(
 
 
 def aside_of(final: Path) -> Path:
-    """Return the hidden folder in which a folder is built."""
+    """Return the hidden folder of a build."""
     return final.with_name(f".{final.name}.building")
 
 
@@ -88,17 +88,17 @@ def _lock(path: Path, *, tell: Callable[[], object]) -> Generator[None, None, No
 
 
 def _locked_descriptor(path: Path, *, tell: Callable[[], object]) -> int:
-    told = False
+    has_notified = False
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not told:
+            if not has_notified:
                 tell()
-                told = True
+                has_notified = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # The holder before us removed the file: what we locked may no longer be what the next one will open.
+        # The holder before us removed the file: our locked file may no longer be the one that the next process opens.
         if _is_at(path, descriptor):
             return descriptor
         os.close(descriptor)

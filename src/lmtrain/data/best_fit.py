@@ -1,4 +1,4 @@
-"""Best-fit decreasing: items into bins of one capacity, the longest first, each into the fullest bin that has room.
+"""Best-fit decreasing: items into bins of one capacity, the longest first, each into the fullest bin with room.
 
 As "Fewer Truncations Improve Language Modeling" (Ding et al., arXiv 2404.10830) packs documents. Items of one length
 are placed together, so the work grows with the number of different lengths and not with the number of items.
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 def best_fit_decreasing(lengths: NDArray[np.int64], *, capacity: int) -> NDArray[np.int64]:
     """Return the bin of each item, counted from 0 in the order of opening: [N], lengths from 1 to capacity -> [N].
 
-    Items of one length are placed in the order in which they come, so the result is the same on every machine.
+    Items of one length are placed in their own order, so the result is the same on every machine.
     """
     assert lengths.size == 0 or 1 <= int(lengths.min()) <= int(lengths.max()) <= capacity, capacity
     bin_of_item = np.empty(len(lengths), np.int64)

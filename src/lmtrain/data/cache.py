@@ -1,7 +1,7 @@
 """A copy of a prepared folder on this node's own disk: made once, however many ranks ask, and checked before use.
 
 A file is copied aside, its sha256 compared with the manifest's, synced and renamed; `dataset.json` comes last, so a
-copy without it is not whole, and the next process goes on from what is there. `copied.json` remembers each file's size
+copy without it is not whole, and the next process completes it. `copied.json` remembers each file's size
 and time of change: a file that has others is read and compared again, and copied again if its sha256 differs.
 """
 
@@ -9,7 +9,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Generator, Iterator
@@ -19,6 +18,8 @@ from pathlib import Path
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import MANIFEST_FILE, TOKENIZER_FOLDER, open_dataset
 from lmtrain.errors import DataError, EnvironmentProblem
+from lmtrain.storage.durable import clear_asides, open_durably, write_durably
+from lmtrain.storage.hashed_folder import file_sha256
 
 COPIED_FILE = "copied.json"
 CHUNK_BYTES = 1 << 22
@@ -45,14 +46,15 @@ def cached_folder(folder: str | Path, cache: str | None) -> Path:
         if problem.errno not in FULL:
             msg = f"data.cache={cache} cannot be written: {problem.strerror}. Name another folder, or null for no copy."
             raise EnvironmentProblem(msg) from problem
-        _tell(f"data.cache={cache} is full ({problem.strerror}): this node reads {folder} itself.")
+        _notify(f"data.cache={cache} is full ({problem.strerror}): this node reads {folder} itself.")
         return folder
     return copy
 
 
 def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
-    """Copy what is missing, changed or damaged."""
+    """Copy missing, changed and damaged files."""
     copy.mkdir(exist_ok=True)
+    clear_asides(copy)
     known = _read_known(copy)
     wanted = dict(_files(folder, manifest))
     missing = [name for name, sha256 in wanted.items() if not _is_whole(copy / name, sha256, known.get(name))]
@@ -60,19 +62,19 @@ def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
         num_bytes = sum((folder / name).stat().st_size for name in missing)
         _require_space(copy, num_bytes)
         if missing:
-            _tell(f"Copying {len(missing)} of {len(wanted)} files ({num_bytes / 1e9:.2f} GB) of {folder} to {copy}.")
+            _notify(f"Copying {len(missing)} of {len(wanted)} files ({num_bytes / 1e9:.2f} GB) of {folder} to {copy}.")
         (copy / MANIFEST_FILE).unlink(missing_ok=True)
         for name in missing:
             _copy(folder / name, copy / name, wanted[name])
     stamps = {name: _stamp(copy / name) for name in wanted}
     if stamps != known:
-        _write(copy / COPIED_FILE, json.dumps(stamps, indent=1))
+        write_durably(copy / COPIED_FILE, json.dumps(stamps, indent=1).encode())
     if not (copy / MANIFEST_FILE).is_file():
-        _write(copy / MANIFEST_FILE, (folder / MANIFEST_FILE).read_text())
+        write_durably(copy / MANIFEST_FILE, (folder / MANIFEST_FILE).read_bytes())
 
 
 def _files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str | None]]:
-    """Yield each file of a data set with the sha256 that the manifest tells; None for a tokenizer's."""
+    """Yield each file of a data set with its sha256 in the manifest; None for a tokenizer's."""
     for split in manifest.splits.values():
         for shard in split.shards:
             if Path(shard.file).is_absolute():
@@ -86,47 +88,38 @@ def _files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str | None]]
 
 
 def _is_whole(file: Path, sha256: str | None, stamp: list[int] | None) -> bool:
-    """Tell whether a copied file is what it was; one that changed since is read again."""
+    """Return whether a copied file is unchanged; one that changed since is read again."""
     if not file.is_file():
         return False
     if stamp is not None and _stamp(file) == stamp:
         return True
     if sha256 is None:
         return False
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest() == sha256
+    return file_sha256(file) == sha256
 
 
 def _copy(source: Path, target: Path, sha256: str | None) -> None:
     """Copy a file aside, compare it, and give it its name.
 
     Raises:
-        DataError: What was read is not what the manifest tells.
+        DataError: The source's sha256 differs from the manifest's.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{target.name}.partial")
     digest = hashlib.sha256()
-    try:
-        with source.open("rb") as reading, aside.open("wb") as writing:
-            while chunk := reading.read(CHUNK_BYTES):
-                digest.update(chunk)
-                writing.write(chunk)
-            writing.flush()
-            os.fsync(writing.fileno())
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
-    if sha256 is not None and digest.hexdigest() != sha256:
-        aside.unlink(missing_ok=True)
-        raise DataError(f"{source} is damaged: its sha256 is not the one in {MANIFEST_FILE}. Prepare the data again.")
-    aside.replace(target)
+    with source.open("rb") as reading, open_durably(target) as writing:
+        while chunk := reading.read(CHUNK_BYTES):
+            digest.update(chunk)
+            writing.write(chunk)
+        if sha256 is not None and digest.hexdigest() != sha256:
+            msg = f"{source} is damaged: its sha256 is not the one in {MANIFEST_FILE}. Prepare the data again."
+            raise DataError(msg)
 
 
 def _require_space(copy: Path, num_bytes: int) -> None:
     free = shutil.disk_usage(copy).free
     if free < num_bytes:
-        told = f"{num_bytes / 1e9:.2f} GB to copy, {free / 1e9:.2f} GB free"
-        raise OSError(errno.ENOSPC, told)
+        shortage = f"{num_bytes / 1e9:.2f} GB to copy, {free / 1e9:.2f} GB free"
+        raise OSError(errno.ENOSPC, shortage)
 
 
 def _read_known(copy: Path) -> dict[str, list[int]]:
@@ -141,13 +134,7 @@ def _stamp(file: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(text)
-    aside.replace(path)
-
-
-def _tell(line: str) -> None:
+def _notify(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 

@@ -1,28 +1,28 @@
 """Prepared data held against the digests of its manifest: each file once, and again where it has changed since.
 
-What was found whole is remembered by size, time of change and inode, in a hidden file beside the folder; where that
-cannot be written, every start reads all files again.
+Whole files are remembered by size, time of change and inode, in a hidden file beside the folder; where that cannot be
+written, every start reads all files again.
 """
 
 import contextlib
 import json
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import final
 
-from lmtrain.data.hashed_file import file_sha256
 from lmtrain.data.layout import MANIFEST_FILE
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import REBUILD, Dataset
 from lmtrain.errors import DataError
+from lmtrain.storage.durable import write_durably
+from lmtrain.storage.hashed_folder import file_sha256
 
 Stamp = list[str | int]  # digest, and the fields of the file that had it
 
 
 def require_whole(dataset: Dataset) -> None:
-    """Read all that has changed since it was last found whole.
+    """Read all files changed since they were last found whole.
 
     Raises:
         DataError: A file is gone, or its bytes are not those that were written.
@@ -43,7 +43,7 @@ def require_whole(dataset: Dataset) -> None:
 
 @final
 class BackgroundCheck:
-    """Checks data sets on a thread while training begins; `require_whole` waits for what it found."""
+    """Checks data sets on a thread while training begins; `require_whole` waits for its findings."""
 
     def __init__(self, datasets: Sequence[Dataset]) -> None:
         self._datasets = datasets
@@ -91,7 +91,5 @@ def _read(record: Path) -> dict[str, Stamp]:
 
 
 def _write(record: Path, found: dict[str, Stamp]) -> None:
-    aside = record.with_name(f"{record.name}.{os.getpid()}.tmp")
     with contextlib.suppress(OSError):
-        aside.write_text(json.dumps(found, indent=1))
-        aside.replace(record)
+        write_durably(record, json.dumps(found, indent=1).encode())

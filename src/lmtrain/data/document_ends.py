@@ -12,7 +12,7 @@ from lmtrain.data.shards import Dataset, TokenSplit
 
 ENDS_DTYPE = np.dtype("<i8")
 ENDS_FILE = "document_ends.i64"
-PACKING_FOLDER = "packing"  # below a data set: what was worked out from its tokens, and can be again
+PACKING_FOLDER = "packing"  # below a data set: facts computed from its tokens, and computable again
 
 
 def document_ends(dataset: Dataset, split: str = "train") -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ import numpy as np
 from lmtrain.data.document_ends import document_ends
 from lmtrain.data.shards import Dataset
 
-MOST_DOCUMENTS = 1_000_000  # the first so many tell of a larger data set
+MOST_DOCUMENTS = 1_000_000  # a larger data set's first ones stand for all
 
 
 def document_lengths(dataset: Dataset, split: str = "train") -> dict[int, int]:

@@ -1,6 +1,6 @@
-"""Tokens that another program wrote, read in place: a data set folder that points at them.
+"""Another program's tokens, read in place: a data set folder with their places.
 
-The first use reads every byte once, for digests, document ends and the largest id, and keeps what it found in a small
+The first use reads every byte once, for digests, document ends and the largest id, and keeps its findings in a small
 folder under `root`; later uses compare sizes and times. Nothing of the ids is copied.
 """
 
@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.formats import datatrove, llm_c, megatron, nano_gpt, olmo
 from lmtrain.data.formats.token_file import TokenFile
-from lmtrain.data.hashed_file import HashedFile, file_sha256
+from lmtrain.data.hashed_file import HashedFile
 from lmtrain.data.layout import DTYPES, INDEX_DTYPE, TOKENIZER_FOLDER, DatasetFolder
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shard_writer import write_manifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 
 READERS: Mapping[str, Callable[..., TokenFile]] = {
@@ -38,12 +39,12 @@ IDS_AT_ONCE = 1 << 22
 
 
 class TokenizerSource(Protocol):
-    """What can give a tokenizer that exists already."""
+    """A source of an existing tokenizer."""
 
     sample_bytes: int
 
     def build(self, texts: Sequence[str], /) -> Tokenizer:
-        """Return the tokenizer; texts are what it would learn from."""
+        """Return the tokenizer; texts are its training material."""
         ...
 
 
@@ -59,8 +60,8 @@ def external(
 ) -> DatasetFolder:
     """Return a data set folder over token files of another program, in the order given.
 
-    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one that the ids were made with; `dtype`
-    None is what the files tell, or what the format or the vocabulary implies.
+    `format` is datatrove, llm_c, megatron, nanogpt or olmo; `tokenizer` is the one behind the ids; `dtype` None is the
+    files' own, or implied by the format or the vocabulary.
 
     Raises:
         ConfigurationError: An unknown format or type, no files, or a tokenizer that would have to be trained.
@@ -85,14 +86,14 @@ def external(
     }
     pointing = _Pointing(format, built, files)
     folder = Path(root) / f"external_{format}-{pointing.fingerprint[:12]}"
-    build_folder(folder, pointing, tell=_tell)
+    build_folder(folder, pointing, tell=_notify)
     return DatasetFolder(open_dataset(folder).folder)
 
 
 @final
 @dataclass(frozen=True)
 class _Pointing:
-    """Fills a folder that points at token files."""
+    """Fills a folder with the places of token files."""
 
     format: str
     tokenizer: Tokenizer
@@ -100,7 +101,7 @@ class _Pointing:
 
     @property
     def fingerprint(self) -> str:
-        """Return what changes when the files or the tokenizer do, without reading them."""
+        """Return a key that changes with the files or the tokenizer, without reading them."""
         states = {
             split: [
                 (str(file.path.absolute()), file.dtype, file.path.stat().st_size, file.path.stat().st_mtime_ns)
@@ -127,8 +128,8 @@ class _Pointing:
     def _one_dtype(self) -> str:
         found = {file.dtype: file.path for files in self.files.values() for file in files}
         if len(found) > 1:
-            told = ", ".join(f"{path} has {dtype}" for dtype, path in found.items())
-            raise DataError(f"data.folder: all files must have ids of one type: {told}.")
+            listed = ", ".join(f"{path} has {dtype}" for dtype, path in found.items())
+            raise DataError(f"data.folder: all files must have ids of one type: {listed}.")
         return next(iter(found))
 
     def _split(self, folder: Path, split: str, files: Sequence[TokenFile]) -> SplitManifest:
@@ -136,7 +137,7 @@ class _Pointing:
         shards: list[Shard] = []
         text_bytes = 0
         for number, file in enumerate(files):
-            _tell(f"  reading {file.path} once: {file.num_tokens:,} tokens")
+            _notify(f"  reading {file.path} once: {file.num_tokens:,} tokens")
             num_documents = 0
             with closing(HashedFile(folder / f"{split}_{number:05d}.index")) as index:
                 for ids, ends in _scan(file, self.tokenizer.end_of_text_id):
@@ -170,7 +171,7 @@ class _Pointing:
 
 
 def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], NDArray[np.int64]]]:
-    """Yield the ids in runs, with the document ends that lie in each."""
+    """Yield the ids in runs, with the document ends in each."""
     ids = file.ids()
     known = None if file.read_ends is None else file.read_ends()
     for start in range(0, file.num_tokens, IDS_AT_ONCE):
@@ -185,6 +186,6 @@ def _scan(file: TokenFile, end_of_text_id: int) -> Iterator[tuple[NDArray[Any], 
         yield run, ends
 
 
-def _tell(line: str) -> None:
+def _notify(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

@@ -1,8 +1,8 @@
 """Copy many pieces of memory-mapped arrays to their places, in a few calls into numpy however many pieces there are.
 
-A piece is covered by blocks of one length, the last of which ends with the piece, so that it may overlap the one before
-(with the same values); pieces shorter than a block are covered by shorter ones. Blocks name their source by its address
-in memory, so that one call copies from any number of files. `P pieces, N blocks`.
+A piece is covered by blocks of one length; the last ends with the piece, and may overlap the one before (with the same
+values); pieces shorter than a block are covered by shorter ones. Blocks name their source by its address in memory, so
+that one call copies from any number of files. `P pieces, N blocks`.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def cover(
 
 
 def copy_blocks(blocks: Sequence[Blocks], first: int, target: NDArray[Any]) -> None:
-    """Copy the blocks that lie in places [first, first + size) to `target`, which is contiguous in memory."""
+    """Copy the blocks of places [first, first + size) to `target`, contiguous in memory."""
     flat = target.reshape(-1)
     for length, addresses, places in blocks:
         start, stop = places.searchsorted((first, first + flat.size))
@@ -88,7 +88,7 @@ def _every_run(items: NDArray[Any], length: int) -> NDArray[Any]:
 
 @lru_cache(maxsize=64)
 def _memory(num_bytes: int) -> NDArray[Any]:
-    """Return the runs of so many bytes that begin at each address of this process."""
+    """Return the runs of so many bytes from each address of this process."""
     return np.asarray(_AllMemory(num_bytes))
 
 

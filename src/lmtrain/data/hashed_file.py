@@ -1,4 +1,4 @@
-"""A file that only grows and knows the sha256 of what is in it."""
+"""A growing file with a running sha256 of its content."""
 
 import hashlib
 import os
@@ -9,6 +9,7 @@ from typing import Any, final
 from numpy.typing import NDArray
 
 from lmtrain.data.manifest import Shard
+from lmtrain.storage.hashed_folder import file_sha256
 
 READ_BYTES = 1 << 22
 
@@ -18,10 +19,10 @@ class HashedFile:
     """Append arrays; the digest is known at any moment without reading the file again."""
 
     def __init__(self, path: Path, *, kept_bytes: int = 0, sha256: str = "") -> None:
-        """Begin a file, or go on behind the first `kept_bytes` of one, whose digest is `sha256`.
+        """Begin a file, or go on behind the first `kept_bytes` of one, with the digest `sha256`.
 
         Raises:
-            ValueError: The beginning is not what was written.
+            ValueError: The beginning has changed since it was written.
             FileNotFoundError: There is no such file to go on with.
         """
         self._digest = hashlib.sha256()
@@ -57,17 +58,11 @@ class HashedFile:
             self._digest.update(content)
         if num_bytes != kept_bytes or self.sha256 != sha256:
             self.close()
-            raise ValueError(f"{path} is not what was written before")
-
-
-def file_sha256(path: Path) -> str:
-    """Return a file's sha256 in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+            raise ValueError(f"{path} has changed since it was written")
 
 
 def changed_files(folder: Path, shard: Shard) -> Iterator[Path]:
-    """Yield the files of a shard whose bytes are not those that its digests tell."""
+    """Yield the files of a shard with other bytes than its digests'."""
     expected = {shard.file: shard.sha256, shard.index_file: shard.index_sha256, shard.mask_file: shard.mask_sha256}
     for name, sha256 in expected.items():
         if sha256 is not None and file_sha256(folder / name) != sha256:
@@ -75,14 +70,14 @@ def changed_files(folder: Path, shard: Shard) -> Iterator[Path]:
 
 
 def require_whole(folder: Path, shard: Shard) -> None:
-    """Refuse a shard that is not what was written.
+    """Refuse a shard changed since it was written.
 
     Raises:
         ValueError: A file has changed.
         FileNotFoundError: A file is missing.
     """
     for path in changed_files(folder, shard):
-        raise ValueError(f"{path} is not what was written before")
+        raise ValueError(f"{path} has changed since it was written")
 
 
 def _contents(file: Any) -> Iterator[bytes]:

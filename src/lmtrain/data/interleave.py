@@ -1,4 +1,4 @@
-"""Whose turn it is at each position of a run, so that sources come in the proportion of their weights at any moment.
+"""The source at each position of a run, so that sources come in the proportion of their weights at any moment.
 
 The order repeats after a period in which every source has a whole number of turns. Inside it, turn j of a source with m
 of M turns is due in [j M / m, (j + 1) M / m), and the earliest deadline goes first (Tijdeman, "The chairman assignment
@@ -19,7 +19,7 @@ MAX_PERIOD = 1 << 16
 
 
 class Turns(NamedTuple):
-    """Of each position: its source, and how many turns that source had before: both [N]."""
+    """Of each position: its source, and the number of that source's earlier turns: both [N]."""
 
     sources: NDArray[np.int64]
     indices: NDArray[np.int64]
@@ -27,7 +27,7 @@ class Turns(NamedTuple):
 
 @final
 class Interleave:
-    """Turns for constant weights, which are taken exactly where one period of up to 65,536 turns can hold them."""
+    """Turns for constant weights, exact where one period of up to 65,536 turns can hold them."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         """Take weights of any sum, at least one of them above 0."""
@@ -54,7 +54,7 @@ class Interleave:
 
 @final
 class ScheduledInterleave:
-    """Turns for weights that change at some positions; each phase keeps to its weights from its own first position."""
+    """Turns for weights with changes at some positions; each phase keeps to its weights from its own first position."""
 
     def __init__(self, phases: Sequence[tuple[int, Sequence[float]]]) -> None:
         """Take (first position, weights) of each phase, ascending, the first from 0."""
@@ -104,7 +104,7 @@ def turns_per_period(weights: Sequence[float]) -> tuple[int, ...]:
 
 
 def _earliest_deadline_first(turns: Sequence[int]) -> list[int]:
-    """Return the source of each position of a period in which source k has `turns[k]` turns."""
+    """Return the source of each position of a period with `turns[k]` turns of source k."""
     period = sum(turns)
     waiting = [(0, source, 0) for source, num_turns in enumerate(turns) if num_turns]  # from when on, source, turn
     due: list[tuple[int, int, int]] = []  # until when, source, turn

@@ -1,4 +1,4 @@
-"""Rows whose ids are all below the size of the vocabulary: an id beyond it is an error of the data, not of a device."""
+"""Rows of ids below the size of the vocabulary: an id beyond it is an error of the data, not of a device."""
 
 from typing import Any, final
 
@@ -13,7 +13,7 @@ from lmtrain.errors import DataError
 
 
 def require_known(ids: NDArray[Any], vocab_size: int) -> None:
-    """Refuse ids that the vocabulary does not have.
+    """Refuse ids outside the vocabulary.
 
     Raises:
         DataError: The largest one is beyond it.
@@ -27,7 +27,7 @@ def require_known(ids: NDArray[Any], vocab_size: int) -> None:
 
 
 def with_known_ids(rows: Rows, manifest: Manifest) -> Rows:
-    """Return rows that look at each batch's largest id, or the rows themselves where the type holds no larger one."""
+    """Return rows with a look at each batch's largest id, or the rows themselves where the type holds no larger one."""
     return rows if manifest.vocab_size >= num_ids(manifest.dtype) else _KnownRows(rows, manifest.vocab_size)
 
 

@@ -32,12 +32,12 @@ def num_ids(dtype: str) -> int:
 
 
 def narrowest_dtype(vocab_size: int) -> str:
-    """Return the narrowest type that holds every id: uint16 up to 65,536 entries, else uint32."""
+    """Return the narrowest type for every id: uint16 up to 65,536 entries, else uint32."""
     for dtype in DTYPES:
         if vocab_size <= num_ids(dtype):
             return dtype
     raise ConfigurationError(
-        f"tokenizer.vocab_size={vocab_size} is more than a uint32 id can tell apart; at most {num_ids('uint32'):,}."
+        f"tokenizer.vocab_size={vocab_size} is beyond uint32 ids; at most {num_ids('uint32'):,}."
     )
 
 
@@ -58,7 +58,7 @@ def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:
 
 
 def size_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield each file that is missing, empty, or of another size than the manifest tells."""
+    """Yield each file that is missing, empty, or of another size than in the manifest."""
     for split in manifest.splits.values():
         for shard in split.shards:
             ids = DTYPES[manifest.dtype]

@@ -1,4 +1,4 @@
-"""What a data set folder says about itself: `dataset.json`, and the fingerprint of the tokens it describes."""
+"""A data set folder's description of itself: `dataset.json`, and the fingerprint of the tokens it describes."""
 
 import hashlib
 import json
@@ -15,8 +15,8 @@ FORMAT = "lmtrain-shards-1"
 class Shard:
     """One file of ids, its index of document ends, and its loss mask where there is one.
 
-    `file` may be an absolute path: tokens that another program wrote are read where they lie. Their ids begin
-    `offset_bytes` into the file, and `index` is the name of their document ends in this folder.
+    `file` may be an absolute path: another program's tokens are read in place. Their ids begin `offset_bytes` into the
+    file, and `index` is the name of their document ends in this folder.
     """
 
     file: str
@@ -56,7 +56,7 @@ class SplitManifest:
 
 @dataclass(frozen=True)
 class References:
-    """What general compressors reach on the first `text_bytes` bytes of a held-out split."""
+    """General compressors' results on the first `text_bytes` bytes of a held-out split."""
 
     text_bytes: int
     gzip_bits_per_byte: float
@@ -65,7 +65,7 @@ class References:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything that a reader of the tokens has to know, and where they came from."""
+    """The tokens' format and their origin, for readers."""
 
     name: str
     dtype: str
@@ -82,7 +82,7 @@ class Manifest:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the sha256 of what decides the tokens, wherever the folder and its source lie."""
+        """Return the sha256 of all facts that decide the tokens; the places of folder and source are none."""
         decides = {
             "dtype": self.dtype,
             "vocab_size": self.vocab_size,
@@ -107,9 +107,9 @@ def manifest_from_json(content: Any) -> Manifest:
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"it is not of the format {FORMAT}")
-    told: dict[str, Any] = {**content}
-    own_sha256 = told.pop("manifest_sha256", None)
-    fields: dict[str, Any] = {key: value for key, value in told.items() if key not in {"format", "fingerprint"}}
+    facts: dict[str, Any] = {**content}
+    own_sha256 = facts.pop("manifest_sha256", None)
+    fields: dict[str, Any] = {key: value for key, value in facts.items() if key not in {"format", "fingerprint"}}
     try:
         fields["splits"] = {name: _split_from_json(split) for name, split in fields["splits"].items()}
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}
@@ -118,7 +118,7 @@ def manifest_from_json(content: Any) -> Manifest:
         raise ValueError(f"a key is missing or of the wrong type ({problem})") from problem
     if manifest.fingerprint != content.get("fingerprint"):
         raise ValueError("its fingerprint does not belong to its content")
-    if own_sha256 not in (None, _sha256_of(told)):
+    if own_sha256 not in (None, _sha256_of(facts)):
         raise ValueError("its manifest_sha256 does not belong to its content")
     return manifest
 
@@ -128,12 +128,12 @@ def _sha256_of(content: Any) -> str:
 
 
 def shard_to_json(shard: Shard) -> dict[str, Any]:
-    """Return what is known of a shard."""
+    """Return a shard's known facts."""
     return {key: value for key, value in asdict(shard).items() if value is not None}
 
 
 def _known(split: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is None in a split's shards, so that a manifest without it keeps its fingerprint."""
+    """Leave out the facts of a split's shards that are None, so that a manifest without them keeps its fingerprint."""
     shards = [{key: value for key, value in shard.items() if value is not None} for shard in split["shards"]]
     return {**split, "shards": shards}
 

@@ -1,6 +1,6 @@
 """Numbers of a file in memory without a copy, and a look whether the file still holds them.
 
-The kernel ends a process with SIGBUS that touches what was cut off a mapped file, and fills the last page with zeros.
+The kernel ends a process with SIGBUS at a touch of a mapped file's cut-off part, and fills the last page with zeros.
 """
 
 import mmap

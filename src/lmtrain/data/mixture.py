@@ -1,7 +1,7 @@
-"""Several prepared data sets as one run reads them: by weights in tokens, which may change at fractions of the run.
+"""Several prepared data sets as one run reads them: by weights in tokens, with changes at fractions of the run.
 
-Window i of the run is a pure function of (seed, fingerprints, weights, i): whose turn it is comes from `interleave`,
-which window of that source from its own keyed order. Changing weights encodes nothing again.
+Window i of the run is a pure function of (seed, fingerprints, weights, i): the source of each turn comes from
+`interleave`, the window from that source's own keyed order. Changing weights encodes nothing again.
 """
 
 import hashlib
@@ -30,12 +30,12 @@ class Mixture:
 
     @property
     def main(self) -> Dataset:
-        """Return the first source's data set, whose held-out splits the run is measured on."""
+        """Return the first source's data set: its held-out splits measure the run."""
         return next(iter(self.datasets.values()))
 
     @property
     def fingerprint(self) -> str:
-        """Return what decides the tokens: of a single data set its own, of several theirs together."""
+        """Return the facts that decide the tokens: of a single data set its own, of several theirs together."""
         fingerprints = [dataset.manifest.fingerprint for dataset in self.datasets.values()]
         return (
             fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256(":".join(fingerprints).encode()).hexdigest()
@@ -59,7 +59,7 @@ def open_mixture(
     """Open the sources of a mixture, each {path, weight}; `schedule` lists {from, weights} for later parts of the run.
 
     Raises:
-        ConfigurationError: A weight that is none, a source that is never read or not there, a schedule out of order.
+        ConfigurationError: An invalid weight, an absent or never read source, a schedule out of order.
         DataError: A folder cannot be read, or the tokenizers differ.
     """
     parsed = parse_sources(sources)
@@ -90,7 +90,7 @@ def require_one_tokenizer(sources: Mapping[str, SourceSettings], datasets: Mappi
 
 @final
 class MixedRows:
-    """The rows of several sources, numbered one source after another, and the order in which a run reads them."""
+    """The rows of several sources, numbered one source after another, and a run's order of reading them."""
 
     def __init__(self, sources: Sequence[Rows], *, interleave: ScheduledInterleave, seed: int, dtype: str) -> None:
         """Order each source's rows by its own key, and take turns."""
@@ -105,7 +105,7 @@ class MixedRows:
 
     @property
     def fingerprint(self) -> str:
-        """Return what decides the rows."""
+        """Return the facts that decide the rows."""
         return ":".join(rows.fingerprint for rows in self._sources)
 
     def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

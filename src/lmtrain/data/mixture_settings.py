@@ -1,4 +1,4 @@
-"""What a person writes of a mixture, checked: sources with weights, and the weights of later parts of the run."""
+"""A mixture's written settings, checked: sources with weights, and the weights of later parts of the run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -60,8 +60,7 @@ def parse_schedule(sources: Mapping[str, SourceSettings], schedule: Sequence[Map
     """Read the weights of the whole run: those of the sources, then each phase of the schedule.
 
     Raises:
-        ConfigurationError: A phase that starts before the one before it, names an unknown source or gives no weight,
-            or a source that no phase reads.
+        ConfigurationError: A phase out of order, with an unknown source or without a weight, or a source in no phase.
     """
     phases = [Phase(start=0.0, weights={name: source.weight for name, source in sources.items()})]
     for number, given in enumerate(schedule):

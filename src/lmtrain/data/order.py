@@ -1,4 +1,4 @@
-"""The order in which windows are read: arithmetic instead of a stored shuffle.
+"""The order of reading windows: arithmetic instead of a stored shuffle.
 
 Window i of a run is a keyed permutation of i, evaluated index by index: a Feistel network on the bits of the index,
 walked on until it lands below the number of windows (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
@@ -31,7 +31,7 @@ class WindowOrder:
     """Every window once an epoch, in a new order each epoch; a pure function of seed, fingerprint and position."""
 
     def __init__(self, *, num_windows: int, seed: int, fingerprint: str) -> None:
-        """Order `num_windows` windows of the data set that has this fingerprint."""
+        """Order `num_windows` windows of the data set with this fingerprint."""
         assert num_windows > 0, num_windows
         key = hashlib.sha256(f"{seed}:{fingerprint}".encode()).digest()
         self.num_windows = num_windows

@@ -1,7 +1,7 @@
 """Rows made of pieces of documents: an end-of-text id, the pieces back to back, and end-of-text ids as padding.
 
-Each piece is preceded by an end-of-text id, the row's first or the last of the document before, which as an input
-belongs to it. Padding carries no loss. `N rows, B of them, T context tokens, P pieces`.
+Each piece is preceded by an end-of-text id, the row's first or the last of the document before; as an input it belongs
+to the piece. Padding carries no loss. `N rows, B of them, T context tokens, P pieces`.
 """
 
 from typing import final

@@ -1,9 +1,8 @@
 """How documents become rows of T + 1 ids to train on.
 
-A document's end-of-text id is also what the next one begins with: as an input it belongs to the next document, at
-position 0, and predicts that one's first id. So every row of `BestFit` and `OneDocument` starts with an end-of-text id,
-and with a document mask no target has to be left out: each id is predicted from its own document.
-`T context tokens`.
+A document's end-of-text id is also the next one's beginning: as an input it belongs to the next document, at position
+0, and predicts that one's first id. So every row of `BestFit` and `OneDocument` starts with an end-of-text id, and with
+a document mask no target has to be left out: each id is predicted from its own document. `T context tokens`.
 """
 
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class Packing(Protocol):
 
     @property
     def masks_documents(self) -> bool:
-        """Return whether a model is trained on documents that do not see one another."""
+        """Return whether a model is trained on documents hidden from one another."""
         ...
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
@@ -39,7 +38,7 @@ class Packing(Protocol):
         ...
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
-        """Return one line on what was cut and padded, or None where that is not known."""
+        """Return one line on the shares cut and padded, or None where they are not known."""
         ...
 
 
@@ -51,7 +50,7 @@ class Contiguous:
 
     @property
     def masks_documents(self) -> bool:
-        """Tell whether documents see one another."""
+        """Return whether documents see one another."""
         return self.document_mask
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
@@ -64,7 +63,7 @@ class Contiguous:
         )
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
-        """Return nothing: windows cut wherever they end."""
+        """Return nothing: windows cut at any place."""
         del dataset, context_tokens
         return None
 
@@ -77,7 +76,7 @@ class BestFit:
 
     @property
     def masks_documents(self) -> bool:
-        """Tell whether documents see one another."""
+        """Return whether documents see one another."""
         return self.document_mask
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
@@ -94,7 +93,7 @@ class BestFit:
         )
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
-        """Tell the shares of cut documents and of padding."""
+        """Return one line on the shares of cut documents and of padding."""
         return self._index(dataset, context_tokens)[0].line("best_fit")
 
     def _index(self, dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:
@@ -111,7 +110,7 @@ class OneDocument:
 
     @property
     def masks_documents(self) -> bool:
-        """Tell that no document sees another: there is one in a row."""
+        """Always true: there is one document in a row."""
         return True
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
@@ -126,7 +125,7 @@ class OneDocument:
         )
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
-        """Tell the shares of documents that are cut, and of padding."""
+        """Return one line on the shares of cut documents and of padding."""
         return self._index(dataset, context_tokens)[0].line("document")
 
     def _index(self, dataset: Dataset, context_tokens: int) -> tuple[PackingReport, Path]:

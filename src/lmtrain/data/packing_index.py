@@ -1,8 +1,8 @@
-"""What a packing has worked out about a split, once, kept beside the data: which pieces make up each row.
+"""A packing's index of a split, computed once and kept beside the data: the pieces of each row.
 
 `<data folder>/packing/NAME-HASH/` holds `index.json`, and memory-mapped `row_ends.i64` (pieces up to each row's end),
-`starts.i64` and `lengths.u32` (of pieces); with one document a row, only `document_ends.i64`. The hash is of the
-tokens and of what was asked for. Documents are read in groups, so memory stays the same for a corpus of any size.
+`starts.i64` and `lengths.u32` (of pieces); with one document a row, only `document_ends.i64`. The hash is of the tokens
+and of the settings. Documents are read in groups, so memory stays the same for a corpus of any size.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class PackingReport:
-    """What packing did to the documents: a document is cut where it does not lie in one row from first id to last."""
+    """Packing's effect on the documents: a document is cut where it does not lie in one row from first id to last."""
 
     num_documents: int
     num_tokens: int
@@ -46,12 +46,12 @@ class PackingReport:
 
     @property
     def cut_share(self) -> float:
-        """Return the share of documents that are cut."""
+        """Return the share of cut documents."""
         return self.num_cut_documents / max(self.num_documents, 1)
 
     @property
     def padding_share(self) -> float:
-        """Return the share of the rows' targets that are padding."""
+        """Return padding's share of the rows' targets."""
         return self.num_padding_tokens / max(self.num_rows * self.context_tokens, 1)
 
     def line(self, name: str) -> str:
@@ -74,7 +74,7 @@ def index_folder(dataset: Dataset, name: str, **settings: object) -> Path:
 
 
 def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingReport:
-    """Build an index, or find it; whoever builds it says how long that took."""
+    """Build an index, or find it; its builder reports the time."""
 
     def write(aside: Path) -> None:
         started = time.monotonic()
@@ -131,7 +131,7 @@ def build_best_fit(split: TokenSplit, folder: Path, *, context_tokens: int) -> P
 
 
 def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) -> PackingReport:
-    """Write where documents end, and count what is beyond the context."""
+    """Write the documents' ends, and count the tokens beyond the context."""
     num_documents = num_cut = num_dropped = 0
     with (folder / ENDS_FILE).open("wb") as file:
         for starts, lengths in document_groups(split):
@@ -153,7 +153,7 @@ def build_one_document(split: TokenSplit, folder: Path, *, context_tokens: int) 
 
 
 def end_of_text_id(split: TokenSplit) -> int:
-    """Return the id that every document ends with, after a look at up to 1,000 documents.
+    """Return every document's last id, after a look at up to 1,000 documents.
 
     Raises:
         DataError: They end with different ids.
@@ -171,7 +171,7 @@ def end_of_text_id(split: TokenSplit) -> int:
 
 
 def require_end_of_text(dataset: Dataset, found: int) -> None:
-    """Refuse tokens of another program whose documents all end with another id than end-of-text, such as a space.
+    """Refuse another program's documents that all end with another id than end-of-text, such as a space.
 
     Raises:
         DataError: The tokenizer has another end-of-text.

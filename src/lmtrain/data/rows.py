@@ -14,10 +14,10 @@ from lmtrain.data.shards import Ids, TokenSplit
 
 
 class RowBatch(NamedTuple):
-    """Rows of ids [B, T + 1], whose two ends are inputs and targets.
+    """Rows of ids [B, T + 1]: inputs are all but the last, targets all but the first.
 
     `documents` [B, T] counts the documents of a row at each input; None where all see one another. `loss_mask` [B, T]
-    tells which targets carry loss; None where all do.
+    marks the targets with loss; None where all do.
     """
 
     ids: Ids
@@ -26,7 +26,7 @@ class RowBatch(NamedTuple):
 
 
 class LocatedRows(Protocol):
-    """Rows [N] whose places in the files are known."""
+    """Rows [N] with known places in the files."""
 
     def read(self, first: int, last: int) -> RowBatch:
         """Read the rows from `first` up to `last` of these: [B, T + 1] of the shards' own type."""
@@ -34,7 +34,7 @@ class LocatedRows(Protocol):
 
 
 class Rows(Protocol):
-    """What a packing makes of a split."""
+    """A packing's rows of a split."""
 
     @property
     def num_rows(self) -> int:
@@ -43,7 +43,7 @@ class Rows(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Return what decides the rows: tokens, and how they were packed."""
+        """Return the facts that decide the rows: tokens, and how they were packed."""
         ...
 
     def locate(self, rows: NDArray[np.int64]) -> LocatedRows:
@@ -96,7 +96,7 @@ class PieceReader:
         return self.locate(starts[order], lengths[order], places[order])
 
     def blocks(self, pieces: ShardPieces, *, usual_length: int | None = None) -> list[Blocks]:
-        """Return the ids of pieces as blocks to copy, most of which may have a `usual_length`."""
+        """Return the ids of pieces as blocks to copy, most of them perhaps of a `usual_length`."""
         firsts = np.zeros(len(self._starts) - 1, np.int64)
         for shard in np.unique(pieces.shards).tolist():
             if shard not in self._ids:
@@ -108,7 +108,7 @@ class PieceReader:
         return cover(addresses, pieces.lengths, pieces.places, item_bytes=item_bytes, block_lengths=lengths)
 
     def read_ids(self, blocks: list[Blocks], first: int, ids: Ids) -> None:
-        """Copy the pieces that lie in [first, first + size) to `ids`, which is contiguous in memory."""
+        """Copy the pieces in [first, first + size) to `ids`, contiguous in memory."""
         assert ids.dtype == self._dtype, (ids.dtype, self._dtype)
         self._split.require_whole()
         copy_blocks(blocks, first, ids)
@@ -142,7 +142,7 @@ class DocumentSpans(NamedTuple):
 def document_spans(boundaries: NDArray[np.int64], rows: NDArray[np.int64], shape: tuple[int, int]) -> DocumentSpans:
     """Count documents along rows [N, T] from the columns (each above 0, ascending in its row) where new ones start.
 
-    `rows` tells the row of each boundary, ascending.
+    `rows` holds the row of each boundary, ascending.
     """
     num_rows, num_tokens = shape
     bounds = np.zeros(num_rows + 1, np.int64)

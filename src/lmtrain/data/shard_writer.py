@@ -1,6 +1,6 @@
 """Write one split's documents as shards; where a shard ends depends on the documents alone, not on how they arrive.
 
-What is written can be committed at any moment, and a writer of another process goes on from there.
+Writing can be committed at any moment, and a writer of another process goes on from there.
 """
 
 import json
@@ -21,7 +21,7 @@ LossMask = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Written:
-    """What of a split is on the disk: whole shards, and the beginning of the open one, None where none is open."""
+    """A split's durable part: whole shards, and the beginning of the open one, None where none is open."""
 
     closed: tuple[Shard, ...] = ()
     opened: Shard | None = None
@@ -39,15 +39,15 @@ class Written:
 
 @final
 class ShardWriter:
-    """Append documents; a shard is closed by the document that brings it to `shard_tokens`."""
+    """Append documents; a shard is closed at the document with its `shard_tokens`th token."""
 
     def __init__(
         self, folder: Path, *, split: str, dtype: str, shard_tokens: int, written: Written | None = None
     ) -> None:
-        """Write `<split>_00000.ds` and on into a folder that exists, or go on behind what is `written` there.
+        """Write `<split>_00000.ds` and on into an existing folder, or go on behind `written`.
 
         Raises:
-            ValueError: The beginning of the open shard is not what was written.
+            ValueError: The beginning of the open shard has changed since it was written.
         """
         assert shard_tokens > 0, shard_tokens
         self._folder = folder
@@ -78,13 +78,13 @@ class ShardWriter:
                 self._close_shard()
 
     def commit(self) -> Written:
-        """Wait until everything appended is on the disk, and say what that is."""
+        """Wait until everything appended is on the disk, and return its description."""
         if self._open is not None:
             self._open.sync()
         return Written(closed=tuple(self._shards), opened=self._open.described() if self._open else None)
 
     def close(self, *, text_bytes: int) -> SplitManifest:
-        """Finish the last shard and describe the split, whose documents have `text_bytes` bytes of UTF-8."""
+        """Finish the last shard and describe the split, with `text_bytes` bytes of UTF-8 in its documents."""
         self._close_shard()
         return SplitManifest(
             num_documents=sum(shard.num_documents for shard in self._shards),

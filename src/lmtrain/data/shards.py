@@ -64,7 +64,7 @@ class TokenSplit:
         return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, self.dtype), *pieces])
 
     def windows(self, starts: NDArray[np.int64], num_tokens: int) -> Ids:
-        """Return the windows that begin at these positions: [B] -> [B, L]."""
+        """Return the windows at these positions: [B] -> [B, L]."""
         rows = np.empty((len(starts), num_tokens), self.dtype)
         shards = np.searchsorted(self._ends, starts, side="right")
         inside = starts + num_tokens <= self._ends[shards]
@@ -91,16 +91,16 @@ class TokenSplit:
         return self._map(shard, "index")
 
     def shard_mask(self, shard: int) -> NDArray[np.uint8] | None:
-        """Return 1 for each token of a shard that carries loss as a target, mapped from the disk; None: all do."""
+        """Return 1 for each token of a shard with loss as a target, mapped from the disk; None: all do."""
         return self._map(shard, "mask") if self._shards[shard].mask_sha256 is not None else None
 
     @property
     def has_loss_mask(self) -> bool:
-        """Return whether there are tokens that carry no loss."""
+        """Return whether there are tokens without loss."""
         return any(shard.mask_sha256 is not None for shard in self._shards)
 
     def loss_mask_windows(self, starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
-        """Return which tokens carry loss in the windows that begin at these positions: [B] -> [B, L]."""
+        """Return the loss mask of the windows at these positions: [B] -> [B, L]."""
         rows = np.ones((len(starts), num_tokens), np.bool_)
         for row, start in enumerate(starts.tolist()):
             filled, shard = 0, int(np.searchsorted(self._ends, start, side="right"))
@@ -156,7 +156,7 @@ class TokenSplit:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set folder whose files are all there, with the sizes its manifest tells."""
+    """A data set folder with all files of its manifest, in their sizes."""
 
     folder: Path
     manifest: Manifest
@@ -184,7 +184,7 @@ class Dataset:
         return self.splits[name]
 
     def require_tokenizer(self, fingerprint: str) -> None:
-        """Refuse tokens that another tokenizer made.
+        """Refuse tokens of another tokenizer.
 
         Raises:
             DataError: The tokens were made with another tokenizer.
@@ -202,7 +202,7 @@ def open_dataset(folder: str | Path) -> Dataset:
     """Open a data set folder after a look at every file's size.
 
     Raises:
-        DataError: The folder or a file is missing, empty, truncated, or of another type than the manifest tells.
+        DataError: The folder or a file is missing, empty, truncated, or of another type than in the manifest.
     """
     folder = Path(folder)
     manifest = _read_manifest(folder)
@@ -221,7 +221,7 @@ def open_dataset(folder: str | Path) -> Dataset:
 
 
 def existing_folder(*, path: str) -> DatasetFolder:
-    """Return the folder of a data set that is already prepared, after a look at every file's size."""
+    """Return the folder of a prepared data set, after a look at every file's size."""
     return DatasetFolder(open_dataset(path).folder)
 
 

@@ -18,7 +18,7 @@ IGNORED = -100
 
 
 class EvaluationWindow(NamedTuple):
-    """What the model reads and what it should predict: both [T], targets to leave out are -100.
+    """The model's input and its targets: both [T], targets to leave out are -100.
 
     `documents` [T] counts the documents where they do not see one another, else it is None.
     """
@@ -49,7 +49,7 @@ def num_training_windows(num_tokens: int, context_tokens: int) -> int:
 @final
 @dataclass(frozen=True)
 class EvaluationWindows:
-    """Windows that follow one another without overlap; those at or past the end are padded with targets of -100."""
+    """Successive windows without overlap; those at or past the end are padded with targets of -100."""
 
     split: TokenSplit
     context_tokens: int
@@ -89,7 +89,7 @@ def evaluation_windows(
 ) -> EvaluationWindows:
     """Cut a split so that each of its first `max_tokens` tokens (None: all) but the very first is predicted once.
 
-    Tokens that carry no loss are not predicted. With `document_ends`, windows count their documents.
+    Tokens without loss are not predicted. With `document_ends`, windows count their documents.
     """
     num_tokens = split.num_tokens if max_tokens is None else min(max_tokens, split.num_tokens)
     return EvaluationWindows(
@@ -161,7 +161,7 @@ class _LocatedWindows:
 def spans_of_windows(ends: NDArray[np.int64], starts: NDArray[np.int64], num_tokens: int) -> DocumentSpans:
     """Count the documents of each window, from where documents end: starts [N] -> [N, T].
 
-    The last id of a document, end-of-text, is the first input of the next one; what a window begins with is its 0.
+    The last id of a document, end-of-text, is the first input of the next one; a window's first is its 0.
     """
     span = ends.searchsorted(np.stack([starts + 2, starts + num_tokens + 1], axis=1))
     counts = span[:, 1] - span[:, 0]

@@ -1,4 +1,4 @@
-"""Accelerators: which there are, with which driver, what formats they compute in, and how they are joined."""
+"""The accelerators, their driver, their number formats, and their links."""
 
 import re
 import subprocess
@@ -9,6 +9,7 @@ from typing import Final
 import torch
 
 from lmtrain.accounting.machine.hardware import find_device
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.doctor.finding import Finding, graded
 from lmtrain.precision.cpu_features import bf16_flags
 
@@ -36,7 +37,7 @@ def gpus() -> list[Gpu]:
 
 
 def nvidia_smi(*words: str) -> str | None:
-    """Return what nvidia-smi prints, or None where it is not there or does not answer."""
+    """Return nvidia-smi's output, or None where it is absent or does not answer."""
     try:
         ended = subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, timeout=SMI_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -45,7 +46,7 @@ def nvidia_smi(*words: str) -> str | None:
 
 
 def driver(found: list[Gpu], smi: str | None) -> Finding:
-    """Tell the devices and their driver; `smi` is the driver's version as nvidia-smi says it, None without one."""
+    """Report the devices and their driver; `smi` is the driver's version as nvidia-smi says it, None without one."""
     version = (smi or "").strip().partition("\n")[0]
     if found:
         names = ", ".join(sorted({gpu.name for gpu in found}))
@@ -78,26 +79,26 @@ def same_devices(found: list[Gpu]) -> list[Finding]:
     return findings
 
 
-def precision_support(found: list[Gpu], *, wanted: str) -> Finding:
-    """Tell which formats the hardware multiplies in, against the precision that the config asks for."""
+def precision_support(found: list[Gpu], *, wanted: PrecisionFacts) -> Finding:
+    """Report the hardware's formats of products, against the config's precision."""
     if found:
         weakest = min(gpu.capability for gpu in found)
         has_bf16, has_fp8 = weakest >= BF16_CAPABILITY, weakest >= FP8_CAPABILITY
     else:
         has_bf16, has_fp8 = bool(bf16_flags()), False
     formats = ["fp32", *(["bf16"] if has_bf16 else []), *(["fp8"] if has_fp8 else [])]
-    needs = {"bf16_mixed": has_bf16, "bf16_true": has_bf16, "tf32": bool(found) and has_bf16, "fp8": has_fp8}
-    lacks = not needs.get(wanted, True)
+    fast: dict[str, bool] = {"bf16": has_bf16, "tf32": bool(found) and has_bf16, "fp8": has_fp8}
+    lacks = not fast.get(wanted.bytes_of.matmul, True)
     return graded(
         "precision",
-        f"fast products in {', '.join(formats)}; precision={wanted}",
+        f"fast products in {', '.join(formats)}; precision={wanted.name}",
         is_worse=lacks,
         fix="it would be emulated slowly, or refused: use precision=fp32, or precision=auto, which looks for itself",
     )
 
 
 def links(num_gpus: int, topology: str | None, *, num_nodes: int, infiniband: Path = INFINIBAND) -> list[Finding]:
-    """Tell how GPUs of a node are joined, by `nvidia-smi topo -m`, and nodes, by their InfiniBand adapters."""
+    """Report the links of a node's GPUs, by `nvidia-smi topo -m`, and of nodes, by their InfiniBand adapters."""
     findings: list[Finding] = []
     if num_gpus > 1:
         kind = link_kind(topology or "")
@@ -123,7 +124,7 @@ def links(num_gpus: int, topology: str | None, *, num_nodes: int, infiniband: Pa
 
 
 def link_kind(topology: str) -> str | None:
-    """Return what joins the GPUs in a matrix of `nvidia-smi topo -m`: the slowest of all pairs."""
+    """Return the GPUs' link in a matrix of `nvidia-smi topo -m`: the slowest of all pairs."""
     rows = [line.split() for line in re.sub(r"\x1b\[[0-9;]*m", "", topology).splitlines()]
     rows = [row for row in rows if row and re.fullmatch(r"GPU\d+", row[0]) and "X" in row]
     pairs = {cell for row in rows for cell in row[1 : len(rows) + 1] if cell != "X"}

@@ -1,4 +1,4 @@
-"""What one check found: good, worth knowing, or in the way of a long run; and what to do about it."""
+"""The finding of one check: good, worth knowing, or in the way of a long run; and its remedy."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -8,7 +8,7 @@ State = Literal["ok", "warn", "bad"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A line of the doctor: `fix` is what to do, empty where nothing has to be done."""
+    """A line of the doctor: `fix` is the remedy, empty where none is needed."""
 
     name: str
     state: State

@@ -1,4 +1,4 @@
-"""What the system allows a long run: shared memory, open files, and who is going to start and stop it."""
+"""The system's limits for a long run: shared memory, open files, and who is going to start and stop it."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io")
 
 
 def shared_memory(*, num_processes: int, folder: Path = SHARED_MEMORY, free: int | None = None) -> Finding:
-    """Hold the free shared memory against what ranks and data workers pass through it."""
+    """Hold the free shared memory against the traffic of ranks and data workers through it."""
     if free is None:
         if not folder.is_dir():
             return Finding(name="shared memory", state="ok", found=f"this system has no {folder}")
@@ -47,7 +47,7 @@ def open_files(soft: int | None = None) -> Finding:
 
 
 def scheduler(environment: Mapping[str, str], *, account: Path = SERVICE_ACCOUNT) -> Finding:
-    """Tell whether SLURM or Kubernetes runs this, and whether it will leave time for a checkpoint."""
+    """Return whether SLURM or Kubernetes runs this, and whether it will leave time for a checkpoint."""
     if "SLURM_JOB_ID" in environment:
         return Finding(name="scheduler", state="ok", found=f"SLURM job {environment['SLURM_JOB_ID']}")
     if "KUBERNETES_SERVICE_HOST" in environment or account.is_dir():

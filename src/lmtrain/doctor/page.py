@@ -1,4 +1,4 @@
-"""What the doctor found, as people read it: a line a check, with what to do below those that are not well."""
+"""The doctor's findings for people: a line a check, with the remedy below those that are not well."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
 
 
 def page(findings: Sequence[Finding], device: MeasuredDevice | None) -> RenderableType:
-    """Lay out the findings, then what was measured, then the verdict."""
+    """Lay out the findings, then the measurements, then the verdict."""
     table = Table.grid(padding=(0, 2, 0, 0))
     for _ in range(3):
         table.add_column()
@@ -29,7 +29,7 @@ def page(findings: Sequence[Finding], device: MeasuredDevice | None) -> Renderab
 
 
 def measured_line(device: MeasuredDevice) -> str:
-    """Say what was measured of a device."""
+    """Return the line of a device's measurements."""
     peaks = ", ".join(f"{flops / 1e12:.3g} TFLOP/s in {dtype}" for dtype, flops in device.matmul_flops.items())
     threads = "" if device.threads is None else f" on {device.threads} thread{'s' * (device.threads != 1)}"
     copy = "" if device.copy_bytes_per_second is None else f"; copies at {device.copy_bytes_per_second / 1e9:.3g} GB/s"
@@ -37,7 +37,7 @@ def measured_line(device: MeasuredDevice) -> str:
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """Count what is not well."""
+    """Count the findings that are not well."""
     num_bad = sum(finding.state == "bad" for finding in findings)
     num_warnings = sum(finding.state == "warn" for finding in findings)
     if num_bad:

@@ -1,4 +1,4 @@
-"""Whether what is installed fits: Python, torch, attention kernels, a compiler for torch.compile."""
+"""The fitness of the installed software: Python, torch, attention kernels, a compiler for torch.compile."""
 
 import os
 import platform
@@ -19,7 +19,7 @@ FLASH: Final = ("flash_attn", "flash_attn_interface", "flash-attn-4")
 
 
 def python_version(version: str | None = None) -> Finding:
-    """Hold the running Python against what the project asks for."""
+    """Hold the running Python against the project's range."""
     version = version or platform.python_version()
     wanted = SpecifierSet(_project()[0])
     return graded(
@@ -31,13 +31,13 @@ def python_version(version: str | None = None) -> Finding:
 
 
 def package_versions(names: tuple[str, ...] = ("torch", "lightning", "hydra-core", "tokenizers")) -> list[Finding]:
-    """Hold the installed packages that matter most against what the project asks for."""
+    """Hold the most important installed packages against the project's ranges."""
     wanted = {need.name: need.specifier for need in map(Requirement, _project()[1])}
     return [package_version(name, installed(name), wanted.get(name, SpecifierSet())) for name in names]
 
 
 def package_version(name: str, version: str | None, wanted: SpecifierSet) -> Finding:
-    """Hold one version, None for a package that is not installed, against what is wanted."""
+    """Hold one version, None for an absent package, against the wanted range."""
     return graded(
         name,
         f"{version or 'not installed'}, {wanted or 'any version'} wanted",
@@ -47,7 +47,7 @@ def package_version(name: str, version: str | None, wanted: SpecifierSet) -> Fin
 
 
 def flash_attention(*, has_gpu: bool, version: str | None = None) -> Finding:
-    """Tell whether a FlashAttention package is there where a GPU could use it."""
+    """Return whether a FlashAttention package is there where a GPU could use it."""
     version = version or next((found for name in FLASH if (found := installed(name))), None)
     if version is not None or not has_gpu:
         found = f"flash-attn {version}" if version else "not needed without a GPU"

@@ -33,7 +33,7 @@ def tracking_store(uri: str) -> Finding:
 
 
 def database(path: Path) -> Finding:
-    """Tell whether a database file, or the folder where it will be made, can be written."""
+    """Return whether a database file, or the folder where it will be made, can be written."""
     target = path if path.exists() else nearest_folder(path.absolute().parent)
     writable = os.access(target, os.W_OK)
     return graded(
@@ -45,7 +45,7 @@ def database(path: Path) -> Finding:
 
 
 def answers(host: str, port: int) -> bool:
-    """Tell whether something listens there."""
+    """Return whether something listens there."""
     try:
         with socket.create_connection((host, port), timeout=CONNECT_SECONDS):
             return True

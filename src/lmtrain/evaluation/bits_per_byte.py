@@ -1,4 +1,4 @@
-"""Bits per byte: how well a model predicts text, whatever its tokenizer.
+"""Bits per byte: a model's quality on text, comparable between tokenizers.
 
 bits per byte = sum of nats / (ln 2 x sum of bytes), sums over every valid target of every batch of every rank; special
 tokens have no bytes. B batch, T tokens, V vocabulary.

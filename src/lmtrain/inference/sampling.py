@@ -1,33 +1,125 @@
-"""Choose the next token from logits: greedily, or at a temperature among the likeliest.
+"""Choose the next token from logits, one text at a time, so that nobody else's text has a part in it.
 
-B batch, V vocabulary.
+V vocabulary.
 """
 
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
 
+_BOUNDS: tuple[tuple[str, float, float], ...] = (
+    ("temperature", 0, math.inf),
+    ("top_k", 1, math.inf),
+    ("top_p", 0, 1),
+    ("min_p", 0, 1),
+    ("repetition_penalty", 0, math.inf),
+    ("presence_penalty", -math.inf, math.inf),
+    ("frequency_penalty", -math.inf, math.inf),
+)
 
-def sample(
-    logits: Tensor, *, temperature: float = 1.0, top_k: int | None = None, generator: torch.Generator | None = None
-) -> Tensor:
-    """Draw one token a row: [B, V] -> int64 [B]; temperature 0 takes the likeliest, `top_k` None keeps all.
 
-    Raises: ConfigurationError for a negative temperature or a top_k below 1.
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How to choose; the defaults draw from the model's own distribution.
+
+    `temperature` 0 takes the likeliest. Kept are the `top_k` likeliest (None: all), of these as few as reach `top_p`
+    of the probability, of these none below `min_p` times the likeliest. `repetition_penalty` divides positive logits
+    of tokens anywhere in the text and multiplies negative ones (arXiv 1909.05858 section 4.1). `presence_penalty` is
+    taken off logits of tokens written so far, `frequency_penalty` once for each time. `logit_bias` adds to logits by
+    token. Raises: ConfigurationError for a value out of its bounds.
     """
-    if not temperature >= 0:
-        raise ConfigurationError(f"temperature={temperature} is below 0; nearest valid: 0, which is greedy.")
-    if top_k is not None and top_k < 1:
-        raise ConfigurationError(f"top_k={top_k} is below 1; nearest valid: 1, which is greedy.")
-    if temperature == 0:
-        return logits.argmax(dim=-1)
-    kept = logits.float() if top_k is None else keep_top_k(logits.float(), top_k)
-    probabilities = (kept / temperature).softmax(dim=-1)
-    return torch.multinomial(probabilities, num_samples=1, generator=generator).squeeze(-1)
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+
+    def __post_init__(self) -> None:
+        for name, least, most in _BOUNDS:
+            value = getattr(self, name)
+            if value is not None and not (least <= value <= most and math.isfinite(value)):
+                nearest = least if value < least else most if value > most else 1
+                rule = f"is below {least}" if value < least else f"is not a number from {least} to {most}"
+                raise ConfigurationError(f"{name}={value} {rule}; nearest valid: {nearest}.")
+        for name in ("top_p", "repetition_penalty"):
+            if getattr(self, name) == 0:
+                raise ConfigurationError(f"{name}=0 is not above 0; nearest valid: 1, which changes nothing.")
+
+    @property
+    def is_plainly_greedy(self) -> bool:
+        """Tell whether the largest logit is the answer."""
+        changed = (self.repetition_penalty != 1, self.presence_penalty, self.frequency_penalty, self.logit_bias)
+        return self.temperature == 0 and not any(changed)
 
 
-def keep_top_k(logits: Tensor, top_k: int) -> Tensor:
-    """Set all but the `top_k` largest logits of each row to minus infinity: [B, V] -> [B, V]."""
-    values, indices = logits.topk(min(top_k, logits.shape[-1]), dim=-1)
-    return torch.full_like(logits, float("-inf")).scatter(-1, indices, values)
+def choose(
+    logits: Float[Tensor, " V"], sampling: Sampling, *, prompt: Sequence[int], new: Sequence[int], draw: float
+) -> int:
+    """Return the next token of a text, of which `new` was written here; `draw` in [0, 1) decides among the kept ones.
+
+    Raises: ConfigurationError for a bias of a token that is none.
+    """
+    if not sampling.is_plainly_greedy:
+        logits = _with_penalties(logits.float(), sampling, prompt, new)
+    if sampling.temperature == 0:
+        return int(logits.argmax())
+    tokens, probabilities = _kept(logits, sampling)
+    reached = probabilities.cumsum(0)
+    place = torch.searchsorted(reached, draw * reached[-1], right=True).clamp(max=len(reached) - 1)
+    return int(place if tokens is None else tokens[place])
+
+
+def likeliest(logits: Float[Tensor, " V"], token: int, *, num: int) -> tuple[float, list[tuple[int, float]]]:
+    """Return the log-probability (nats) of a token, and the `num` likeliest tokens with theirs, before any setting."""
+    scores = logits.float().log_softmax(dim=-1)
+    values, tokens = scores.topk(min(num, len(scores)))
+    return float(scores[token]), list(zip(tokens.tolist(), values.tolist(), strict=True))
+
+
+def _with_penalties(
+    logits: Float[Tensor, " V"], sampling: Sampling, prompt: Sequence[int], new: Sequence[int]
+) -> Float[Tensor, " V"]:
+    if sampling.repetition_penalty != 1:
+        seen = torch.tensor(sorted({*prompt, *new}), device=logits.device)
+        score = logits[seen]
+        factor = sampling.repetition_penalty
+        logits = logits.index_copy(0, seen, torch.where(score > 0, score / factor, score * factor))
+    if new and (sampling.presence_penalty or sampling.frequency_penalty):
+        counts = Counter(new)
+        less = [sampling.presence_penalty + sampling.frequency_penalty * count for count in counts.values()]
+        logits = _added(logits, list(counts), [-each for each in less])
+    if sampling.logit_bias:
+        logits = _added(logits, list(sampling.logit_bias), list(sampling.logit_bias.values()))
+    return logits
+
+
+def _added(logits: Float[Tensor, " V"], tokens: Sequence[int], values: Sequence[float]) -> Float[Tensor, " V"]:
+    index = torch.tensor(tokens, device=logits.device)
+    return logits.index_add(0, index, torch.tensor(values, dtype=logits.dtype, device=logits.device))
+
+
+def _kept(logits: Float[Tensor, " V"], sampling: Sampling) -> tuple[Tensor | None, Tensor]:
+    """Return the tokens to draw from and their weights in float64, likeliest first; None for all in their own order."""
+    tokens = None
+    if sampling.top_k is not None and sampling.top_k < len(logits):
+        logits, tokens = logits.topk(sampling.top_k)
+    elif sampling.top_p < 1:
+        logits, tokens = logits.sort(descending=True)
+    weights = ((logits.double() - logits.max()) / sampling.temperature).softmax(dim=-1)
+    kept = weights >= sampling.min_p * weights.max()
+    if sampling.top_p < 1:
+        kept = kept & (weights.cumsum(0) - weights < sampling.top_p)
+    return tokens, weights * kept

@@ -7,7 +7,7 @@ from typing import Any
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.model_settings import MODELS, TARGET, default_of, off_default
 from lmtrain.models.gpt2 import GPT2
-from lmtrain.models.windows import layer_windows
+from lmtrain.models.layer_windows import layer_windows
 
 ARCHITECTURES = {
     "gpt2": "GPT2LMHeadModel",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.interop.config_reader import ModelDescription, read_config
@@ -112,6 +112,19 @@ def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = 
     require_free(out, name="OUT")
     _require_tied_alike(model)
     make_folder(out, facts={}, write=partial(_fill, model, max_shard_bytes))
+
+
+def fill_from_hugging_face(ours: nn.Module, model: HuggingFaceModel) -> None:
+    """Copy every weight of a checked folder into a model of ours, in its own dtype.
+
+    Raises:
+        DataError: A weight is infinite or no number, or a tied head differs from its embedding.
+    """
+    _require_tied_alike(model)
+    weights = ours.state_dict()
+    with torch.no_grad():
+        for tensor in model.mapped:
+            weights[tensor.name].copy_(_joined(model, tensor, _dtype(model, tensor)))
 
 
 def _fill(model: HuggingFaceModel, max_shard_bytes: int, folder: Path) -> None:

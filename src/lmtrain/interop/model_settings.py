@@ -7,6 +7,8 @@ from typing import Any
 import torch
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.models.attention.base import Attention
+from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
@@ -64,7 +66,7 @@ def default_of(settings: Mapping[str, Any], name: str) -> Any:
     return _plain(_defaults(MODELS[settings[TARGET]])[name])
 
 
-def build(node: Mapping[str, Any]) -> LanguageModel:
+def build(node: Mapping[str, Any], *, attention: Attention = sdpa) -> LanguageModel:
     """Build a model on the meta device, where it costs nothing.
 
     Raises:
@@ -72,7 +74,7 @@ def build(node: Mapping[str, Any]) -> LanguageModel:
     """
     settings = complete(node)  # a dial becomes the settings it stands for
     with torch.device("meta"):
-        return MODELS[settings[TARGET]](**_arguments(settings))
+        return MODELS[settings[TARGET]](**_arguments(settings), attention=attention)
 
 
 def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:

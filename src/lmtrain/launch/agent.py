@@ -14,7 +14,7 @@ from lmtrain.training.lifetime import die_with_parent
 
 
 def main() -> int:
-    """Run the job that the command line describes and return its exit code."""
+    """Run the command line's job and return its exit code."""
     arguments = _parser().parse_args()
     die_with_parent(arguments.parent)
     stop = StopRequest()

@@ -6,12 +6,12 @@ from lmtrain.errors import ConfigurationError
 
 
 def agree_on(hash_text: str, *, what: str = "configuration") -> None:
-    """Compare the hash of what over all ranks; every rank returns or every rank raises.
+    """Compare a hash over all ranks; every rank returns or every rank raises.
 
     Without an initialised process group, or with one rank, there is nothing to compare.
 
     Raises:
-        ConfigurationError: The hashes differ; the message names them and the ranks that have them.
+        ConfigurationError: The hashes differ; the message names them and their ranks.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return

@@ -1,4 +1,4 @@
-"""Notice that something outside already started one process a rank, so that lmtrain never spawns over it.
+"""Recognise an outer launcher's processes, one a rank, so that lmtrain never spawns over them.
 
 Order as Lightning's own detection: torchrun (Kubernetes training operators use it too), then SLURM, then MPI.
 """
@@ -13,8 +13,8 @@ from lmtrain.launch.slurm import SlurmStep, slurm_step
 
 Kind = Literal["torchrun", "slurm", "mpi"]
 
-STORE_VARIABLE: Final = "LMTRAIN_STORE"  # our own agent's: the file in which its ranks meet
-# What a launcher leaves in the environment of its ranks, and what must not reach the ranks of another job.
+STORE_VARIABLE: Final = "LMTRAIN_STORE"  # our own agent's: its ranks' meeting file
+# A launcher's variables in the environment of its ranks; they must not reach the ranks of another job.
 RANK_VARIABLES = frozenset(
     {"RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "WORLD_SIZE", "LOCAL_WORLD_SIZE"}
     | {"GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PL_GLOBAL_SEED", "PL_SEED_WORKERS"}
@@ -24,7 +24,7 @@ RANK_VARIABLES = frozenset(
 
 @dataclass(frozen=True)
 class OuterLauncher:
-    """Who started this process, and which of how many ranks it is.
+    """This process's launcher, and its place among the ranks.
 
     `store_file` is where ranks of one machine meet, None where they meet over the network: at `address` and `port`,
     which are None where the environment has them (MASTER_ADDR, MASTER_PORT).
@@ -42,7 +42,7 @@ class OuterLauncher:
 
 
 def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
-    """Return the launcher that started this process as one of its ranks, None when this is an ordinary process.
+    """Return this process's launcher with its rank, None for an ordinary process.
 
     Raises:
         ConfigurationError: A rank variable is not a number, or nodes have different numbers of ranks.
@@ -57,7 +57,7 @@ def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
 
 
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of an environment that carries no trace of an outer job's ranks."""
+    """Return a copy of an environment without an outer job's variables."""
     return {
         name: value
         for name, value in environment.items()
@@ -95,7 +95,7 @@ def _mpi(environment: Mapping[str, str]) -> OuterLauncher:
     world_size = _number(environment, "OMPI_COMM_WORLD_SIZE", 1)
     if world_size > 1 and not {"MASTER_ADDR", "MASTER_PORT"} <= environment.keys():
         raise ConfigurationError(
-            "mpirun tells its ranks no address to meet at; add -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500, "
+            "mpirun gives its ranks no address to meet at; add -x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500, "
             "or start them with torchrun or srun."
         )
     return OuterLauncher(

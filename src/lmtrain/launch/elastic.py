@@ -1,9 +1,9 @@
-"""The ranks of one job under torch.distributed's elastic agent, which watches them.
+"""The ranks of one job, watched by torch.distributed's elastic agent.
 
 Four of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
 only, not the data loader workers in their process groups. When a rank fails, the others have one second, not thirty.
-And the exit code is that of the rank that failed first, not 1. A failed job is not started again: that is for a
-scheduler, which sees the exit code.
+And the exit code is the first failed rank's, not 1. A failed job is not started again: a scheduler does so, by the exit
+code.
 """
 
 import json
@@ -33,7 +33,7 @@ TAIL_LINES = 20
 
 def run_job(job: LaunchJob, stop: StopRequest) -> int:
     """Start the ranks, wait for all of them, and return the job's exit code."""
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is told once, by us
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # its news is reported once, by us
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGHUP,SIGQUIT"
     for rank in range(job.num_ranks):
         job.log_path(rank).unlink(missing_ok=True)
@@ -49,7 +49,7 @@ def run_job(job: LaunchJob, stop: StopRequest) -> int:
     return plain_exit_code(first.exit_code)
 
 
-# torch's timing decorator hides the signatures of the methods that are overridden here.
+# torch's timing decorator hides the signatures of the overridden methods.
 # pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
 class _Agent(LocalElasticAgent):
     def __init__(self, job: LaunchJob, stop: StopRequest, stores: Path) -> None:
@@ -104,7 +104,7 @@ class _Agent(LocalElasticAgent):
 
 
 class _Logs(LogsSpecs):
-    """Leave the ranks' output to the ranks, so that rank 0 keeps the terminal; name their error files and store."""
+    """Leave the ranks' output to the ranks: rank 0 keeps the terminal; name their error files and store."""
 
     def __init__(self, job: LaunchJob, stores: Path) -> None:
         super().__init__()

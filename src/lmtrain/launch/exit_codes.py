@@ -1,4 +1,4 @@
-"""From how processes ended to the one exit code that a script may rely on."""
+"""From the ends of processes to one exit code for scripts to rely on."""
 
 import signal
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ def plain_exit_code(code: int) -> int:
 
 
 def root_cause(ends: Sequence[RankEnd]) -> RankEnd:
-    """Pick the rank whose end explains the others' among those that ended badly before any was stopped on purpose.
+    """Pick the rank whose end explains the others', among those with a bad end before any was stopped on purpose.
 
     A refusal explains most, then death by a signal (nobody sent one yet), then the earliest error; an error without a
-    message comes last, since it tends to be the connection that the others' death broke.
+    message comes last: it tends to be a connection broken by the others' death.
     """
 
     def order(end: RankEnd) -> tuple[int, float, int]:
@@ -46,7 +46,7 @@ def root_cause(ends: Sequence[RankEnd]) -> RankEnd:
 
 
 def describe(end: RankEnd, num_ranks: int, tail: str, log: Path) -> str:
-    """Tell which rank failed, how, and what it said last; tail holds the last lines of its log."""
+    """Describe the failed rank, its end, and its last words; tail holds the last lines of its log."""
     killed = end.exit_code < 0
     how = f"was killed by {signal.Signals(-end.exit_code).name}" if killed else f"ended with exit code {end.exit_code}"
     lines = [f"rank {end.rank} of {num_ranks} {how}; the job was stopped."]

@@ -1,4 +1,4 @@
-"""What an agent is asked to run, and a request from outside to stop it."""
+"""An agent's job, and a request from outside to stop it."""
 
 import contextlib
 import os
@@ -18,26 +18,26 @@ class LaunchJob:
     grace_seconds: float
 
     def log_path(self, rank: int) -> Path:
-        """Return the file that takes a rank's output; rank 0 speaks to the terminal instead."""
+        """Return the file of a rank's output; rank 0 speaks to the terminal instead."""
         return self.log_folder / f"rank{rank}.log"
 
     def error_path(self, rank: int) -> Path:
-        """Return the file in which a failing rank says why."""
+        """Return the file of a rank's failure."""
         return self.log_folder / f"rank{rank}.error.json"
 
 
 @dataclass
 class StopRequest:
-    """The first signal that asked the job to stop, and the ranks' process ids that signals go to."""
+    """The first signal to stop the job, and the ranks' process ids to pass signals to."""
 
     number: int | None = None
     at: float = 0.0
     processes: list[int] = field(default_factory=list[int])
 
     def pass_on(self, number: int) -> bool:
-        """Send a signal to every rank, and only to the ranks; tell whether there are any.
+        """Send a signal to every rank, and only to the ranks; return whether there are any.
 
-        Their data loader workers share their process groups, and would die under a rank that still wants to save.
+        Their data loader workers share their process groups, and would die under a rank about to save.
         """
         if self.number is None:
             self.number, self.at = number, time.monotonic()

@@ -1,6 +1,6 @@
-"""Start the ranks of one job on this machine and wait for them, from a parent that stays light.
+"""Start the ranks of one job on this machine and wait for them, from a light parent.
 
-The chain of processes, each of which ends when the one before it is gone:
+The chain of processes, each ending with the one before it:
     parent (composes; no torch) -> agent (one process group a job) -> one worker a rank, which reads the saved config
 """
 
@@ -35,9 +35,9 @@ def launch(
 ) -> int:
     """Run entry_point(config_path) on each of num_processes ranks and return the job's exit code.
 
-    The code is that of the rank that failed first. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, which have
-    grace_seconds to save and leave. Nothing outlives this call, nor this process. The ranks get `more_environment`
-    beside this process's own.
+    The code is the first failed rank's. SIGTERM, SIGINT and SIGUSR1 are passed on to the ranks, with grace_seconds to
+    save and leave. Nothing outlives this call, nor this process. The ranks get `more_environment` beside this process's
+    own.
     """
     command = [sys.executable, "-m", "lmtrain.launch.agent", "--parent", str(os.getpid())]
     command += ["--num-processes", str(num_processes)]
@@ -93,7 +93,7 @@ def _log_folder(run_folder: Path) -> Path:
 
 
 def _record_end(run_folder: Path, code: int) -> None:
-    # Ranks that were killed could not say so themselves.
+    # Killed ranks could not say so themselves.
     status = read_status(run_folder)
     if status is not None and status.status == "RUNNING":
         ended = Status(status=status_name(code), exit_code=code, step=status.step, tokens=status.tokens)

@@ -1,7 +1,7 @@
-"""The rendezvous of a job on one machine, for which nothing listens: the agent's store is in its memory.
+"""The rendezvous of a job on one machine, without a listening port: the agent's store is in its memory.
 
-torch's own (c10d) opens two stores on every interface of the machine, without a key, and unpickles what anyone puts
-there (2.13). The ranks meet in a file in a folder of the agent's user alone, see process_group.join.
+torch's own (c10d) opens two stores on every interface of the machine, without a key, and unpickles anyone's bytes from
+them (2.13). The ranks meet in a file in a folder of the agent's user alone, see process_group.join.
 """
 
 from torch.distributed import HashStore
@@ -11,10 +11,10 @@ from typing_extensions import override
 
 
 class LocalRendezvous(RendezvousHandler):
-    """One agent that waits for no other."""
+    """One agent without others to wait for."""
 
     def __init__(self, run_id: str) -> None:
-        """`run_id` is what the ranks see as TORCHELASTIC_RUN_ID."""
+        """`run_id` is the ranks' TORCHELASTIC_RUN_ID."""
         self._run_id = run_id
         self._is_closed = False
 
@@ -31,12 +31,12 @@ class LocalRendezvous(RendezvousHandler):
 
     @override
     def is_closed(self) -> bool:
-        """Tell whether the job has ended."""
+        """Return whether the job has ended."""
         return self._is_closed
 
     @override
     def set_closed(self) -> None:
-        """Note that the job has ended."""
+        """Note the job's end."""
         self._is_closed = True
 
     @override
@@ -46,7 +46,7 @@ class LocalRendezvous(RendezvousHandler):
 
     @override
     def get_run_id(self) -> str:
-        """Return what the ranks see as TORCHELASTIC_RUN_ID."""
+        """Return the ranks' TORCHELASTIC_RUN_ID."""
         return self._run_id
 
     @override

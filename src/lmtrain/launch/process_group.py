@@ -21,9 +21,9 @@ LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None:
     """Open the process group of a job of several ranks; Lightning then uses it as it finds it.
 
-    A rank that is silent for `timeout_seconds` ends the job (torch's own default is half an hour). Ranks of one machine
+    A rank's silence of `timeout_seconds` ends the job (torch's own default is half an hour). Ranks of one machine
     listen on its loopback interface alone; under an outer launcher they meet over the network, where torch asks for no
-    key and unpickles what comes.
+    key and unpickles all messages.
     """
     if outer is None or outer.world_size == 1 or dist.is_initialized():
         return
@@ -46,7 +46,7 @@ def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None
 
 
 def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a rank's variables in torchrun's form, in which torch and Lightning read those of every launcher."""
+    """Return a rank's variables in torchrun's form, read by torch and Lightning under every launcher."""
     ranks = {
         "RANK": outer.rank,
         "LOCAL_RANK": outer.local_rank,
@@ -60,7 +60,7 @@ def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[s
 
 
 def _store_of_this_machine(path: Path, num_ranks: int) -> dist.Store:
-    for backend in ("GLOO", "NCCL"):  # whatever the environment says for jobs of several nodes
+    for backend in ("GLOO", "NCCL"):  # against an environment meant for jobs of several nodes
         os.environ[f"{backend}_SOCKET_IFNAME"] = LOOPBACK
     return dist.FileStore(str(path), num_ranks)
 
@@ -68,7 +68,7 @@ def _store_of_this_machine(path: Path, num_ranks: int) -> dist.Store:
 def leave() -> None:
     """Close the process group, if there is one.
 
-    A process that ends with an open gloo group sometimes aborts: 2 of 24 ranks on a busy machine (torch 2.13).
+    A process with an open gloo group sometimes aborts at its end: 2 of 24 ranks on a busy machine (torch 2.13).
     """
     if dist.is_initialized():
         dist.destroy_process_group()

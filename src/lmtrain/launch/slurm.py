@@ -1,6 +1,6 @@
-"""A step of a SLURM job, as `srun` tells it to each task: its ranks, and where they meet.
+"""A step of a SLURM job, from `srun`'s variables of each task: its ranks, and where they meet.
 
-The variables of the step count and not those of the job, whose `srun` may start fewer tasks on fewer nodes;
+The variables of the step count and not the job's: its `srun` may start fewer tasks on fewer nodes;
 https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 
 from lmtrain.errors import ConfigurationError
 
-PORTS: Final = range(15_000, 30_000)  # below the ports that a kernel hands out by itself
+PORTS: Final = range(15_000, 30_000)  # below the kernel's own range of ports
 LOOPBACK_ADDRESS: Final = "127.0.0.1"
 
 
@@ -31,9 +31,10 @@ class SlurmStep:
 
 
 def slurm_step(environment: Mapping[str, str]) -> SlurmStep | None:
-    """Return the task that this process is, None outside a step and in a step of one task.
+    """Return this process's task, None outside a step and in a step of one task.
 
-    A batch script that runs python without `srun`, or a shell on a node, is one process, whatever the job's tasks.
+    A batch script that runs python without `srun`, or a shell on a node, is one process, for any number of the job's
+    tasks.
 
     Raises:
         ConfigurationError: A variable is no number, or the nodes have different numbers of tasks.
@@ -60,7 +61,7 @@ def first_host(nodes: str) -> str:
 
 
 def _tasks_per_node(text: str, num_tasks: int, num_nodes: int) -> int:
-    """Return the tasks of each node, of which SLURM writes 2(x3),1."""
+    """Return the tasks of each node, in SLURM's form 2(x3),1."""
     if re.fullmatch(r"\d+(\(x\d+\))?", text) and num_tasks % num_nodes == 0:
         return num_tasks // num_nodes
     raise ConfigurationError(
@@ -93,7 +94,7 @@ def _configured_address(host: str) -> str | None:
 
 
 def _port(environment: Mapping[str, str]) -> int:
-    """Return a port that differs between jobs, between a job's steps, and after a requeue."""
+    """Return a port particular to this job, step and requeue."""
     names = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     job, step, restart = (_number(environment, name) or 0 for name in names)
     return PORTS[(job * 31 + step * 7 + restart) % len(PORTS)]

@@ -16,7 +16,7 @@ class StoppedRanks:
         self._told: set[int] = set()
 
     def news(self, processes: Mapping[int, int], *, now: float) -> list[str]:
-        """Return what to tell at `now` (monotonic seconds) of the processes, child processes by rank."""
+        """Return the notices at `now` (monotonic seconds) on the processes, child processes by rank."""
         lines: list[str] = []
         for rank, process in processes.items():
             if not is_stopped(process):

@@ -1,6 +1,6 @@
 """Be one rank of a job: `python -m lmtrain.launch.worker`, started by the agent.
 
-It reads the saved config's path and calls a function given by name, so that the launch layer imports no composition.
+It reads the saved config's path and calls a function given by name, and so the launch layer imports no composition.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def call(entry_point: str, config_path: Path) -> int:
 
 
 def run_guarded(body: Callable[[], int], error_file: str | None) -> int:
-    """Call body and turn whatever it raises into an exit code, a message on stderr and a line in error_file."""
+    """Call body and turn its errors into an exit code, a message on stderr and a line in error_file."""
     try:
         return body()
     except SystemExit as error:
@@ -65,7 +65,7 @@ def run_guarded(body: Callable[[], int], error_file: str | None) -> int:
         sys.stderr.write(f"{redact_text(str(error))}\n")
         _record(error_file, str(error), error.exit_code)
         return error.exit_code
-    except BaseException as error:  # noqa: BLE001  the last place that can tell why this rank ends
+    except BaseException as error:  # noqa: BLE001  the last place to report this rank's end
         lines = traceback.format_exception(type(error), error, _beyond_this_file(error.__traceback__))
         sys.stderr.write(redact_text("".join(lines)))
         _record(error_file, f"{type(error).__name__}: {error}", 1)
@@ -79,7 +79,7 @@ def _beyond_this_file(frames: TracebackType | None) -> TracebackType | None:
 
 
 def _record(error_file: str | None, message: str, code: int) -> None:
-    # The names message and timestamp are what torchrun reads in its own error files.
+    # The names message and timestamp are those of torchrun's own error files.
     if error_file and code != 0:
         row = {
             "message": redact_text(message),
@@ -98,7 +98,7 @@ def _send_output_to(path: Path) -> None:
 
 
 def _end_within(seconds: float, code: int) -> None:
-    # A collective that waits for a dead rank, or a loader worker, can hold up Python's own shutdown for ever.
+    # A collective's wait for a dead rank, or a loader worker, can hold up Python's own shutdown for ever.
     def end() -> None:
         time.sleep(seconds)
         os._exit(code)

@@ -1,4 +1,4 @@
-"""What a loss is: sums over the valid targets, so that a mean can be taken over any number of micro-steps and ranks.
+"""A loss sums over the valid targets, so that a mean can be taken over any number of micro-steps and ranks.
 
 The z-loss keeps log Z near 0: PaLM, arXiv 2204.02311 section 5. B batch, T tokens, D width, V vocabulary.
 """
@@ -17,7 +17,7 @@ from lmtrain.models.loss import LossTotal
 
 @dataclass(frozen=True, kw_only=True)
 class TokenLoss(ABC):
-    """Score targets against what the head makes of hidden states; `z_loss_weight` times log Z squared is added.
+    """Score targets against the head's logits of hidden states; `z_loss_weight` times log Z squared is added.
 
     Targets equal to `ignore_index` count nowhere.
     Raises: ConfigurationError for a negative weight.

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.head import OutputHead, Rounding
@@ -95,7 +96,7 @@ class Rule(NamedTuple):
 
 
 def compute_dtype(hidden: Tensor) -> torch.dtype:
-    """Return what the head's product runs in: the dtype of autocast where it is on (the meta device has none)."""
+    """Return the format of the head's product: the dtype of autocast where it is on (the meta device has none)."""
     kind = hidden.device.type
     has_autocast = kind != "meta" and torch.is_autocast_enabled(kind)
     return torch.get_autocast_dtype(kind) if has_autocast else hidden.dtype
@@ -193,3 +194,8 @@ def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right:
         total.addmm_(left, right)
     else:
         total += left @ right  # the sum stays in fp32 where products are rounded
+
+
+def chunked_cross_entropy_facts() -> LossFacts:
+    """Make the head's products chunk by chunk."""
+    return LossFacts(makes_head_products=True)

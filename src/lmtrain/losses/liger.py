@@ -24,7 +24,7 @@ MODULE = "liger_kernel"
 @final
 @dataclass(frozen=True, kw_only=True)
 class LigerCrossEntropy(TokenLoss):
-    """Let Liger score chunks that it sizes itself, so that a chunk's logits are about as many as all hidden states."""
+    """Let Liger score chunks of its own size: a chunk's logits are about as many as all hidden states."""
 
     @override
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:

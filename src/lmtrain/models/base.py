@@ -1,4 +1,4 @@
-"""What every language model here is: tokens in, hidden states, logits or a loss out.
+"""The common base of language models: tokens in, hidden states, logits or a loss out.
 
 B batch, T tokens, D width, V vocabulary.
 """
@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
+from lmtrain.models.documents import Documents
 from lmtrain.models.head import OutputHead
 from lmtrain.models.loss import Loss, LossTotal, with_penalty
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
@@ -18,8 +19,9 @@ from lmtrain.models.mixture_of_experts import MixtureOfExperts
 class LanguageModel(nn.Module, ABC):
     """A causal model of tokens, written for one device; strategies, precision and compilation come from outside.
 
-    `documents` int [B, T] says which document of its row each token belongs to, never falling along a row: tokens see
-    their own document alone, whose positions start at 0. None is one document a row.
+    `documents` int [B, T] is each token's document within its row, never falling along a row: tokens see their own
+    document alone, with positions from 0. None is one document a row; with `EarlierTokens`
+    tokens go on from those of earlier forward passes.
     """
 
     vocab_size: int
@@ -28,20 +30,20 @@ class LanguageModel(nn.Module, ABC):
     @property
     @abstractmethod
     def blocks(self) -> nn.ModuleList:
-        """The repeated layers, which are compiled, recomputed and sharded one by one."""
+        """The repeated layers, compiled, recomputed and sharded one by one."""
 
     @abstractmethod
     def features(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and a penalty to minimise beside the loss, or None.
 
-        The penalty is a sum over tokens, as of a router that should use its experts alike.
+        The penalty is a sum over tokens, as of a router for an even use of its experts.
         """
 
     @abstractmethod
     def output_head(self) -> OutputHead:
-        """Return what turns hidden states into logits."""
+        """Return the map from hidden states to logits."""
 
     @abstractmethod
     def initialize_weights(self, generator: torch.Generator) -> None:
@@ -51,9 +53,7 @@ class LanguageModel(nn.Module, ABC):
     def shape(self) -> ModelShape:
         """Count parameters by kind; works on the meta device."""
 
-    def hidden_states(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def hidden_states(self, tokens: Int[Tensor, "B T"], documents: Documents | None = None) -> Float[Tensor, "B T D"]:
         """Run the layers and the last norm: [B, T] -> [B, T, D]."""
         return self.features(tokens, documents)[0]
 
@@ -65,7 +65,7 @@ class LanguageModel(nn.Module, ABC):
     def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossTotal:
         """Score targets [B, T] by hidden states [B, T, D].
 
-        Of no model, so that it compiles beside blocks whatever a strategy does to the model's own parameters.
+        Of no model, so that it compiles beside blocks under any strategy's changes to the model's own parameters.
         """
         return loss(head, hidden, targets)
 
@@ -74,12 +74,12 @@ class LanguageModel(nn.Module, ABC):
         tokens: Int[Tensor, "B T"],
         targets: Int[Tensor, "B T"] | None = None,
         loss: Loss | None = None,
-        documents: Int[Tensor, "B T"] | None = None,
+        documents: Documents | None = None,
     ) -> Float[Tensor, "B T V"] | LossTotal:
         """Predict the next token, [B, T] -> [B, T, V]; with targets [B, T] and a loss, return its sums instead.
 
-        Both go through one forward, so that the hooks of compilation, DDP and FSDP fire whatever the loss. A penalty
-        is added to what is differentiated, never to the nats.
+        Both go through one forward, so that the hooks of compilation, DDP and FSDP fire with any loss. A penalty is
+        added to the objective, never to the nats.
         """
         hidden, penalty = self.features(tokens, documents)
         if targets is None or loss is None:
@@ -91,7 +91,7 @@ class LanguageModel(nn.Module, ABC):
 def shape_of(model: nn.Module, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]) -> ModelShape:
     """Count parameters: weights of nn.Linear and of experts are matmuls, weights of nn.Embedding lookups.
 
-    Experts that one token does not meet are neither active nor matmuls.
+    Experts not chosen for a token are neither active nor matmuls.
     """
     modules = list(model.modules())
     experts = [module for module in modules if isinstance(module, MixtureOfExperts)]

@@ -1,11 +1,11 @@
-"""Refuse dimensions that cannot be, with the nearest that can."""
+"""Refuse impossible dimensions, with the nearest possible one."""
 
 import math
 from typing import Final
 
 from lmtrain.errors import ConfigurationError
 
-# What every model is made of, at least 1 of each.
+# The parts of every model, at least 1 of each.
 REQUIRED: Final = ("width", "num_layers", "num_heads", "feed_forward_width", "vocab_size", "max_context_tokens")
 
 # Beyond which a dimension is a slip of the pen: a tensor of two of them would have no size that can be counted.
@@ -14,14 +14,14 @@ MOST_CONTEXT_TOKENS: Final = 2**31
 
 
 def check_possible(key: str, value: int) -> None:
-    """Raise ConfigurationError for a dimension that no tensor can have, under the key that was typed."""
+    """Raise ConfigurationError for an impossible dimension of a tensor, under the typed key."""
     most = MOST_CONTEXT_TOKENS if key.endswith("context_tokens") else MOST
     if value > most:
         raise ConfigurationError(f"{key}={value:.6g} is more than any model can have; at most {most}.")
 
 
 def check_positive(**dimensions: int) -> None:
-    """Raise ConfigurationError for the first of model.<name>=value that is below 1."""
+    """Raise ConfigurationError for the first model.<name>=value below 1."""
     for name, value in dimensions.items():
         if value < 1:
             raise ConfigurationError(f"model.{name}={value} is below 1; nearest valid: 1.")
@@ -55,7 +55,7 @@ def check_multiple(name: str, value: int, of_name: str, of: int) -> None:
 
 
 def check_gate(name: str, gate_width: int, width: int) -> None:
-    """Raise ConfigurationError for a gate that reads nothing, or more dimensions than there are."""
+    """Raise ConfigurationError for a gate over no dimension, or over more than there are."""
     if not 1 <= gate_width <= width:
         nearest = 1 if gate_width < 1 else width
         raise ConfigurationError(

@@ -1,11 +1,37 @@
 """Several documents in one row: where each begins, and how far into its own a token is.
 
-`documents` int [B, T] names each token's document and never falls along a row. B batch, T tokens.
+`documents` int [B, T] names each token's document and never falls along a row. `EarlierTokens` in its place say
+that the documents began before the row did. B batch, T tokens, N tokens of several texts one after the other.
 """
 
+from abc import ABC, abstractmethod
+
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
+
+
+class EarlierTokens(ABC):
+    """A cache's view of the tokens before those of one forward pass, given in the place of documents.
+
+    The tokens are one row of pieces [1, N], each the next ones of a text. `positions` int64 [1, N] counts every token
+    from the start of its text; `num_positions` is above the largest.
+    """
+
+    positions: Int[Tensor, "1 N"]
+    num_positions: int
+
+    @abstractmethod
+    def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
+        """Return the value of each token's predecessor, zeros for a text's first token, and keep the last ones."""
+
+
+Documents = Int[Tensor, "B T"] | EarlierTokens
+
+
+def num_positions(tokens: Int[Tensor, "B T"], documents: Documents | None) -> int:
+    """Return how many positions the tokens need: those of a row, or those that a cache counts."""
+    return documents.num_positions if isinstance(documents, EarlierTokens) else tokens.shape[1]
 
 
 def starts_document(documents: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
@@ -14,8 +40,10 @@ def starts_document(documents: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
     return torch.cat((first, documents[:, 1:] != documents[:, :-1]), dim=1)
 
 
-def token_positions(documents: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+def token_positions(documents: Documents) -> Int[Tensor, "B T"]:
     """Count the tokens before each one in its own document, from 0: [B, T] -> int64 [B, T]."""
+    if isinstance(documents, EarlierTokens):
+        return documents.positions
     index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     start = index.masked_fill(~starts_document(documents), 0).cummax(dim=1).values
     return index - start

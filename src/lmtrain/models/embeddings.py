@@ -1,4 +1,4 @@
-"""What goes into a token's vector besides itself: its pair with the token before, and that token's vector.
+"""Additions to a token's vector: its pair with the token before, and that token's vector.
 
 Hashed n-gram lookups: arXiv 1607.04606 section 3 (hashing) and 2501.16975 (n-gram input embeddings).
 B batch, T tokens, D width, V vocabulary.
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from lmtrain.models.documents import starts_document
+from lmtrain.models.documents import Documents, EarlierTokens, starts_document
 from lmtrain.models.norms import RMSNorm
 from lmtrain.models.weight_init import fill_constant, fill_normal
 
@@ -20,15 +20,17 @@ _TOKEN_MULTIPLIER = 0x165667B1
 
 
 def bigram_buckets(
-    tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None, *, num_buckets: int
+    tokens: Int[Tensor, "B T"], documents: Documents | None = None, *, num_buckets: int
 ) -> Int[Tensor, "B T"]:
     """Hash (previous token, token) into buckets: int64 [B, T] -> [B, T]; a first token has no previous one."""
     mixed = (previous(tokens + 1, documents) * _PREVIOUS_MULTIPLIER) ^ (tokens * _TOKEN_MULTIPLIER)
     return (mixed ^ (mixed >> 15)) % num_buckets
 
 
-def previous(x: Shaped[Tensor, "B T *D"], documents: Int[Tensor, "B T"] | None = None) -> Shaped[Tensor, "B T *D"]:
+def previous(x: Shaped[Tensor, "B T *D"], documents: Documents | None = None) -> Shaped[Tensor, "B T *D"]:
     """Shift by one token, zeros coming first in each document: [B, T, ...] -> [B, T, ...]."""
+    if isinstance(documents, EarlierTokens):
+        return documents.previous(x)
     shifted = torch.cat((torch.zeros_like(x[:, :1]), x[:, :-1]), dim=1)
     if documents is None:
         return shifted
@@ -38,13 +40,13 @@ def previous(x: Shaped[Tensor, "B T *D"], documents: Int[Tensor, "B T"] | None =
 
 @final
 class Smear(nn.Module):
-    """Add the previous token's vector, by a learned weight per dimension that starts at zero."""
+    """Add the previous token's vector, by a learned weight per dimension, zero at the start."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(width))
 
-    def forward(self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], documents: Documents | None = None) -> Float[Tensor, "B T D"]:
         """Mix: [B, T, D] -> [B, T, D]."""
         return x + (previous(x, documents) * self.weight).to(x.dtype)
 
@@ -62,7 +64,7 @@ class GatedSmear(nn.Module):
         self.gate = nn.Parameter(torch.zeros(gate_width))
         self.weight = nn.Parameter(torch.zeros(1))
 
-    def forward(self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], documents: Documents | None = None) -> Float[Tensor, "B T D"]:
         """Mix: [B, T, D] -> [B, T, D]."""
         opened = torch.sigmoid((x[..., : self.gate.numel()] * self.gate).sum(dim=-1, keepdim=True))  # [B, T, 1]
         return x + (self.weight * opened * previous(x, documents)).to(x.dtype)
@@ -92,9 +94,7 @@ class InputEmbedding(nn.Module):
         self.norm = norm
         self.smear = smear
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, tokens: Int[Tensor, "B T"], documents: Documents | None = None) -> Float[Tensor, "B T D"]:
         """Embed: int64 [B, T] -> [B, T, D]."""
         x = self.token(tokens)
         if self.bigram is not None:
@@ -104,7 +104,7 @@ class InputEmbedding(nn.Module):
         return x if self.smear is None else self.smear(x, documents)
 
     def initialize_weights(self, generator: torch.Generator, *, std: float) -> None:
-        """Fill in place; pairs start at zero, so that one that was never seen adds nothing."""
+        """Fill in place; pairs start at zero, so that an unseen one adds nothing."""
         fill_normal(self.token.weight, std=std, generator=generator)
         if self.bigram is not None:
             fill_constant(self.bigram.weight, 0.0)

@@ -34,7 +34,7 @@ class SwiGLU(nn.Module):
 
 @final
 class SquaredReLU(nn.Module):
-    """Project up, square what is positive, project down (arXiv 2109.08668)."""
+    """Project up, square the positive values, project down (arXiv 2109.08668)."""
 
     def __init__(self, width: int, feed_forward_width: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class GELU(nn.Module):
 
 
 def build_feed_forward(activation: str, width: int, feed_forward_width: int) -> SwiGLU | SquaredReLU:
-    """Build the feed-forward layer that model.activation names.
+    """Build the feed-forward layer of model.activation.
 
     Raises: ConfigurationError for any other name.
     """

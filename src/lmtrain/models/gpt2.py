@@ -12,12 +12,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
-from lmtrain.models.attention.base import Attention
+from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_multiple, check_not_negative, check_positive
-from lmtrain.models.documents import token_positions
+from lmtrain.models.documents import Documents, num_positions, token_positions
 from lmtrain.models.feed_forward import GELU, GeluApproximate
 from lmtrain.models.head import OutputHead
 from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
@@ -25,7 +25,7 @@ from lmtrain.models.weight_init import fill_constant, fill_linear, fill_normal
 
 @final
 class GPT2Block(nn.Module):
-    """Add what attention and the feed-forward make of the residual stream to it."""
+    """Add attention and the feed-forward to the residual stream."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class GPT2(LanguageModel):
 
     Without `biases`, of projections and norms alike, with a head of its own or with the exact GELU
     (`gelu_approximate="none"`), it is nanoGPT's relative of GPT-2.
-    Raises: ConfigurationError for dimensions that do not divide.
+    Raises: ConfigurationError for indivisible dimensions.
     """
 
     def __init__(
@@ -121,11 +121,11 @@ class GPT2(LanguageModel):
         return self.layers
 
     def features(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and no penalty."""
         num_tokens = tokens.shape[1]
-        check_context(num_tokens, self.max_context_tokens)
+        check_context(num_positions(tokens, documents), self.max_context_tokens)
         if documents is None:
             table = self.position_embedding.weight
             positions = table if num_tokens == len(table) else table[:num_tokens]  # [T, D]
@@ -133,8 +133,7 @@ class GPT2(LanguageModel):
             positions = self.position_embedding(token_positions(documents))  # [B, T, D]
         embedded = self.token_embedding(tokens)
         x = embedded + positions.to(embedded.dtype)
-        prepared = self.attention.prepare(documents, num_tokens=num_tokens, windows=(None,), device=tokens.device)
-        seen = documents if prepared is None else prepared
+        seen = what_layers_see(self.attention, tokens, documents, windows=(None,))
         for block in self.layers:
             x = block(x, seen)
         return self.final_norm(x), None
@@ -144,7 +143,7 @@ class GPT2(LanguageModel):
         return OutputHead(self.token_embedding.weight if self.head is None else self.head.weight)
 
     def initialize_weights(self, generator: torch.Generator) -> None:
-        """Fill every parameter in place; what adds to the residual stream starts smaller by sqrt(2 layers)."""
+        """Fill every parameter in place; projections into the residual stream start smaller by sqrt(2 layers)."""
         residual_std = self.init_std / math.sqrt(2 * len(self.layers))
         for table in (self.token_embedding, self.position_embedding):
             fill_normal(table.weight, std=self.init_std, generator=generator)

@@ -1,8 +1,8 @@
-"""One linear layer per group of rows, for rows that are sorted by group: what a mixture of experts spends its time in.
+"""One linear layer per group of rows, for rows sorted by group: most of a mixture of experts' time.
 
-Two operators that torch.compile takes as they are, so that groups of any size never break a graph. On a GPU with the
-grouped kernel of torch (bf16, Hopper and later) all groups run in one launch and nothing waits for the device;
-elsewhere they run one after the other. M rows, E groups, I inputs, O outputs.
+Two operators, opaque to torch.compile, so that groups of any size never break a graph. On a GPU with the grouped kernel
+of torch (bf16, Hopper and later) all groups run in one launch and nothing waits for the device; elsewhere they run one
+after the other. M rows, E groups, I inputs, O outputs.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
 GROUPED_KERNEL_SINCE = (9, 0)  # compute capability
-ALIGNED_TO = 8  # bf16 numbers: the kernel wants rows that begin at multiples of 16 bytes
+ALIGNED_TO = 8  # bf16 numbers: the kernel's rows begin at multiples of 16 bytes
 
 
 def grouped_linear(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def _grouped_outer(gradient: Tensor, x: Tensor, ends: Tensor) -> Tensor:
 
 
 def has_grouped_kernel(first: Tensor, second: Tensor) -> bool:
-    """Tell whether torch's grouped kernel can multiply these."""
+    """Return whether torch's grouped kernel can multiply these."""
     return (
         first.is_cuda
         and first.dtype == second.dtype == torch.bfloat16

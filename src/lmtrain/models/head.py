@@ -18,7 +18,7 @@ from lmtrain.models.kept_weight import kept_weight
 class Rounding(Protocol):
     """A rounding of the operands of a head's three products before `@` multiplies them, C tokens at a time.
 
-    Gradients of logits come times `gradient_scale`, which is of the rounding's choice.
+    Gradients of logits come times `gradient_scale`, the rounding's choice.
     """
 
     gradient_scale: float
@@ -28,18 +28,18 @@ class Rounding(Protocol):
         ...
 
     def states(self, states: Float[Tensor, "C D"], /) -> Float[Tensor, "C D"]:
-        """Return them for both products that they take part in."""
+        """Return them for both of their products."""
         ...
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return a gradient of logits, no longer scaled, whose products come out in `dtype`."""
+        """Return a gradient of logits, no longer scaled, with products in `dtype`."""
         ...
 
 
 @final
 @dataclass(frozen=True)
 class OutputHead:
-    """What a loss projects hidden states by; a loss that never builds all logits takes `weight` and `soft_cap` instead.
+    """A loss's projection of hidden states; a loss that never builds all logits takes `weight` and `soft_cap` instead.
 
     `weight` [V, D] is the model's own parameter, or the token embedding where they are tied; made anew in each forward,
     so that it is the whole weight also where a strategy keeps shards. `soft_cap` c bends logits to c tanh(logits / c)

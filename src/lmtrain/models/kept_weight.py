@@ -1,4 +1,4 @@
-"""A weight as matrix products take it: a copy in their format, kept beside the master weight that is trained.
+"""A weight as matrix products take it: a copy in their format, kept beside the trained master weight.
 
 The gradient reaches the master in the master's own format, as if the cast had happened in the forward pass.
 """
@@ -31,5 +31,5 @@ class _Kept(torch.autograd.Function):
 
 
 def kept_weight(master: Tensor, copy: Tensor) -> Tensor:
-    """Return `copy`, which holds the rounded values of `master`; what is differentiated is the master."""
+    """Return `copy`, with the rounded values of `master`; gradients go to the master."""
     return _Kept.apply(master, copy)

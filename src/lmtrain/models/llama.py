@@ -1,8 +1,8 @@
-"""Llama 3 (arXiv 2407.21783), and by options its relatives: Qwen 3's query-key norm, and what speed runs have found.
+"""Llama 3 (arXiv 2407.21783), and by options its relatives: Qwen 3's query-key norm, and findings of speed runs.
 
-Every option is off by default, which is exactly Llama 3. Value embeddings, embedding skips, smears and zero starts are
-ideas of the modded-nanogpt speed runs and of nanochat; the soft cap is Gemma 2's (arXiv 2408.00118).
-B batch, T tokens, D width, V vocabulary.
+Every option is off by default: exactly Llama 3. Value embeddings, embedding skips, smears and zero starts are ideas of
+the modded-nanogpt speed runs and of nanochat; the soft cap is Gemma 2's (arXiv 2408.00118). B batch, T tokens, D width,
+V vocabulary.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.models.attention.base import Attention
+from lmtrain.accounting.options.parts import ScalingFacts
+from lmtrain.models.attention.base import Attention, what_layers_see
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.base import LanguageModel, shape_of
 from lmtrain.models.dimensions import check_context, check_positive
+from lmtrain.models.documents import Documents, num_positions
 from lmtrain.models.feed_forward import Activation
 from lmtrain.models.head import OutputHead
+from lmtrain.models.layer_windows import layer_windows
 from lmtrain.models.llama_block import BlockSettings, LlamaBlock
 from lmtrain.models.llama_settings import (
     EmbeddingSettings,
@@ -34,7 +37,6 @@ from lmtrain.models.residual_stream import Backout, SkipStart
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling, RotaryEmbedding
 from lmtrain.models.self_attention import AttentionSettings, NormOver, Positions, QueryKeyNorm
 from lmtrain.models.weight_init import fill_linear, fill_normal
-from lmtrain.models.windows import layer_windows
 
 BACKOUT_START = 0.2
 
@@ -45,13 +47,12 @@ class Llama(LanguageModel):
 
     One keyword a setting, as the command line types them (`model.num_kv_heads=8`); parts take them in groups.
     `num_kv_heads`, `head_width`, `qk_norm_scale`, `qk_norm_over`, `value_gate_width`, `attention_multiplier`: as in
-    AttentionSettings.
-    `window_tokens` is the sliding window of all layers, or of those that `window_pattern`, repeated, spells S, while L
-    see the whole context. `experts` makes every feed-forward a mixture of experts, `feed_forward_width` wide each.
-    `value_embedding_layers` are the layers, from 0, that add a vector per token to their values. `logit_soft_cap` c
-    bends logits to c tanh(logits / c). `embedding_init_std` and `head_init_std` None are `init_std`.
-    `zero_init_outputs` starts every layer as the identity; otherwise depth narrows outputs as in GPT-2.
-    Raises: ConfigurationError for dimensions that do not divide, and for options that contradict each other.
+    AttentionSettings. `window_tokens` is the sliding window of all layers, or of those that `window_pattern`, repeated,
+    spells S, while L see the whole context. `experts` makes every feed-forward a mixture of experts,
+    `feed_forward_width` wide each. `value_embedding_layers` are the layers, from 0, with a vector per token added to
+    their values. `logit_soft_cap` c bends logits to c tanh(logits / c). `embedding_init_std` and `head_init_std` None
+    are `init_std`. `zero_init_outputs` starts every layer as the identity; otherwise depth narrows outputs as in GPT-2.
+    Raises: ConfigurationError for indivisible dimensions and contradictory options.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Llama(LanguageModel):
         skips: SkipSettings,
         with_values: Sequence[int],
     ) -> None:
-        """Build what has parameters, from the embedding to the head."""
+        """Build the modules with parameters, from the embedding to the head."""
         self.embedding = embedding.build(self.vocab_size, width, norm=block.norm)
         self.windows = tuple(dict.fromkeys(windows))
         self.layers = nn.ModuleList(
@@ -165,14 +166,13 @@ class Llama(LanguageModel):
         return self.layers
 
     def features(
-        self, tokens: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+        self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
         """Run the layers and the last norm: [B, T] -> [B, T, D], and the sum of the layers' penalties."""
-        num_tokens = tokens.shape[1]
-        check_context(num_tokens, self.max_context_tokens)
-        prepared = self.attention.prepare(documents, num_tokens=num_tokens, windows=self.windows, device=tokens.device)
-        cos, sin = self.rope(num_tokens, documents)
-        positions = Positions(cos, sin, documents, prepared)
+        check_context(num_positions(tokens, documents), self.max_context_tokens)
+        cos, sin = self.rope(tokens.shape[1], documents)
+        seen = what_layers_see(self.attention, tokens, documents, windows=self.windows)
+        positions = Positions(cos, sin, documents, seen)
         embedded = self.embedding(tokens, documents)
         x = middle = embedded.view_as(embedded)  # not the same object: the first block would be compiled by itself
         penalties: list[Tensor] = []
@@ -217,3 +217,8 @@ class Llama(LanguageModel):
     @property
     def _layers(self) -> list[LlamaBlock]:
         return [cast(LlamaBlock, layer) for layer in self.layers]
+
+
+def llama_facts() -> ScalingFacts:
+    """Carry settings over by the width."""
+    return ScalingFacts(carries_over="width")

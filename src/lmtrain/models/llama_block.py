@@ -32,10 +32,10 @@ class BlockSettings:
 
 @final
 class LlamaBlock(nn.Module):
-    """Add what attention and the feed-forward make of the residual stream to it.
+    """Add attention and the feed-forward to the residual stream.
 
     `window_tokens`, `value_embedding`: as in SelfAttention. `embedding_skip` first mixes the stream with its first
-    value, by two learned scalars that start as given; None does not.
+    value, by two learned scalars with these initial values; None does not.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LlamaBlock(nn.Module):
         positions: Positions,
         value_embedding: Float[Tensor, "B T V"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, ""] | None]:
-        """Transform the stream: [B, T, D], its first value [B, T, D], and what SelfAttention takes -> [B, T, D].
+        """Transform the stream: [B, T, D], its first value [B, T, D], and SelfAttention's further inputs -> [B, T, D].
 
         Beside it comes the feed-forward's penalty, a sum over tokens; None where it has none.
         """
@@ -77,7 +77,7 @@ class LlamaBlock(nn.Module):
         return x + self.feed_forward(normed), None
 
     def initialize_weights(self, generator: torch.Generator, *, std: float, output_std: float) -> None:
-        """Fill in place; `output_std` is of the two matrices that add to the residual stream."""
+        """Fill in place; `output_std` is of the two matrices into the residual stream."""
         fill_linear(self.self_attention.qkv, std=std, generator=generator)
         if isinstance(self.feed_forward, MixtureOfExperts):
             fill_linear(self.self_attention.output, std=output_std, generator=generator)

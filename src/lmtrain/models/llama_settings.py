@@ -1,4 +1,4 @@
-"""Settings of a Llama in the groups that its parts take; contradictions and settings without an effect are refused."""
+"""Settings of a Llama in groups, one for each part; contradictions and settings without an effect are refused."""
 
 import math
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ class FeedForwardSettings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingSettings:
-    """What is added to a token's vector: `num_buckets` of hashed pairs, a norm, a smear by weights or by a gate."""
+    """Additions to a token's vector: `num_buckets` of hashed pairs, a norm, a smear by weights or by a gate."""
 
     num_buckets: int = 0
     norm: bool = False
@@ -66,7 +66,7 @@ class EmbeddingSettings:
             raise _without("smear_gate_width", self.gate_width, "embedding_smear=true", nearest="null")
 
     def build(self, vocab_size: int, width: int, *, norm: NormSettings) -> InputEmbedding:
-        """Build the table of a vocabulary and all that is added to it."""
+        """Build the table of a vocabulary and all additions to it."""
         return InputEmbedding(
             vocab_size,
             width,
@@ -121,7 +121,7 @@ class HeadSettings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class InitialStds:
-    """Standard deviations at the start; `outputs` are the two matrices of a layer that add to the residual stream."""
+    """Standard deviations at the start; `outputs` are a layer's two matrices into the residual stream."""
 
     matrices: float
     outputs: float
@@ -158,7 +158,7 @@ def initial_stds(
 
 
 def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, init_std: float) -> None:
-    """Raise ConfigurationError for value embeddings of layers that are not there, or for their settings without any."""
+    """Raise ConfigurationError for value embeddings of absent layers, or for their settings without any."""
     for layer in layers:
         if not 0 <= layer < num_layers:
             there = ",".join(str(each) for each in layers if 0 <= each < num_layers)

@@ -1,4 +1,4 @@
-"""A loss as models call it: sums over the valid targets, to which a model may add a penalty.
+"""A loss as models call it: sums over the valid targets, with a model's penalty, if any.
 
 B batch, T tokens, D width.
 """
@@ -14,8 +14,9 @@ from lmtrain.models.head import OutputHead
 class LossTotal(NamedTuple):
     """Sums over the valid targets, each a scalar on the device: fp32, float64, int64.
 
-    `objective` is what is differentiated; `nats` is plain cross-entropy, without a gradient, whatever was added. It is
-    summed in float64, since an fp32 sum of a large batch is off in the digits that bits per byte are compared by.
+    `objective` is the scalar to differentiate; `nats` is plain cross-entropy, without a gradient and without any
+    penalty. It is summed in float64, since an fp32 sum of a large batch is off in the digits for comparing bits per
+    byte.
     """
 
     objective: Tensor

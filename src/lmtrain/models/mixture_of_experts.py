@@ -1,4 +1,4 @@
-"""Several SwiGLU layers side by side, of which each token goes through a few: a dropless mixture of experts.
+"""Several SwiGLU layers side by side, a few of them for each token: a dropless mixture of experts.
 
 Sorting tokens by expert instead of cutting off full ones: MegaBlocks, arXiv 2211.15841.
 B batch, T tokens, D width, F width of one expert, N = B x T, E experts, k experts per token.
@@ -21,7 +21,7 @@ from lmtrain.models.weight_init import fill_linear, fill_normal
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """How many experts a layer has, how many of them a token goes through, and what keeps the choice healthy.
+    """The number of experts of a layer and of a token, and the settings for a balanced choice.
 
     `normalize_weights`: as in `route`. The penalties' weights are per token.
     Raises: ConfigurationError for more experts per token than there are, and for a negative weight.
@@ -50,7 +50,7 @@ class Experts:
 
 @final
 class MixtureOfExperts(nn.Module):
-    """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up what they make of it."""
+    """Send each token to its likeliest experts, each `feed_forward_width` wide, and add up their outputs."""
 
     def __init__(self, width: int, feed_forward_width: int, *, experts: Experts) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class MixtureOfExperts(nn.Module):
         return self._mixed(flat, routing).view_as(x), self._penalty(scores, routing)
 
     def initialize_weights(self, generator: torch.Generator, *, std: float, output_std: float) -> None:
-        """Fill in place; `output_std` is of the matrices that add to the residual stream."""
+        """Fill in place; `output_std` is of the matrices into the residual stream."""
         fill_linear(self.router, std=std, generator=generator)
         fill_normal(self.gate_up, std=std, generator=generator)
         fill_normal(self.down, std=output_std, generator=generator)
@@ -105,7 +105,7 @@ class MixtureOfExperts(nn.Module):
 
 
 def _compute_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype that a matrix product of x runs in; autocast knows nothing of our own operators."""
+    """Return the dtype of a matrix product of x; autocast knows nothing of our own operators."""
     kind = x.device.type
     if x.is_meta or not torch.is_autocast_enabled(kind):
         return x.dtype

@@ -7,15 +7,16 @@ https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where th
 
 from typing import Any
 
+from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.nano_dial import HEAD_WIDTH, VALUE_GATE_WIDTH, nano_width, value_embedding_layers
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.dimensions import check_positive
+from lmtrain.models.layer_windows import WHOLE, check_pattern
 from lmtrain.models.llama import Llama
 from lmtrain.models.residual_stream import SkipStart
-from lmtrain.models.windows import WHOLE, check_pattern
 
-WINDOW_MULTIPLE = 128  # tokens: what attention kernels work through at a time
+WINDOW_MULTIPLE = 128  # tokens: the tile of attention kernels
 TUNED_DEPTH = 12
 
 
@@ -29,7 +30,7 @@ def nano(
     rope_base: float = 100_000.0,
     logit_soft_cap: float | None = 15.0,
 ) -> Llama:
-    """Build the model of a depth; `window_pattern` spells layers, over and over, but for the last, which is whole.
+    """Build the model of a depth; `window_pattern` spells layers, over and over; the last is whole.
 
     S layers see a quarter of the context. Raises: ConfigurationError for a depth below 1 or a letter besides S and L.
     """
@@ -88,8 +89,13 @@ def nano_settings(
     }
 
 
+def nano_facts() -> ScalingFacts:
+    """Carry settings over by the depth."""
+    return ScalingFacts(carries_over="depth")
+
+
 def skip_start(depth: int) -> SkipStart:
-    """Return where residual scalars start: as tuned up to depth 12, beyond it such that the stream grows no further.
+    """Return where residual scalars start: as tuned up to depth 12, beyond it for a stream without further growth.
 
     Each layer multiplies the stream by about 1.1: three times over 12 layers, but two hundred over 48.
     """

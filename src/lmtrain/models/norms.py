@@ -1,4 +1,4 @@
-"""Root-mean-square normalisation (arXiv 1910.07467), computed in fp32 whatever comes in."""
+"""Root-mean-square normalisation (arXiv 1910.07467), computed in fp32 for inputs of any format."""
 
 from typing import final
 
@@ -18,7 +18,7 @@ def rms_norm(x: Float[Tensor, "*B D"], *, eps: float) -> Float[Tensor, "*B D"]:
 
 @final
 class RMSNorm(nn.Module):
-    """Scale the last dim to a root mean square of 1, then by a weight that is learned, or fixed at 1."""
+    """Scale the last dim to a root mean square of 1, then by a weight, learned or fixed at 1."""
 
     def __init__(self, width: int, *, eps: float, learned: bool = True) -> None:
         super().__init__()

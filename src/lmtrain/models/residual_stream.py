@@ -15,7 +15,7 @@ from lmtrain.models.weight_init import fill_constant
 
 @final
 class Mix(nn.Module):
-    """Add up two streams by two learned scalars, which start at the given values."""
+    """Add up two streams by two learned scalars, initially at the given values."""
 
     def __init__(self, initial_first: float, initial_second: float) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Mix(nn.Module):
 
 @final
 class Backout(nn.Module):
-    """Take the stream of the middle layer away at the end, by one learned scalar that starts at the given value."""
+    """Take the stream of the middle layer away at the end, by one learned scalar, initially at the given value."""
 
     def __init__(self, initial: float) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SkipStart:
     last_embedded: float = 0.0
 
     def of_layer(self, layer: int, num_layers: int) -> tuple[float, float]:
-        """Return what a layer, from 0, multiplies the stream and its first value by."""
+        """Return a layer's (from 0) factors of the stream and of its first value."""
         depth = layer / max(num_layers - 1, 1)
         return (
             self.first_stream + (self.last_stream - self.first_stream) * depth,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.dimensions import check_above_zero
-from lmtrain.models.documents import token_positions
+from lmtrain.models.documents import Documents, token_positions
 
 
 @final
@@ -31,7 +31,7 @@ class RopeScaling:
     original_context_tokens: int = 8192
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for numbers that give no rotation."""
+        """Raise ConfigurationError for numbers without a rotation."""
         low, high = self.low_frequency_factor, self.high_frequency_factor
         check_above_zero(nearest="1.0", rope_scaling__factor=self.factor, rope_scaling__low_frequency_factor=low)
         check_above_zero(nearest="8192", rope_scaling__original_context_tokens=self.original_context_tokens)
@@ -57,7 +57,7 @@ class LinearRopeScaling:
     factor: float
 
     def __post_init__(self) -> None:
-        """Raise ConfigurationError for a factor that gives no rotation."""
+        """Raise ConfigurationError for a factor without a rotation."""
         check_above_zero(nearest="1.0", rope_scaling__factor=self.factor)
 
     def stretch(self, frequencies: Float[Tensor, " R"]) -> Float[Tensor, " R"]:
@@ -102,7 +102,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(
-        self, num_tokens: int, documents: Int[Tensor, "B T"] | None = None
+        self, num_tokens: int, documents: Documents | None = None
     ) -> tuple[Float[Tensor, "*B T 1 R"], Float[Tensor, "*B T 1 R"]]:
         """Return cosines and sines, fp32 [T, 1, K / 2] of the first tokens, or [B, T, 1, K / 2] by document."""
         if documents is None:

@@ -1,4 +1,4 @@
-"""Choose experts for tokens, and the two penalties that keep the choice healthy.
+"""Choose experts for tokens, with the two penalties for a balanced choice.
 
 Top-k routing of Mixtral (arXiv 2401.04088 section 2.1) and OLMoE (2409.02060), the load-balance loss of the Switch
 Transformer (2101.03961 eq. 4 to 6), the router z-loss of ST-MoE (2202.08906 eq. 5). N tokens, E experts, k chosen.
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Routing(NamedTuple):
-    """What goes where: weights fp32 [N, k], experts int64 [N, k], and the probability of every expert fp32 [N, E]."""
+    """The routing: weights fp32 [N, k], experts int64 [N, k], and the probability of every expert fp32 [N, E]."""
 
     weights: Tensor
     experts: Tensor
@@ -21,8 +21,8 @@ class Routing(NamedTuple):
 def route(scores: Tensor, *, num_experts_per_token: int, normalize_weights: bool) -> Routing:
     """Choose each token's likeliest experts by scores [N, E].
 
-    With `normalize_weights` the weights of the chosen sum to 1, which is a softmax over the chosen alone (Mixtral);
-    without, they are what a softmax over all experts gives them (OLMoE).
+    With `normalize_weights` the weights of the chosen sum to 1, a softmax over the chosen alone (Mixtral); without,
+    they are a softmax's over all experts (OLMoE).
     """
     probabilities = scores.float().softmax(dim=-1)
     weights, experts = probabilities.topk(num_experts_per_token, dim=-1)

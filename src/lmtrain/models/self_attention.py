@@ -15,6 +15,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.dimensions import check_above_zero, check_gate, check_multiple, check_positive
+from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear
 from lmtrain.models.norms import RMSNorm, rms_norm
 from lmtrain.models.residual_stream import Mix
@@ -28,14 +29,14 @@ NormOver = Literal["head", "width"]
 class Positions:
     """Where tokens stand: rotations fp32, [T, 1, R] or by document [B, T, 1, R], R = K / 2, and documents int [B, T].
 
-    `prepared` is what the attention kernel made of the documents for all layers. A dataclass, and not a tuple, so that
-    FSDP, which rounds what enters a block, passes the rotations on in fp32.
+    `seen` is the attention kernel's `documents`, for all layers. A dataclass, and not a tuple, so that
+    FSDP, with its rounding of a block's inputs, passes the rotations on in fp32.
     """
 
     cos: Float[Tensor, "*B T 1 R"]
     sin: Float[Tensor, "*B T 1 R"]
-    documents: Int[Tensor, "B T"] | None = None
-    prepared: Prepared | None = None
+    documents: Documents | None = None
+    seen: Int[Tensor, "B T"] | Prepared | None = None
 
 
 @final
@@ -45,7 +46,7 @@ class QueryKeyNorm:
 
     `scale` None learns a scale per head dimension, a number fixes it; `over` "width" (OLMoE, arXiv 2409.02060 section
     3.1) takes one root mean square over all heads of a token.
-    Raises: ConfigurationError for a scale that is not above 0, and for settings without an effect.
+    Raises: ConfigurationError for a scale not above 0, and for settings without an effect.
     """
 
     is_on: bool = False
@@ -66,7 +67,7 @@ class QueryKeyNorm:
 
     @property
     def is_learned(self) -> bool:
-        """Tell whether the scale is a parameter."""
+        """Return whether the scale is a parameter."""
         return self.is_on and self.scale is None
 
     def build(self, *, head_width: int, num_heads: int) -> RMSNorm | None:
@@ -81,9 +82,9 @@ class AttentionSettings:
     """Heads, kernel and norms of self-attention, alike in all layers of a model.
 
     `num_kv_heads` None gives every query head its own; `head_width` None is width / num_heads; `multiplier` is a factor
-    of scores beside 1 / sqrt(K). `value_gate_width` is the number of a token's first dimensions that gates of value
-    embeddings read; None has two learned scalars in their place.
-    Raises: ConfigurationError for heads that do not divide, and for a multiplier that is not above 0.
+    of scores beside 1 / sqrt(K). `value_gate_width` is the number of a token's first dimensions read by gates of value
+    embeddings; None has two learned scalars in their place.
+    Raises: ConfigurationError for indivisible heads, and for a multiplier not above 0.
     """
 
     num_heads: int
@@ -120,7 +121,7 @@ class SelfAttention(nn.Module):
 
     `value_embedding` mixes a vector per token into the values, by two learned scalars or by a gate per head.
     `window_tokens` is how many tokens a token sees, itself included; None is all.
-    Raises: ConfigurationError for dimensions that do not divide.
+    Raises: ConfigurationError for indivisible dimensions.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class SelfAttention(nn.Module):
 
     @property
     def attention_shape(self) -> AttentionShape:
-        """Return what the accounting needs to know."""
+        """Return the accounting's facts."""
         return AttentionShape(self.num_heads, self.head_width, window_tokens=self.window_tokens)
 
     def forward(
@@ -173,14 +174,13 @@ class SelfAttention(nn.Module):
         if self.attention_multiplier != 1.0:
             q = q * self.attention_multiplier
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), self._heads(v).transpose(1, 2)
-        seen = positions.documents if positions.prepared is None else positions.prepared
-        mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=seen)  # [B, H, T, K]
+        mixed = self.attention(q, k, v, window_tokens=self.window_tokens, documents=positions.seen)  # [B, H, T, K]
         return self.output(mixed.transpose(1, 2).flatten(2))
 
     def _queries_and_keys(
         self, qk: Float[Tensor, "B T E"], positions: Positions
     ) -> tuple[Float[Tensor, "B T H K"], Float[Tensor, "B T Hkv K"]]:
-        """Smear keys, normalise and rotate; both at once where nothing tells queries from keys: E = (H + Hkv) * K."""
+        """Smear keys, normalise and rotate; both at once where queries and keys are alike: E = (H + Hkv) * K."""
         if self.key_smear is None and self.q_norm is None:
             heads = rotate(self._scaled(self._heads(qk)), positions.cos, positions.sin)
             q, k = heads.split((self.num_heads, self.num_kv_heads), dim=2)

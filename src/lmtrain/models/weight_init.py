@@ -1,4 +1,4 @@
-"""Fill parameters in place from one generator, with the same numbers wherever the parameters live."""
+"""Fill parameters in place from one generator, with the same numbers on any device."""
 
 import torch
 from torch import Tensor, nn

@@ -5,14 +5,18 @@ the host waits for each; here they stay on the device.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from lmtrain.optim.adamw_update import Group, State, gradient_of
-from lmtrain.optim.closure import loss_of
-from lmtrain.optim.parameter_groups import parameter_groups
+from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.ranges import Range
+from lmtrain.optim.adamw_update import State, gradient_of
+from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.parameter_groups import Group, parameter_groups
 
 
 def adafactor(
@@ -33,7 +37,7 @@ def adafactor(
     clip_threshold: largest root mean square of an update, before the learning rate.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
@@ -45,22 +49,37 @@ def adafactor(
     )
 
 
+def adafactor_facts() -> OptimizerFacts:
+    """Keep a row and a column of a matrix's second moment, and all of a vector's.
+
+    torch's class needs whole parameters: its squares of partial sums are in place (2.11 to 2.13).
+    """
+    return OptimizerFacts(
+        state=OptimizerState(per_matrix_value=0, per_table_value=0, per_vector_value=1, per_edge=1),
+        takes_shards=False,
+        without_rule="its steps are shares of a tensor's own size, which width changes already",
+        ranges={
+            "beta2_decay": Range(low=-inf, high=0.0, is_open=False, usual="-0.8"),
+            "clip_threshold": Range(low=1.0, usual="1"),
+            "relative_eps": Range(usual="0.001"),
+        },
+    )
+
+
 @final
 class Adafactor(torch.optim.Adafactor):
     """torch's Adafactor with a step that never waits for the device; `adafactor` builds it."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update every parameter that has a gradient; return what the closure returns."""
-        loss = loss_of(closure)
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if not self.state[parameter]:
-                    self.state[parameter] = _start(gradient_of(parameter))
-                _update(parameter, gradient_of(parameter), self.state[parameter], group)
-        return loss
+        """Update every parameter with a gradient; return the closure's loss."""
+        return step_groups(self, closure, self._step_group)
+
+    def _step_group(self, parameters: list[nn.Parameter], group: Group, _: torch.Generator | None) -> None:
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter] = _start(gradient_of(parameter))
+            _update(parameter, gradient_of(parameter), self.state[parameter], group)
 
 
 def _start(gradient: Tensor) -> State:

@@ -3,6 +3,9 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.ranges import Range
 from lmtrain.optim.parameter_groups import parameter_groups
 from lmtrain.optim.sharded import local
 
@@ -19,11 +22,11 @@ def adagrad(
 ) -> torch.optim.Optimizer:
     """Build AdaGrad over `model`.
 
-    initial_accumulator: what the sum of squares begins with; above 0 it calms the first steps.
+    initial_accumulator: the initial sum of squares; above 0 it calms the first steps.
     weight_decay: added to the gradient, and so divided like it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
@@ -33,3 +36,13 @@ def adagrad(
     parameters = [parameter for group in groups for parameter in group["params"]]
     fused = all(parameter.device.type == "cpu" and local(parameter) is parameter for parameter in parameters)
     return torch.optim.Adagrad(groups, lr=lr, eps=eps, initial_accumulator_value=initial_accumulator, fused=fused)
+
+
+def adagrad_facts() -> OptimizerFacts:
+    """Keep the sum of squared gradients."""
+    return OptimizerFacts(
+        state=alike(1),
+        decay="gradient",
+        update="coordinates",
+        ranges={"initial_accumulator": Range(usual="0")},
+    )

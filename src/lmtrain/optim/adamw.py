@@ -5,6 +5,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import BF16_BYTES, alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.fused import choose_fused
 from lmtrain.optim.parameter_groups import parameter_groups
 from lmtrain.optim.rounded_adamw import RoundedAdamW
@@ -33,7 +35,7 @@ def adamw(
     stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance, and their moments with them.
 
     Raises:
-        ConfigurationError: A group that there is not, fused where it cannot be, or rounding of fp32 weights.
+        ConfigurationError: An absent group, fused where it cannot be, or rounding of fp32 weights.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
@@ -46,3 +48,9 @@ def adamw(
         dtype = torch.bfloat16 if moments == "bf16" else None
         return RoundedAdamW(groups, betas=(beta1, beta2), eps=eps, fused=fused, moments_dtype=dtype)
     return torch.optim.AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=0.0, fused=fused)
+
+
+def adamw_facts(*, moments: Literal["bf16"] | None = None) -> OptimizerFacts:
+    """Keep two moments."""
+    value_bytes = BF16_BYTES if moments == "bf16" else None
+    return OptimizerFacts(state=alike(2, value_bytes=value_bytes, vector_bytes=value_bytes), update="coordinates")

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES, alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.optim.packages import has_compiler, optimizer_class
 from lmtrain.optim.parameter_groups import parameter_groups
@@ -24,7 +26,7 @@ def adamw_8bit(
     It compiles its update for every shape of a parameter, in its first step.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
         EnvironmentProblem: torchao is not installed, or there is no C++ compiler.
     """
     adamw_class = optimizer_class("adamw_8bit", module="torchao.optim", name="AdamW8bit")
@@ -35,3 +37,8 @@ def adamw_8bit(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
     return adamw_class(groups, lr=lr, betas=(beta1, beta2), eps=eps)
+
+
+def adamw_8bit_facts() -> OptimizerFacts:
+    """Keep two moments of a byte, 256 values to an fp32 scale; vectors are too short to be worth it."""
+    return OptimizerFacts(state=alike(2, value_bytes=1 + FP32_BYTES / 256), update="coordinates")

@@ -1,17 +1,16 @@
 """One AdamW update of many parameters: all at once as torch does it, or each in fp32 and rounded by chance."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from lmtrain.optim.parameter_groups import Group
 from lmtrain.optim.rounding import copy_rounded_
 from lmtrain.optim.sharded import local
 
 State = dict[str, Tensor]
-Group = dict[str, Any]
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -43,7 +42,7 @@ def update(parameters: Sequence[nn.Parameter], states: Sequence[State], group: G
 def update_rounded(
     parameters: Sequence[nn.Parameter], states: Sequence[State], group: Group, *, noise: torch.Generator
 ) -> None:
-    """Move one parameter after another in fp32, and round by chance what is kept in bf16: weights, moments or both."""
+    """Move each parameter in fp32, and round by chance the tensors kept in bf16: weights, moments or both."""
     for parameter, state in zip(parameters, states, strict=True):
         kept = [local(parameter), *(local(state[name]) for name in MOMENTS)]
         value, first, second = (tensor.float() for tensor in kept)  # fp32 ones are not copied

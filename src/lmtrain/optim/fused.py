@@ -1,4 +1,4 @@
-"""Tell where torch's fused Adam kernel runs: one launch a step, and no wait for the device."""
+"""The conditions of torch's fused Adam kernel: one launch a step, and no wait for the device."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
 
 
 def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
-    """Return what was wanted; None means where the device can.
+    """Return the wanted choice; None means where the device can.
 
     A model on the meta device is a rehearsal, which never steps: it fuses nothing and is refused nothing.
 
@@ -29,14 +29,14 @@ def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
 
 
 def can_fold(optimizer: Optimizer) -> bool:
-    """Tell whether the optimizer's kernel can divide gradients as it reads them: torch's fused ones, unsharded."""
+    """Return whether the optimizer's kernel can divide gradients while reading them: torch's fused ones, unsharded."""
     if not getattr(optimizer, "_step_supports_amp_scaling", False):
         return False
     return all(local(parameter) is parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def fold_into_step(optimizer: Optimizer, divisor: Tensor) -> None:
-    """Let a kernel that can divide gradients by `divisor` [] in its next step, which saves a pass over them.
+    """Let a dividing kernel divide gradients by `divisor` [] in its next step: one pass over them less.
 
     It divides in fp32: gradients differ from multiplied ones in the last place.
     """

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.packages import optimizer_class
 from lmtrain.optim.parameter_groups import parameter_groups
 
@@ -20,7 +22,7 @@ def lion(
     """Build Lion over `model`; one momentum a weight is all its state.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
         EnvironmentProblem: lion_pytorch is not installed.
     """
     lion_class = optimizer_class("lion", module="lion_pytorch", name="Lion")
@@ -28,3 +30,8 @@ def lion(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
     return lion_class(groups, lr=lr, betas=(beta1, beta2))
+
+
+def lion_facts() -> OptimizerFacts:
+    """Keep a momentum."""
+    return OptimizerFacts(state=alike(1), update="coordinates")

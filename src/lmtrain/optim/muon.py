@@ -11,10 +11,13 @@ from typing import Any, Final, Literal, final
 import torch
 from torch import Tensor, nn
 
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.ranges import SHARE
 from lmtrain.errors import ConfigurationError
-from lmtrain.optim.adamw_update import Group, gradient_of, start_state, update, update_rounded
-from lmtrain.optim.closure import loss_of
+from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_rounded
 from lmtrain.optim.fused import choose_fused
+from lmtrain.optim.group_steps import step_groups
 from lmtrain.optim.orthogonalize import (
     QUINTICS,
     Quintic,
@@ -24,8 +27,8 @@ from lmtrain.optim.orthogonalize import (
     row_scales,
 )
 from lmtrain.optim.packages import has_compiler
-from lmtrain.optim.parameter_groups import sort_parameters
-from lmtrain.optim.rounding import copy_rounded_, noise_of_step, require_bf16
+from lmtrain.optim.parameter_groups import Group, sort_parameters
+from lmtrain.optim.rounding import copy_rounded_, require_bf16
 from lmtrain.optim.sharded import ALONE, Place, local, place_of
 from lmtrain.optim.state_formats import restore_formats
 from lmtrain.optim.work_sharing import Whole, share
@@ -87,7 +90,7 @@ def muon(
     ]
     groups = [group for group in groups if group["params"]]
     for group in groups:
-        if group["kind"] == "adamw":  # `fused` also tells load_state_dict to keep step counts on the device
+        if group["kind"] == "adamw":  # `fused` also makes load_state_dict keep step counts on the device
             group["fused"] = choose_fused(group["params"], wanted=fused)
     return Muon(
         groups,
@@ -95,6 +98,21 @@ def muon(
         dtype=FORMATS[iteration_dtype],
         share_work=share_work,
         compiled=compile_update,
+    )
+
+
+def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
+    """Keep a momentum of matrices, fp32 sizes of rows that `row_beta` evens, and two moments of the rest."""
+    return OptimizerFacts(
+        state=OptimizerState(
+            per_matrix_value=1,
+            per_table_value=2,
+            per_vector_value=2,
+            bytes_per_long_edge=0 if row_beta is None else FP32_BYTES,
+        ),
+        update="spectrum",
+        ranges={"row_beta": SHARE},
+        dials_depth=True,
     )
 
 
@@ -125,23 +143,17 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update every parameter that has a gradient; return what the closure returns."""
-        loss = loss_of(closure)
-        for number, group in enumerate(self.param_groups):
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if parameters:
-                noise = None
-                if group["stochastic_rounding"]:
-                    noise = noise_of_step(group["num_steps"], group=number, device=parameters[0].device)
-                step = self._step_adamw if group["kind"] == "adamw" else self._step_muon
-                step(parameters, group, noise)
-            group["num_steps"] += 1
-        return loss
+        """Update every parameter with a gradient; return the closure's loss."""
+        return step_groups(self, closure, self._step_group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from saved state, in the formats it was saved in."""
         super().load_state_dict(state_dict)
         restore_formats(self, state_dict)
+
+    def _step_group(self, parameters: list[nn.Parameter], group: Group, noise: torch.Generator | None) -> None:
+        step = self._step_adamw if group["kind"] == "adamw" else self._step_muon
+        step(parameters, group, noise)
 
     def _step_adamw(self, parameters: list[nn.Parameter], group: Group, noise: torch.Generator | None) -> None:
         for parameter in parameters:

@@ -40,7 +40,7 @@ class RowScales(NamedTuple):
 def orthogonalize(matrices: Tensor, *, quintics: tuple[Quintic, ...], dtype: torch.dtype = torch.bfloat16) -> Tensor:
     """Move every singular value to about 1, keeping the singular vectors: [N, R, C] -> [N, R, C].
 
-    `dtype` is what the products run in, and that of the result.
+    `dtype` is the products' format and the result's.
     """
     is_tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if is_tall else matrices  # the Gram matrix of the short side is the small one

@@ -1,4 +1,4 @@
-"""What optimizers of other packages need: the package, which comes with the extra `optim`, and for some a compiler."""
+"""The needs of optimizers from other packages: the package, from the extra `optim`, and for some a compiler."""
 
 import importlib
 import importlib.util
@@ -22,5 +22,5 @@ def optimizer_class(option: str, *, module: str, name: str) -> Any:
 
 
 def has_compiler() -> bool:
-    """Tell whether this machine has what torch.compile needs on a CPU."""
+    """Return whether this machine has a compiler for torch.compile on a CPU."""
     return any(map(shutil.which, ("c++", "g++", "clang++")))

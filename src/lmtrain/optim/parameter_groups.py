@@ -1,4 +1,4 @@
-"""Sort a model's parameters by what they do: optimizers treat matrices, tables, head and vectors differently."""
+"""Sort a model's parameters by their roles: optimizers treat matrices, tables, head and vectors differently."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -45,7 +45,7 @@ def parameter_groups(
     Vectors (norms, biases, scalars) never decay; embeddings, and a head tied to one, do on request.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not, or a negative learning rate.
+        ConfigurationError: A multiplier of an absent group, or a negative learning rate.
     """
     if lr < 0:
         raise ConfigurationError(f"optimizer.lr={lr:g} is negative; nearest valid: 0, which trains nothing.")

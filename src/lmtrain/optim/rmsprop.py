@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.parameter_groups import parameter_groups
 
 
@@ -21,9 +23,14 @@ def rmsprop(
     weight_decay: added to the gradient, and so divided like it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
     return torch.optim.RMSprop(groups, lr=lr, alpha=beta2, eps=eps)
+
+
+def rmsprop_facts() -> OptimizerFacts:
+    """Keep the running mean of squared gradients."""
+    return OptimizerFacts(state=alike(1), decay="gradient", update="coordinates")

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
+from torch import nn
 
-from lmtrain.optim.adamw_update import Group, start_state, update_rounded
-from lmtrain.optim.closure import loss_of
-from lmtrain.optim.rounding import noise_of_step
+from lmtrain.optim.adamw_update import start_state, update_rounded
+from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.parameter_groups import Group
 from lmtrain.optim.state_formats import restore_formats
 
 
@@ -28,27 +29,21 @@ class RoundedAdamW(torch.optim.Optimizer):
         fused: bool,
         moments_dtype: torch.dtype | None,
     ) -> None:
-        # `fused` also tells load_state_dict to keep step counts on the device
+        # `fused` also makes load_state_dict keep step counts on the device
         super().__init__(groups, {"betas": betas, "eps": eps, "fused": fused, "num_steps": 0})
         self._moments_dtype = moments_dtype
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update every parameter that has a gradient; return what the closure returns."""
-        loss = loss_of(closure)
-        for number, group in enumerate(self.param_groups):
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            for parameter in parameters:
-                if not self.state[parameter]:
-                    self.state[parameter] = start_state(
-                        parameter, fused=group["fused"], moments_dtype=self._moments_dtype
-                    )
-            if parameters:
-                noise = noise_of_step(group["num_steps"], group=number, device=parameters[0].device)
-                states = [self.state[parameter] for parameter in parameters]
-                update_rounded(parameters, states, group, noise=noise)
-            group["num_steps"] += 1
-        return loss
+        """Update every parameter with a gradient; return the closure's loss."""
+        return step_groups(self, closure, self._step_group)
+
+    def _step_group(self, parameters: list[nn.Parameter], group: Group, noise: torch.Generator | None) -> None:
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter] = start_state(parameter, fused=group["fused"], moments_dtype=self._moments_dtype)
+        assert noise is not None
+        update_rounded(parameters, [self.state[parameter] for parameter in parameters], group, noise=noise)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from saved state, in the formats it was saved in."""

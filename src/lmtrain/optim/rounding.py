@@ -11,7 +11,7 @@ from torch import Tensor
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim.sharded import local
 
-LOW_BITS = 16  # what an fp32 has more than a bf16
+LOW_BITS = 16  # the bits of an fp32 beyond a bf16's
 SEED_STRIDE = 1_000_003  # so that the seeds of two groups meet only after a million steps
 
 

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.packages import optimizer_class
 from lmtrain.optim.parameter_groups import parameter_groups
 
@@ -24,7 +26,7 @@ def schedule_free(
     Its own warm-up stays off: the run's schedule has one.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
         EnvironmentProblem: schedulefree is not installed.
     """
     schedule_free_class = optimizer_class("schedule_free", module="schedulefree", name="AdamWScheduleFree")
@@ -35,3 +37,13 @@ def schedule_free(
     optimizer.train()
     optimizer.state.clear()  # train() leaves an empty entry a parameter, with which a sharded load takes it for filled
     return optimizer
+
+
+def schedule_free_facts() -> OptimizerFacts:
+    """Keep a moment and the weights before averaging."""
+    return OptimizerFacts(
+        state=alike(2),
+        update="coordinates",
+        never_zero={"beta1": "schedule_free without its average; 0.9 is usual"},
+        averages_steps=True,
+    )

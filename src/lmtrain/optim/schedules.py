@@ -2,13 +2,14 @@
 
 A warm-up (or warm-down) is given in steps, in tokens, or as a fraction of the run, which then fits a run of any length.
 No curve moves past the end of its run, and where two ramps overlap the lower one counts, so that each is defined for
-every length; `ramp_steps` tells a run whose ramps do not fit it. Trapezoid ("warm-up, stable, decay") and its cool-down
+every length; `ramp_steps` finds ramps too long for their run. Trapezoid ("warm-up, stable, decay") and its cool-down
 from a checkpoint: https://arxiv.org/abs/2405.18392; cosine: https://arxiv.org/abs/1608.03983; inverse square root:
 https://arxiv.org/abs/1706.03762, section 5.3.
 """
 
 import math
 
+from lmtrain.accounting.options.parts import ScheduleFacts
 from lmtrain.errors import ConfigurationError
 
 
@@ -155,10 +156,10 @@ def ramp_steps(
     ways: dict[str, float | None] = {f"{name}_steps": steps, f"{name}_tokens": tokens, f"{name}_fraction": fraction}
     given = {way: value for way, value in ways.items() if value is not None}
     if len(given) > 1:
-        told = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
+        given_ways = " and ".join(f"{key}.{way}={value}" for way, value in given.items())
         *others, _ = given
         raise ConfigurationError(
-            f"{told} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
+            f"{given_ways} are {len(given)} answers to one question; set {key}.{others[-1]}=null or the other."
         )
     for way, value in given.items():
         if value < 0:
@@ -190,3 +191,16 @@ def _fraction(key: str, value: float) -> float:
         nearest = min(max(0.0, value), 1.0)
         raise ConfigurationError(f"{key}={value} is not between 0 and 1; nearest valid: {nearest:g}.")
     return value
+
+
+def constant_facts() -> ScheduleFacts:
+    """End where it peaked."""
+    return ScheduleFacts()
+
+
+def falling_facts() -> ScheduleFacts:
+    """End below the peak."""
+    return ScheduleFacts(decays=True)
+
+
+warmup_cosine_facts = linear_facts = inverse_sqrt_facts = trapezoid_facts = cooldown_facts = falling_facts

@@ -3,6 +3,8 @@
 import torch
 from torch import nn
 
+from lmtrain.accounting.model.optimizer_state import alike
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.optim.parameter_groups import parameter_groups
 
 
@@ -19,7 +21,7 @@ def sgd(
     weight_decay: added to the gradient, so the learning rate scales it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
@@ -43,9 +45,32 @@ def momentum(
     weight_decay: added to the gradient, so the learning rate scales it.
 
     Raises:
-        ConfigurationError: A multiplier of a group that there is not.
+        ConfigurationError: A multiplier of an absent group.
     """
     groups = parameter_groups(
         model, lr=lr, weight_decay=weight_decay, decay_embeddings=decay_embeddings, lr_multipliers=lr_multipliers
     )
     return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=nesterov)
+
+
+def sgd_facts() -> OptimizerFacts:
+    """Keep nothing."""
+    return OptimizerFacts(
+        state=alike(0),
+        decay="gradient",
+        without_rule=(
+            "its steps grow with the gradients, whose size changes with width, of scalars otherwise than of tables"
+        ),
+    )
+
+
+def momentum_facts() -> OptimizerFacts:
+    """Keep the velocity."""
+    return OptimizerFacts(
+        state=alike(1),
+        decay="gradient",
+        without_rule=(
+            "its steps grow with the gradients, whose size changes with width, of scalars otherwise than of tables"
+        ),
+        never_zero={"momentum": "optimizer=momentum without one; nearest: optimizer=sgd"},
+    )

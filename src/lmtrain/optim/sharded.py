@@ -1,4 +1,4 @@
-"""Read and write parameters that FSDP2 may have sharded, and tell which ranks hold copies or slices of one another."""
+"""Read and write parameters, sharded by FSDP2 or not, and find the ranks with copies or slices of one another."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: TID251  
 class Place:
     """How a tensor lies over the ranks of `ranks`: as slices of its first axis, or as copies; None: all that there is.
 
-    A tensor that lies otherwise (on a mesh of several axes) is told to be alone, and gathered whole where needed.
+    A tensor placed otherwise (on a mesh of several axes) counts as alone, and is gathered whole where needed.
     """
 
     ranks: ProcessGroup | None = None
@@ -22,7 +22,7 @@ ALONE = Place()
 
 
 def place_of(tensor: Tensor) -> Place:
-    """Tell how a parameter lies; a plain one is a copy of the other ranks', as data parallelism keeps it."""
+    """Return a parameter's place; a plain one is a copy of the other ranks', as data parallelism keeps it."""
     if isinstance(tensor, DTensor):
         is_sliced = tensor.device_mesh.ndim == 1 and tensor.placements == (Shard(0),)
         return Place(tensor.device_mesh.get_group(), is_sliced=True) if is_sliced else ALONE
@@ -47,7 +47,7 @@ def whole(part: Tensor, like: Tensor) -> Tensor:
 
 
 def part_of(tensor: Tensor, like: Tensor) -> Tensor:
-    """Cut out of `tensor`, equal on every rank, what this rank holds of `like`: no communication."""
+    """Cut out of `tensor`, equal on every rank, this rank's part of `like`: no communication."""
     if not isinstance(like, DTensor):
         return tensor
     replicated = DTensor.from_local(tensor, like.device_mesh, [Replicate()] * like.device_mesh.ndim, run_check=False)

@@ -1,8 +1,8 @@
 """Deal matrices out to ranks, so that each is worked on once among them all instead of once on each.
 
-A sharing gathers the whole matrices of this rank's share, and spreads what was made of them to those who hold a part.
-Every rank calls both, with the same tensors in the same order. One collective call each, whatever the number of
-matrices and shapes; nothing waits for the device.
+A sharing gathers the whole matrices of this rank's share, and spreads the results to the holders of their parts. Every
+rank calls both, with the same tensors in the same order. One collective call each, for any number of matrices and
+shapes; nothing waits for the device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ class Sharing(Protocol):
         ...
 
     def part(self, fact: Tensor, i: int) -> Tensor:
-        """Cut out of a whole fact what belongs to this rank's part of tensor `i`."""
+        """Cut this rank's part of tensor `i` out of a whole fact."""
         ...
 
 
@@ -169,7 +169,7 @@ class Slices:
 
 @final
 class Dealt:
-    """Which rank works on which tensor; a product of a matrix with itself costs its size times its short side."""
+    """The ranks' tensors to work on; a product of a matrix with itself costs its size times its short side."""
 
     def __init__(self, parameters: Sequence[Tensor], ranks: ProcessGroup) -> None:
         self.ranks, self.num_ranks, self.rank = ranks, ranks.size(), ranks.rank()

@@ -17,13 +17,14 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
+from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 
 ContextPair = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
-# What costs most to compute for the bytes it takes: products with weights, and fused attention. Products of two
-# activations are not among them, for plain attention makes [T, T] of each. By name: not every torch has every one.
+# The most compute for the bytes kept: products with weights, and fused attention. Products of two activations are not
+# among them, for plain attention makes [T, T] of each. By name: not every torch has every one.
 KEPT_OPERATIONS = frozenset(
     {
         "aten.mm.default",
@@ -46,25 +47,35 @@ def none(model: LanguageModel) -> LanguageModel:
     return model
 
 
+def none_facts() -> RecomputeFacts:
+    """Keep what the compiler, or each operation, saves."""
+    return RecomputeFacts(recomputes=False, is_cut=True)
+
+
 def every_block(model: LanguageModel) -> LanguageModel:
-    """Keep only what enters each block."""
+    """Keep only each block's input."""
     for block in model.blocks:
         _recompute(block)
     return model
 
 
 def selective(model: LanguageModel) -> LanguageModel:
-    """Keep what enters each block and what its matrix products and fused attention make; recompute what is cheap."""
+    """Keep each block's input and the results of its matrix products and fused attention; recompute the cheap rest."""
     for block in model.blocks:
         _recompute(block, context_fn=_selective_contexts)
     return model
 
 
-def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:
-    """Keep all activations of this fraction of the blocks, spread evenly, and of the others only what enters them.
+def selective_facts() -> RecomputeFacts:
+    """Keep what the compiler takes of the operations that may be kept."""
+    return RecomputeFacts(is_cut=True)
 
-    Whole blocks, so that eager and compiled runs keep the same, and what is kept can be told beforehand.
-    Raises: ConfigurationError for a fraction that keeps none or all, which other options do.
+
+def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:
+    """Keep all activations of this fraction of the blocks, spread evenly, and of the others only their input.
+
+    Whole blocks, so that eager and compiled runs keep the same, and its size can be planned.
+    Raises: ConfigurationError for a fraction that keeps none or all, as other options do.
     """
     if not 0 < fraction < 1:
         nearest = "recompute=every_block keeps none" if fraction <= 0 else "recompute=none keeps all"
@@ -76,7 +87,7 @@ def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:
 
 
 def is_kept(index: int, *, fraction: float) -> bool:
-    """Tell whether a block, from 0, keeps its activations: the first n blocks hold floor(n * fraction) that do."""
+    """Return whether a block, from 0, keeps its activations: the first n blocks hold floor(n * fraction) that do."""
     return int((index + 1) * fraction) > int(index * fraction)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.models.base import LanguageModel
 
 WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a block compiled once serves all
@@ -47,6 +48,16 @@ def auto(*, cuda_graphs: bool = False) -> Compilation:
     return Compilation(apply=compile_where_possible, cuda_graphs=cuda_graphs)
 
 
+def none_facts() -> CompileFacts:
+    """Compile nothing."""
+    return CompileFacts(compiles=False)
+
+
+def auto_facts() -> CompileFacts:
+    """Compile where there is a compiler."""
+    return CompileFacts(falls_back=True)
+
+
 def run_eagerly(model: LanguageModel) -> LanguageModel:
     """Return the model as it is."""
     return model
@@ -58,7 +69,7 @@ def compile_blocks(model: LanguageModel) -> LanguageModel:
     torch stops a run, by default, at the ninth version of a function. Layers of one model may differ (windows, value
     embeddings), and each kind has a version with gradients and one without: as many are allowed as can be wanted.
     """
-    from torch._dynamo import config  # seconds to import, which a run that does not compile need not wait for
+    from torch._dynamo import config  # seconds to import, spared to a run without compilation
 
     config.recompile_limit = max(config.recompile_limit, 2 * len(model.blocks))
     for block in model.blocks:
@@ -83,7 +94,7 @@ def compile_where_possible(model: LanguageModel) -> LanguageModel:
 
 
 def missing_compiler() -> str | None:
-    """Say what torch.compile lacks on this machine, or None."""
+    """Return the obstacle to torch.compile on this machine, None where it works."""
     if torch.cuda.is_available():
         return None
     if sys.platform != "linux":

@@ -1,8 +1,8 @@
 """Fully sharded data parallelism (FSDP2): each rank keeps a slice of every tensor and gathers one block at a time.
 
 Built on Lightning's ModelParallelStrategy with five of its behaviours replaced: it reduces gradients on every
-micro-batch, counts nodes for `data_parallel_size="auto"`, writes sharded checkpoints straight into their final
-folder, lets a full disk end the run or leave a rank waiting, and unpickles what a checkpoint holds (2.6.6).
+micro-batch, counts nodes for `data_parallel_size="auto"`, writes sharded checkpoints straight into their final folder,
+lets a full disk end the run or leave a rank waiting, and unpickles a checkpoint's content (2.6.6).
 """
 
 import shutil
@@ -29,6 +29,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.shard_reading import read_metadata, read_shards
@@ -61,10 +62,15 @@ def fsdp(
     )
 
 
+def fsdp_facts(*, reshard_after_forward: bool = True) -> ModelSpread:
+    """Shard over all ranks, and compute with weights that are cast as they are gathered."""
+    return ModelSpread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=reshard_after_forward)
+
+
 def shard_blocks(
     model: LanguageModel, mesh: DeviceMesh | None, *, compute_dtype: torch.dtype, reshard_after_forward: bool
 ) -> LanguageModel:
-    """Shard each block, then what is left, over the mesh's data axis; reduce gradients in fp32."""
+    """Shard each block, then the rest, over the mesh's data axis; reduce gradients in fp32."""
     assert mesh is not None
     options: dict[str, Any] = {
         "mesh": mesh["data_parallel"],
@@ -145,7 +151,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
 
     @override
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
-        """Fill model and optimizers from a checkpoint that matches its manifest, sharded or not; return the rest of it.
+        """Fill model and optimizers from a checkpoint true to its manifest, sharded or not; return the rest of it.
 
         Raises:
             EnvironmentProblem: On every rank, when it does not match, or names code to run.
@@ -165,7 +171,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         return {key: value for key, value in whole.items() if key not in {WEIGHTS, OPTIMIZERS}}
 
     def _restore_shards(self, sharded: Path) -> None:
-        """Do with torch's interfaces what Lightning does, whose own loading unpickles (2.6.6)."""
+        """Do Lightning's part with torch's interfaces: its own loading unpickles (2.6.6)."""
         assert self.model is not None
         weights = {WEIGHTS: get_model_state_dict(self.model)}
         read_shards(weights, sharded)
@@ -176,7 +182,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
             self._take_optimizer_state(optimizer, state[sharded_name(index)])
 
     def _restore_whole(self, whole: dict[str, Any]) -> None:
-        """Cut this rank's part out of a state that is whole on every rank."""
+        """Cut this rank's part out of a state, whole on every rank."""
         assert self.model is not None
         self._take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
         for optimizer, state in zip(self.optimizers, whole[OPTIMIZERS], strict=True):
@@ -194,7 +200,7 @@ class FullyShardedStrategy(ModelParallelStrategy):
         set_optimizer_state_dict(self.model, optimizer, optim_state_dict=state, options=options)
 
     def _plan(self, checkpoint: dict[str, Any], final: Path) -> Callable[[], int]:
-        """Say what this rank writes, in the layout that Lightning reads."""
+        """Return this rank's values to write, in Lightning's layout."""
         rest = {key: value for key, value in checkpoint.items() if key not in {WEIGHTS, OPTIMIZERS}}
         optimizers = {sharded_name(index): state for index, state in enumerate(checkpoint[OPTIMIZERS])}
         return plan_shards(
@@ -206,13 +212,13 @@ class FullyShardedStrategy(ModelParallelStrategy):
         )
 
     def _problem_of(self, action: Callable[[], object], *, on_rank_0: bool = False) -> str | None:
-        """Let each rank act, or the first alone; return one problem on all, so that none waits for one that gave up."""
+        """Let each rank act, or the first alone; return one problem on all, so that none waits for a failed one."""
         problems: list[str | None] = [None] * self.world_size
         mine: str | None = None
         try:
             if self.is_global_zero or not on_rank_0:
                 action()
-        except CheckpointException as failure:  # torch's own, which is no Exception
+        except CheckpointException as failure:  # torch's own, not an Exception
             mine = "; ".join(f"rank {rank}: {cause}" for rank, (cause, _) in failure.failures.items())
         except (OSError, RuntimeError) as failure:
             mine = str(failure) or repr(failure)

@@ -1,4 +1,4 @@
-"""Sums over every rank of a run, which are plain sums where there is one process."""
+"""Sums over every rank of a run, plain sums in one process."""
 
 from torch import Tensor, distributed
 

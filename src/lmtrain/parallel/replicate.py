@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from lightning.pytorch.strategies import DDPStrategy
 
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.strategy import Parallelism, whole
 
@@ -21,7 +22,7 @@ def single(*, num_ranks: int) -> Parallelism:
 
 
 def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
-    """Replicate the model and average gradients over ranks; a rank that is silent for the timeout ends the run."""
+    """Replicate the model and average gradients over ranks; a rank's silence of the timeout ends the run."""
     del num_ranks
     strategy = DDPStrategy(
         gradient_as_bucket_view=True,
@@ -34,3 +35,16 @@ def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
 def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
     """Choose `single` for one rank and `ddp` for several."""
     return single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
+
+
+def single_facts() -> ModelSpread:
+    """Keep the whole model."""
+    return ModelSpread(reduces_alone=False)
+
+
+def ddp_facts() -> ModelSpread:
+    """Keep the whole model on every rank, and send gradients."""
+    return ModelSpread()
+
+
+auto_facts = single_facts

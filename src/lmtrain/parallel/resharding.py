@@ -1,4 +1,4 @@
-"""Let sharded modules forget what they gathered, after their weights were written to."""
+"""Let sharded modules forget their gathered weights, after a write to the shards."""
 
 from torch import nn
 from torch.distributed.fsdp import FSDPModule

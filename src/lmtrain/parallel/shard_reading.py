@@ -1,8 +1,8 @@
 """Read a sharded checkpoint from anywhere without running a line of it.
 
 torch writes the `.metadata`, and every value that is no tensor, as a pickle. A pickle can name any function to call,
-and torch loads both kinds without a guard (2.13). Here the first may name only the parts of torch's own metadata,
-the second only what `torch.load(weights_only=True)` knows.
+and torch loads both kinds without a guard (2.13). Here the first may name only the parts of torch's own metadata, the
+second only the types of `torch.load(weights_only=True)`.
 """
 
 import pickle
@@ -23,7 +23,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.plain_values import not_plain
 
 METADATA: Final = ".metadata"
-# Exact pairs: a module's name alone lets through whatever that module imports, and a dotted name whatever lies beyond.
+# Exact pairs: a module's name alone lets through all of that module's imports, and a dotted name everything beyond.
 NAMES: Final = frozenset(
     {("torch", name) for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
     | {
@@ -39,26 +39,26 @@ NAMES: Final = frozenset(
         ("torch.distributed.checkpoint.metadata", "TensorProperties"),
         ("torch.distributed.checkpoint.metadata", "TensorStorageMetadata"),
         ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
-        ("torch.distributed.checkpoint.storage", "WriteResult"),  # what a rank tells of its shards
+        ("torch.distributed.checkpoint.storage", "WriteResult"),  # a rank's report of its shards
         ("torch.serialization", "_get_layout"),  # of the strings that torch prints for layouts
     }
 )
 
 
 def unpickle(content: bytes) -> Any:
-    """Return what a pickle of nothing but the names on the list holds.
+    """Return the content of a pickle of nothing but the names on the list.
 
     Raises:
-        UnpicklingError: It names something else; whatever Python makes of damage is raised too.
+        UnpicklingError: It names something else; Python's own errors on damage pass through too.
     """
     return _NamesOnTheList(BytesIO(content), fix_imports=False).load()
 
 
 def read_metadata(sharded: Path) -> Metadata:
-    """Return what a sharded checkpoint says it holds, and where.
+    """Return a sharded checkpoint's own list of its content, with places.
 
     Raises:
-        EnvironmentProblem: It names what no checkpoint of ours does, or is no metadata.
+        EnvironmentProblem: It names anything foreign to our checkpoints, or is no metadata.
     """
     path = sharded / METADATA
     try:
@@ -77,7 +77,7 @@ def read_shards(state: dict[str, Any], sharded: Path, *, alone: bool = False) ->
         EnvironmentProblem: A value in it is more than plain values and tensors.
         CheckpointException: It lacks a name, or holds another shape.
     """
-    with warnings.catch_warnings():  # torch warns of what no_dist asks for (2.13)
+    with warnings.catch_warnings():  # torch warns of the asked-for no_dist (2.13)
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         try:
             sharded_checkpoint.load(state, storage_reader=_Reader(sharded), planner=_PlainValues(), no_dist=alone)

@@ -1,7 +1,7 @@
-"""Write a sharded checkpoint from processes that cannot talk to one another: ranks plan together, each writes alone.
+"""Write a sharded checkpoint from processes without a connection: ranks plan together, each writes alone.
 
-What torch.distributed.checkpoint.save does in one go, with the same files as a result, through the interfaces that it
-has for planners and writers. Its own async_save opens a second process group and has no word for ranks that fail.
+The work of torch.distributed.checkpoint.save in separate steps, with the same files as a result, through its interfaces
+for planners and writers. Its own async_save opens a second process group and has no answer to failed ranks.
 """
 
 import pickle
@@ -34,7 +34,7 @@ POLL_SECONDS: Final = 0.02
 class WriteShards:
     """Write one rank's shards of a checkpoint; the first rank waits for the others, and commits the whole.
 
-    `values` are what the plan's items mean, in their order. `metadata` and `rest` are the first rank's.
+    `values` are those of the plan's items, in their order. `metadata` and `rest` are the first rank's.
     """
 
     final: Path
@@ -56,7 +56,7 @@ class WriteShards:
         writer = FileSystemWriter(aside / SHARDED)
         writer.set_up_storage_writer(self.rank == 0)
         if self.rank:
-            results = _told(aside, self.rank, lambda: self._write(writer))
+            results = _write_and_report(aside, self.rank, lambda: self._write(writer))
             return sum(result.size_in_bytes for result in results)
         try:
             self._complete(writer, aside)
@@ -66,7 +66,7 @@ class WriteShards:
         return sum(path.stat().st_size for path in self.final.rglob("*") if path.is_file())
 
     def _complete(self, writer: FileSystemWriter, aside: Path) -> None:
-        """Write the first rank's shards, and what only it writes once all others are there."""
+        """Write the first rank's shards, and the common files once all others are there."""
         results = [self._write(writer), *(self._results_of(aside, rank) for rank in range(1, self.num_ranks))]
         assert self.metadata is not None
         writer.finish(self.metadata, results)
@@ -78,7 +78,7 @@ class WriteShards:
         return writer.write_data(self.plan, _Resolved(values)).value()
 
     def _results_of(self, aside: Path, rank: int) -> list[WriteResult]:
-        """Wait for what another rank's process, of this run and moment, says of its shards."""
+        """Wait for the report of another rank's process, of this run and moment, on its shards."""
         done, failed = _reports(aside, rank)
         deadline = time.monotonic() + self.timeout_seconds
         while not done.exists():
@@ -93,7 +93,7 @@ class WriteShards:
 
 
 def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) -> WriteShards:
-    """Agree with all ranks on who writes what of a state: the one step in which they wait for one another."""
+    """Agree with all ranks on each one's part of a state: the one step with a wait for one another."""
     num_ranks, planner = dist.get_world_size(), DefaultSavePlanner()
     writer = FileSystemWriter(aside_of(final) / SHARDED)
     writer.set_up_storage_writer(rank == 0)
@@ -114,7 +114,7 @@ def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) 
 
 
 class _Resolved(DefaultSavePlanner):
-    """A planner that was asked before."""
+    """A planner with its answers given before."""
 
     def __init__(self, values: dict[Any, Tensor | BytesIO]) -> None:
         super().__init__()
@@ -125,8 +125,8 @@ class _Resolved(DefaultSavePlanner):
         return self._values[write_item.index]
 
 
-def _told(aside: Path, rank: int, write: Callable[[], list[WriteResult]]) -> list[WriteResult]:
-    """Write, and tell the first rank's process what came of it, through the folder that they share."""
+def _write_and_report(aside: Path, rank: int, write: Callable[[], list[WriteResult]]) -> list[WriteResult]:
+    """Write, and report the outcome to the first rank's process, through their shared folder."""
     done, failed = _reports(aside, rank)
     try:
         results = write()

@@ -1,4 +1,4 @@
-"""What a strategy option is: Lightning's strategy, and how it changes the model."""
+"""A strategy option: Lightning's strategy, and how it changes the model."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lmtrain.models.base import LanguageModel
 
 @dataclass(frozen=True, kw_only=True)
 class Parallelism:
-    """A Lightning strategy with the function that spreads the model over its mesh.
+    """A Lightning strategy with the function for spreading the model over its mesh.
 
     `casts_parameters` says that the strategy itself computes in the precision's dtype, so the Trainer must not.
     """

@@ -1,7 +1,7 @@
 """Checkpoints of either layout for every strategy: shards read as one whole state, a whole state cut into shards.
 
 A whole state numbers an optimizer's parameters, a sharded one names them; both list them in the order of the
-optimizer's groups, by which each is found in the other.
+optimizer's groups, the key from one to the other.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ def read_whole(sharded: Path) -> dict[str, Any]:
     metadata = read_metadata(sharded)
     paths: dict[str, tuple[str | int, ...]] | None = metadata.planner_data
     if paths is None or not paths.keys() >= metadata.state_dict_metadata.keys():
-        raise EnvironmentProblem(f"{sharded} does not tell the place of each of its values; use another checkpoint.")
+        raise EnvironmentProblem(f"{sharded} does not name the place of each of its values; use another checkpoint.")
     flat: dict[str, Any] = {
         name: torch.empty(facts.size, dtype=facts.properties.dtype)
         if isinstance(facts, TensorStorageMetadata)
@@ -72,14 +72,14 @@ def part_optimizer_state(whole: dict[str, Any], like: dict[str, Any]) -> dict[st
 
 
 def _part(value: Any, like: Any) -> Any:
-    """Cut a rank's part out of a value that every rank has read: no communication."""
+    """Cut a rank's part out of a value read by every rank: no communication."""
     if not isinstance(value, Tensor) or not isinstance(like, DTensor):
         return value
     return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _nested(flat: Mapping[tuple[str | int, ...], Any]) -> Any:
-    """Build the mappings and lists that paths lead through; a level whose keys count from 0 is a list."""
+    """Build the mappings and lists along paths; a level with keys from 0 on is a list."""
     if () in flat:
         return flat[()]
     levels: dict[str | int, dict[tuple[str | int, ...], Any]] = {}

@@ -1,4 +1,4 @@
-"""What matrix hardware this machine's processor says it has; read without torch, so that a plan answers at once."""
+"""The matrix hardware of this machine's processor; read without torch, so that a plan answers at once."""
 
 import platform
 from pathlib import Path
@@ -17,7 +17,7 @@ def cpu_flags() -> set[str]:
 
 
 def cpu_name() -> str:
-    """Return the processor's product name, or its architecture where the system does not tell."""
+    """Return the processor's product name, or its architecture where the system has no name."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -27,5 +27,5 @@ def cpu_name() -> str:
 
 
 def bf16_flags() -> set[str]:
-    """Return those flags that mean fast products in bf16."""
+    """Return the flags of fast products in bf16."""
     return cpu_flags() & BF16_FLAGS

@@ -1,11 +1,10 @@
 """Matrix products of the blocks in 8-bit floating point, each operand scaled to the format's range as it is cast.
 
 torchao's linear layer: e4m3 forward, e5m2 for gradients, one scale a tensor or one a row (arXiv 2209.05433). It was
-taken for what others measured with it on H100 (8B: 1.25 times bf16 tensorwise, 1.10 rowwise); next to a linear of our
-own it is not measured. Evaluation runs in bf16. The head's products belong to the loss (float8_head).
+chosen for others' measurements with it on H100 (8B: 1.25 times bf16 tensorwise, 1.10 rowwise); next to a linear of our
+own it is not measured. Evaluation runs in bf16. The head's products belong to the loss (head_rounding).
 """
 
-import functools
 import importlib
 import importlib.util
 from dataclasses import dataclass, field
@@ -17,26 +16,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
-from lmtrain.precision.devices import require_fp8
-from lmtrain.precision.float8_head import round_head
+from lmtrain.precision.device_formats import require_fp8
+from lmtrain.precision.head_rounding import round_head
 from lmtrain.precision.policy import Precision, Residual
+from lmtrain.precision.specialize import Members, specialize
 
 Recipe = Literal["tensorwise", "rowwise"]
-MULTIPLE = 16  # numbers: what the hardware's 8-bit product wants of both dimensions
+MULTIPLE = 16  # numbers: the unit of both dimensions in the hardware's 8-bit product
 
 
 @dataclass(frozen=True)
 class ChosenLayers:
-    """The linear layers that run in fp8 by name, and those that do not, each with the reason."""
+    """The linear layers in fp8 by name, and the others with a reason each."""
 
     converted: list[str] = field(default_factory=list[str])
     skipped: dict[str, str] = field(default_factory=dict[str, str])
 
     def lines(self) -> list[str]:
-        """Tell both for people, layers of one name and reason together."""
+        """Return both as lines for people, layers of one name and reason together."""
         return [
             *(f"fp8: {name} ({count} layers)" for name, count in _counted(self.converted).items()),
             *(
@@ -58,8 +60,8 @@ def fp8(
 ) -> Precision:
     """Compute the blocks' large products in fp8, with bf16 copies of fp32 master weights.
 
-    Layers with a side below `min_width`, or whose name matches a pattern of `skip`, stay in bf16. `head` puts those of
-    a chunked loss in fp8 too, scaled tensorwise under either recipe. `residual` as in bf16_mixed.
+    Layers with a side below `min_width`, or with a name in a pattern of `skip`, stay in bf16. `head` puts those of a
+    chunked loss in fp8 too, scaled tensorwise under either recipe. `residual` as in bf16_mixed.
 
     Raises:
         ConfigurationError: The device has no fp8, or `min_width` is below 1.
@@ -76,17 +78,22 @@ def fp8(
         return round_head(model) if head else model
 
     return Precision(
-        name="fp8",
-        residual=residual,
+        facts=fp8_facts(residual=residual),
         convert=convert,
         explain=lambda model: [f"fp8 {recipe} by torchao", *choose(model).lines(), *["fp8: head, by the loss"] * head],
     )
 
 
+def fp8_facts(*, residual: Residual | None = None) -> PrecisionFacts:
+    """Keep a copy of the weights in 2 bytes, which products round to 1."""
+    held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp8")
+    return PrecisionFacts(name="fp8", bytes_of=held, compute_dtype="bfloat16", residual=residual)
+
+
 def choose_layers(
     model: LanguageModel, *, min_width: int, skip: tuple[str, ...] = (), head: bool = False
 ) -> ChosenLayers:
-    """Sort every linear layer of a model, which may be on the meta device; `head` leaves the head to its loss.
+    """Sort every linear layer of a model, also on the meta device; `head` leaves the head to its loss.
 
     Raises: ConfigurationError where a pattern of `skip` matches none, none is left to convert, or the head cannot be.
     """
@@ -129,7 +136,7 @@ def convert_layers(
 ) -> LanguageModel:
     """Replace the chosen layers in place, with the same parameters under the same names.
 
-    `emulate` multiplies what was rounded to fp8 in the format it came from: for tests, on any device.
+    `emulate` multiplies the rounded operands in their former format: for tests, on any device.
     """
     float8: Any = importlib.import_module("torchao.float8")
     config = float8.Float8LinearConfig.from_recipe_name(recipe)
@@ -137,20 +144,18 @@ def convert_layers(
     names = set(chosen.converted)
     float8.convert_to_float8_training(model, config=config, module_filter_fn=lambda _, name: name in names)
     for name in chosen.converted:
-        layer = model.get_submodule(name)
-        layer.__class__ = _bf16_in_evaluation(type(layer))
+        specialize(model.get_submodule(name), _bf16_in_evaluation)
     return model
 
 
-@functools.cache
-def _bf16_in_evaluation(kind: type[nn.Module]) -> type[nn.Module]:
+def _bf16_in_evaluation(kind: type[nn.Module]) -> Members:
     def forward(self: Any, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return F.linear(x, self.weight, self.bias)
         weight_dtype: torch.dtype = self.weight.dtype
         return kind.forward(self, x.to(weight_dtype))
 
-    return type(kind.__name__, (kind,), {"forward": forward})
+    return {"forward": forward}
 
 
 def _require_torchao() -> None:
@@ -184,6 +189,6 @@ def _sides_against(sides: tuple[int, ...], min_width: int) -> str | None:
 
 
 def _counted(names: list[str]) -> dict[str, int]:
-    """Count layers that differ in their number alone."""
+    """Count layers of one name but for its number."""
     shown = [".".join("*" if word.isdigit() else word for word in name.split(".")) for name in names]
     return {name: shown.count(name) for name in dict.fromkeys(shown)}

@@ -1,11 +1,10 @@
 """Copies of the matrices in the format of the products, made once per optimizer step and used by every micro-batch.
 
 Autocast casts every weight anew in each forward pass, and again where it is recomputed. Here the fp32 masters stay the
-model's parameters, which optimizers, DDP and checkpoints see, and a product takes the copy instead: the same numbers
-to the last bit. Tables that are only looked up, norms and biases have none.
+model's parameters, for optimizers, DDP and checkpoints, and a product takes the copy instead: the same numbers to the
+last bit. Tables for look-ups alone, norms and biases have none.
 """
 
-import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.head import OutputHead
 from lmtrain.models.kept_weight import kept_weight
+from lmtrain.precision.specialize import Members, specialize
 
 
 def keep_copies(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
@@ -25,7 +25,7 @@ def keep_copies(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
         if matrices and not isinstance(module, nn.Embedding):
             for name, weight in matrices.items():
                 _add_copy(module, name, weight, dtype=dtype)
-            module.__class__ = _reading_copies(type(module), tuple(matrices))
+            specialize(module, _reading_copies, *matrices)
     _keep_head(model, dtype=dtype)
     return model
 
@@ -34,18 +34,18 @@ class KeptCopies:
     """The copies of a model, brought up to date when their masters have changed."""
 
     def __init__(self, model: nn.Module) -> None:
-        """Find what `keep_copies` left in the model; nothing is fine too."""
+        """Find the copies of `keep_copies` in the model; nothing is fine too."""
         pairs = list(_pairs(model))
         self._masters = [master for master, _ in pairs]
         self._copies = [copy for _, copy in pairs]
         self._seen: list[tuple[int, int]] | None = None
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._copies)
 
     def expire(self) -> None:
-        """Say that the masters have changed, as by torch's fused kernels, which leave no trace (torch 2.13)."""
+        """Mark the masters as changed: torch's fused kernels leave no trace of a change (torch 2.13)."""
         self._seen = None
 
     def refresh(self) -> None:
@@ -62,7 +62,7 @@ def _copy_name(name: str) -> str:
 
 
 def _add_copy(module: nn.Module, name: str, weight: Tensor, *, dtype: torch.dtype) -> None:
-    """Keep it as a buffer that follows the module to its device and never enters a checkpoint."""
+    """Keep it as a buffer on the module's device, never in a checkpoint."""
     module.register_buffer(_copy_name(name), weight.detach().to(dtype), persistent=False)
 
 
@@ -78,10 +78,9 @@ def _pairs(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
                 yield master, buffers[_copy_name(name)]
 
 
-@functools.cache
-def _reading_copies(kind: type[nn.Module], names: tuple[str, ...]) -> type[nn.Module]:
-    """Return the class whose weights of these names are read as their copies; one, so that blocks compile alike."""
-    return type(kind.__name__, (kind,), {name: property(_reader(name)) for name in names})
+def _reading_copies(_: type[nn.Module], *names: str) -> Members:
+    """Return properties by which the weights of these names are read as their copies."""
+    return {name: property(_reader(name)) for name in names}
 
 
 def _reader(name: str) -> Callable[[Any], Tensor]:
@@ -94,7 +93,7 @@ def _reader(name: str) -> Callable[[Any], Tensor]:
 
 
 def _keep_head(model: LanguageModel, *, dtype: torch.dtype) -> None:
-    """Give the head a copy of its own, also where it is tied to a table whose lookups stay in fp32."""
+    """Give the head a copy of its own, also where it is tied to a table with lookups in fp32."""
     make_head = model.output_head
     weight = make_head().weight
     owner, name = next(

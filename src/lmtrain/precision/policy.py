@@ -12,14 +12,14 @@ from typing import Literal
 import torch
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.precision.devices import capability_here, require_tf32
+from lmtrain.precision.device_formats import capability_here, require_tf32
 from lmtrain.precision.kept_copies import keep_copies
-from lmtrain.precision.residual_stream import narrow_stream
+from lmtrain.precision.narrow_stream import narrow_stream
 
-PrecisionName = Literal["fp32", "tf32", "fp16_mixed", "bf16_mixed", "bf16_true", "fp8"]
 Residual = Literal["bf16"]
 
 
@@ -29,7 +29,7 @@ def as_it_is(model: LanguageModel) -> LanguageModel:
 
 
 def nothing_more(model: LanguageModel) -> list[str]:
-    """Have nothing to tell of the model."""
+    """Return no line on the model."""
     del model
     return []
 
@@ -38,60 +38,61 @@ def nothing_more(model: LanguageModel) -> list[str]:
 class Precision:
     """A set of number formats, and why it was chosen.
 
-    `convert` changes the model itself, whatever the strategy, and `explain` tells what it will do.
-    `residual` rounds the residual stream; None leaves it as lookups make it. A strategy that casts has it so already.
+    `convert` changes the model itself, under any strategy, and `explain` describes the change beforehand.
     `stochastic_rounding` asks the optimizer to round its updates up or down at random, so that small ones count.
     """
 
-    name: PrecisionName
+    facts: PrecisionFacts
     reason: str = "asked for"
     convert: Callable[[LanguageModel], LanguageModel] = as_it_is
     explain: Callable[[LanguageModel], list[str]] = nothing_more
-    residual: Residual | None = None
     stochastic_rounding: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return the precision's word."""
+        return self.facts.name
 
     @property
     def bytes_of(self) -> PrecisionBytes:
         """Return the bytes of a value by role."""
-        return precision_bytes(self.name)
+        return self.facts.bytes_of
 
     @property
     def matmul(self) -> MatmulDtype:
-        """Return the format of the matrix products, whose peak utilization divides by."""
+        """Return the format of the matrix products, with its peak for the utilization."""
         return self.bytes_of.matmul
 
     @property
     def compute_dtype(self) -> torch.dtype:
-        """Return the dtype that activations have beside the products."""
-        return {4: torch.float32, 2: torch.float16 if self.matmul == "fp16" else torch.bfloat16}[
-            self.bytes_of.activations
-        ]
+        """Return the dtype of activations beside the products."""
+        return getattr(torch, self.facts.compute_dtype)
 
     @property
     def casts(self) -> bool:
-        """Tell whether products run in another dtype than the weights have."""
+        """Return whether products run in another dtype than the weights have."""
         return self.bytes_of.activations < self.bytes_of.weights
 
     @property
     def scales_loss(self) -> bool:
-        """Tell whether gradients would underflow without a scaled loss."""
+        """Return whether gradients would underflow without a scaled loss."""
         return self.matmul == "fp16"
 
     def prepare(self, model: LanguageModel, *, strategy_casts: bool) -> LanguageModel:
-        """Convert the model, and keep copies of its matrices unless the strategy casts as it gathers."""
+        """Convert the model, and keep the copies of its matrices that are counted, unless the strategy casts."""
         model = self.convert(model)
         if not self.casts or strategy_casts:
             return model
-        if self.residual is not None:
+        if self.facts.residual is not None:
             model = narrow_stream(model, dtype=self.compute_dtype)
-        return keep_copies(model, dtype=self.compute_dtype)
+        return keep_copies(model, dtype=self.compute_dtype) if self.bytes_of.compute_copy else model
 
     def describe(self, *, strategy_casts: bool = False) -> str:
-        """Return one line for people: formats, bytes and why; a strategy that casts as it gathers keeps no copy."""
+        """Return one line for people: formats, bytes and why; a strategy with a cast while gathering keeps no copy."""
         held = self.bytes_of
         copy = f" + {held.compute_copy} copy" if held.compute_copy and not strategy_casts else ""
         rounding = ", rounded at random" if self.stochastic_rounding else ""
-        stream = f", residual stream in {self.residual}" if self.residual else ""
+        stream = f", residual stream in {self.facts.residual}" if self.facts.residual else ""
         return (
             f"{self.name} ({self.reason}): products in {self.matmul}{stream}; bytes a parameter: {held.weights} "
             f"weights{rounding}{copy} + {held.gradients} gradients + {held.state} a moment"
@@ -100,7 +101,13 @@ class Precision:
 
 def fp32() -> Precision:
     """Compute in fp32 throughout."""
-    return Precision(name="fp32")
+    return Precision(facts=fp32_facts())
+
+
+def fp32_facts() -> PrecisionFacts:
+    """Hold everything in 4 bytes."""
+    held = PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="fp32")
+    return PrecisionFacts(name="fp32", bytes_of=held, unrecordable=None)
 
 
 def tf32(*, device_type: str) -> Precision:
@@ -109,26 +116,55 @@ def tf32(*, device_type: str) -> Precision:
     Raises: ConfigurationError on a device without it.
     """
     require_tf32(device_type)
-    return Precision(name="tf32")
+    return Precision(facts=tf32_facts())
+
+
+def tf32_facts() -> PrecisionFacts:
+    """Hold everything in 4 bytes and round for products."""
+    held = PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="tf32")
+    return PrecisionFacts(name="tf32", bytes_of=held, unrecordable=None)
 
 
 def fp16_mixed() -> Precision:
     """Compute products in fp16 under a scaled loss, with fp32 master weights."""
-    return Precision(name="fp16_mixed")
+    return Precision(facts=fp16_mixed_facts())
+
+
+def fp16_mixed_facts() -> PrecisionFacts:
+    """Keep a copy of the weights in 2 bytes, and change the loss's scale as it goes."""
+    held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp16")
+    scales = "scales its loss anew as it goes"
+    return PrecisionFacts(name="fp16_mixed", bytes_of=held, compute_dtype="float16", unrecordable=scales)
 
 
 def bf16_mixed(*, residual: Residual | None = None) -> Precision:
-    """Compute products in bf16, with fp32 master weights that are cast once per optimizer step.
+    """Compute products in bf16, with fp32 master weights, cast once per optimizer step.
 
     `residual` "bf16" holds the residual stream in bf16 too.
     """
-    return Precision(name="bf16_mixed", residual=residual)
+    return Precision(facts=bf16_mixed_facts(residual=residual))
+
+
+def bf16_mixed_facts(*, residual: Residual | None = None) -> PrecisionFacts:
+    """Keep a copy of the weights in 2 bytes."""
+    held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16")
+    return PrecisionFacts(
+        name="bf16_mixed", bytes_of=held, compute_dtype="bfloat16", residual=residual, unrecordable=None
+    )
 
 
 def bf16_true(*, stochastic_rounding: bool = False) -> Precision:
     """Keep weights, gradients and moments in bf16: half the memory, and updates below 1/256 of a weight are lost."""
     convert = partial(cast_parameters, dtype=torch.bfloat16)
-    return Precision(name="bf16_true", convert=convert, stochastic_rounding=stochastic_rounding)
+    return Precision(facts=bf16_true_facts(), convert=convert, stochastic_rounding=stochastic_rounding)
+
+
+def bf16_true_facts() -> PrecisionFacts:
+    """Hold everything in 2 bytes."""
+    held = PrecisionBytes(weights=2, compute_copy=0, gradients=2, state=2, activations=2, matmul="bf16")
+    return PrecisionFacts(
+        name="bf16_true", bytes_of=held, compute_dtype="bfloat16", casts_parameters=True, unrecordable=None
+    )
 
 
 def auto(*, device_type: str) -> Precision:
@@ -140,6 +176,11 @@ def auto(*, device_type: str) -> Precision:
     return _choose(fast=bool(flags), device=" and ".join(sorted(flags)) or "a CPU without avx512_bf16 or amx_bf16")
 
 
+def auto_facts(*, has_bf16: bool) -> PrecisionFacts:
+    """Be bf16_mixed where the machine has bf16 matrix hardware, else fp32."""
+    return bf16_mixed_facts() if has_bf16 else fp32_facts()
+
+
 def cast_parameters(model: LanguageModel, *, dtype: torch.dtype) -> LanguageModel:
     """Round every parameter in place; buffers, such as the angles of rotary positions, stay in fp32."""
     for parameter in model.parameters():
@@ -148,4 +189,4 @@ def cast_parameters(model: LanguageModel, *, dtype: torch.dtype) -> LanguageMode
 
 
 def _choose(*, fast: bool, device: str) -> Precision:
-    return Precision(name="bf16_mixed" if fast else "fp32", reason=f"auto: {device}")
+    return Precision(facts=auto_facts(has_bf16=fast), reason=f"auto: {device}")

@@ -27,7 +27,7 @@ def advice(
     plan: Plan,
     setting: Setting,
     *,
-    recompute: str,
+    recomputes: bool,
     recomputed: Setting | None = None,
     sharded: Sharded | None = None,
 ) -> Advice:
@@ -39,7 +39,7 @@ def advice(
     """
     lines: list[str] = []
     if plan.fits is False:
-        lines += _why_not(plan, setting, recompute=recompute, recomputed=recomputed, sharded=sharded)
+        lines += _why_not(plan, setting, recomputes=recomputes, recomputed=recomputed, sharded=sharded)
     elif plan.fits:
         largest = largest_micro_batch(setting, plan.batch)
         if largest and largest.micro_batch_sequences > plan.batch.micro_batch_sequences:
@@ -49,7 +49,7 @@ def advice(
 
 
 def _why_not(
-    plan: Plan, setting: Setting, *, recompute: str, recomputed: Setting | None, sharded: Sharded | None
+    plan: Plan, setting: Setting, *, recomputes: bool, recomputed: Setting | None, sharded: Sharded | None
 ) -> list[str]:
     memory, device_bytes = memory_of(setting, plan.batch), plan.device_bytes or 0
     lines = [f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device"]
@@ -57,7 +57,7 @@ def _why_not(
         lines.append(f"fits with batch.micro_batch_sequences={smaller.micro_batch_sequences}")
     if recomputed and (largest := largest_micro_batch(recomputed, plan.batch)):
         lines.append(f"fits with recompute=every_block batch.micro_batch_sequences={largest.micro_batch_sequences}")
-    elif recompute == "none" and recomputed is None:
+    elif not recomputes and recomputed is None:
         lines.append("recompute=every_block keeps only what enters each block")
     if smaller:
         return lines

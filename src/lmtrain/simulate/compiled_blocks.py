@@ -1,7 +1,7 @@
-"""What blocks that are compiled one by one keep for the backward pass, and take in it, from fake tensors.
+"""The memory of blocks compiled one by one, kept for the backward pass and needed in it, from fake tensors.
 
-The compiler's own partitioner cuts each block into forward and backward, and autograd's hooks tell what passes from one
-to the other. What the backward pass takes is read from its graph.
+The compiler's own partitioner cuts each block into forward and backward, and autograd's hooks see the tensors passed
+between them. The backward pass's need is read from its graph.
 """
 
 import logging
@@ -25,14 +25,14 @@ NOTICES: Final = logging.getLogger("torch._higher_order_ops.wrap")  # of selecti
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledBlocks:
-    """Bytes that a forward pass leaves, hidden states included, and the peak of the blocks' backward passes."""
+    """Bytes left by a forward pass, hidden states included, and the peak of the blocks' backward passes."""
 
     activations: int
     peak: int
 
 
 def fake_tensors() -> FakeTensorMode:
-    """Return a mode that knows one real tensor: the random state that compiled graphs keep for recomputed attention."""
+    """Return a mode with one real tensor: the random state kept by compiled graphs for recomputed attention."""
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 

@@ -1,7 +1,8 @@
-"""How much memory a graph takes at once when it runs compiled: what is only passed on inside a kernel has no memory.
+"""How much memory a graph takes at once when it runs compiled: values inside a kernel have no memory.
 
-A compiler writes down what a product, attention or another kernel of its own makes and reads, what a reduction leaves,
-and what the graph returns. Everything between is computed where it is read, from the tensors written down before it.
+A compiler stores the inputs and results of a product, attention or another kernel of its own, the results of
+reductions, and the graph's outputs. Everything between is computed where it is read, from the tensors written down
+before it.
 """
 
 import math
@@ -12,7 +13,7 @@ from typing import Any, Final
 from torch import Tensor, fx
 from torch._ops import OpOverload
 
-# By the start of their names: operations that no compiler fuses with what comes before and after.
+# By the start of their names: operations fused by no compiler with their neighbours.
 OWN_KERNELS: Final = (
     "aten.mm",
     "aten.addmm",
@@ -26,7 +27,7 @@ OWN_KERNELS: Final = (
     "aten.sort",
     "aten.topk",
 )
-# What these write lies elsewhere than what they read, so that it cannot take its place.
+# Their results lie apart from their inputs, and cannot take an input's place.
 MOVING: Final = ("aten.cat", "aten.slice_backward", "aten.slice_scatter")
 FUSED_LIBRARIES: Final = ("aten", "prims")
 MUCH_SMALLER: Final = 8  # times: a reduction
@@ -34,7 +35,7 @@ MUCH_SMALLER: Final = 8  # times: a reduction
 
 @dataclass
 class _Buffer:
-    """A tensor that has memory: when it is made and last read, as places in the graph."""
+    """A tensor with memory: when it is made and last read, as places in the graph."""
 
     num_bytes: int
     made: int
@@ -44,7 +45,7 @@ class _Buffer:
 
 
 def fused_peak(graph: fx.Graph, *, is_held: Sequence[bool]) -> int:
-    """Return the most bytes at once beyond those of the inputs, of which all go when last read but those held.
+    """Return the most bytes at once beyond the inputs'; inputs not held go after their last read.
 
     Negative never: the graph begins with nothing beyond its inputs.
     """
@@ -62,17 +63,17 @@ def fused_peak(graph: fx.Graph, *, is_held: Sequence[bool]) -> int:
 
 
 def input_bytes(graph: fx.Graph, prefix: str) -> int:
-    """Add up the inputs whose names begin so."""
+    """Add up the inputs with names of this beginning."""
     inputs = (node for node in graph.nodes if node.op == "placeholder" and node.name.startswith(prefix))
     return sum(_bytes(tensor) for node in inputs for tensor in _tensors(node))
 
 
 def _buffers(graph: fx.Graph, is_held: Sequence[bool]) -> dict[int, _Buffer]:
-    """Return by storage what has memory, with the place where it is read for the last time."""
+    """Return the tensors with memory by storage, with the place of their last read."""
     nodes = list(graph.nodes)
     places = {node: place for place, node in enumerate(nodes)}
     buffers: dict[int, _Buffer] = {}
-    reads: dict[fx.Node, set[int]] = {}  # what has memory that computing a node reads
+    reads: dict[fx.Node, set[int]] = {}  # stored tensors read by computing a node
     num_inputs = 0
     for node in nodes:
         tensors = _tensors(node)
@@ -99,7 +100,7 @@ def _buffers(graph: fx.Graph, is_held: Sequence[bool]) -> dict[int, _Buffer]:
 
 
 def _written_over(buffer: _Buffer, buffers: dict[int, _Buffer]) -> int:
-    """Return the bytes that a fused kernel saves by writing over an input as large that nothing reads later."""
+    """Return the bytes saved by a fused kernel that writes over an equally large input at its last read."""
     if not buffer.is_fused:
         return 0
     dead = (buffers[key] for key in buffer.inputs)
@@ -107,7 +108,7 @@ def _written_over(buffer: _Buffer, buffers: dict[int, _Buffer]) -> int:
 
 
 def _has_memory(node: fx.Node, tensor: Tensor) -> bool:
-    """Tell whether what a node makes is written down."""
+    """Return whether a node's result is stored."""
     if _is_own_kernel(node) or any(user.op == "output" or _is_own_kernel(user) for user in _readers(node)):
         return True
     largest = max((_bytes(one) for source in node.all_input_nodes for one in _tensors(source)), default=0)

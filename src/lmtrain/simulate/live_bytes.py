@@ -1,4 +1,4 @@
-"""Count the bytes of tensors that are alive, as operations make them and nothing refers to them any more."""
+"""Count the bytes of live tensors, from their operation to the end of their last reference."""
 
 import weakref
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Count on the real model what planning needs to know of it: parameters by part, and the memory of a step."""
+"""Count the planner's facts on the real model: parameters by part, and the memory of a step."""
 
 from collections import Counter
 from typing import Final
@@ -11,7 +11,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import sort_parameters
 from lmtrain.simulate.step_memory import SimulatedStep, simulate_step, simulate_workspace
 
-MANY: Final = 64  # sequences: logits outgrow whatever does not depend on them
+MANY: Final = 64  # sequences: logits outgrow everything independent of their number
 
 
 def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
@@ -64,7 +64,7 @@ def _num_stacked(parameter: torch.Tensor) -> int:
 
 
 def _part(name: str, *, in_block: bool) -> str:
-    """Name the part of "layers.3.self_attention.qkv.weight": what follows the block's number, or the first word."""
+    """Name the part of "layers.3.self_attention.qkv.weight": the words after the block's number, or the first word."""
     words = name.split(".")
     part = words[2] if in_block else words[0]
     return "norms" if "norm" in part else part

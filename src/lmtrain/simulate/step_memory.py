@@ -1,8 +1,8 @@
-"""What a step needs in memory beyond weights, gradients and optimizer state, from the real model without any data.
+"""A step's memory beyond weights, gradients and optimizer state, from the real model without any data.
 
-The real forward and backward passes run on fake tensors, which have shapes and no bytes (torch.FakeTensorMode), so that
-what is counted is what the model keeps and not what a formula says. Compiled blocks are cut into forward and backward
-by the compiler's own partitioner, and autograd's hooks tell what passes from one to the other.
+The real forward and backward passes run on fake tensors with shapes and no bytes (torch.FakeTensorMode), so the count
+is the model's own and not a formula's. Compiled blocks are cut into forward and backward by the compiler's own
+partitioner, and autograd's hooks see the tensors passed between them.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.kept_copies import keep_copies
-from lmtrain.precision.residual_stream import narrow_stream
+from lmtrain.precision.narrow_stream import narrow_stream
 from lmtrain.simulate.compiled_blocks import compiled_blocks, fake_tensors
 from lmtrain.simulate.live_bytes import LiveBytes
 
@@ -27,10 +27,10 @@ MANY_BLOCKS: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes of one micro-batch: what the forward pass leaves for the backward pass, and what comes on top for a while.
+    """Bytes of one micro-batch: kept by the forward pass for the backward pass, and on top of that for a while.
 
-    `workspace` is what is highest of the loss (logits and their gradients) and of the blocks' backward passes, both run
-    eagerly: an upper bound where they are compiled. Blocks that recompute a part are told as the compiler runs them.
+    `workspace` is the higher need of the loss (logits and their gradients) and of the blocks' backward passes, both run
+    eagerly: an upper bound where they are compiled. Blocks with partial recomputation count as the compiler runs them.
     """
 
     activations: int
@@ -39,13 +39,13 @@ class StepMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStep:
-    """What is run: how to build the model, the loss, and how both are run.
+    """The simulated run: how to build the model, the loss, and how both are run.
 
     `casts_parameters` computes with weights in `compute_dtype`, as FSDP gathers them, and so keeps the residual stream
-    in it too; else products take copies of the weights, which are counted with these, and the stream stays in fp32
-    unless the precision `narrows_residual`.
-    `is_compiled` cuts each block as the compiler does, with what a block `recomputes` of itself; a whole-model compile
-    keeps about the same. Blocks that recompute all of it keep what they keep eagerly and are run so.
+    in it too; else products take copies of the weights, counted with these, and the stream stays in fp32 unless the
+    precision `narrows_residual`. `is_compiled` cuts each block as the compiler does, with the block's own recomputation
+    (`recomputes`); a whole-model compile keeps about the same. Blocks with full recomputation keep the same as eagerly
+    and are run so.
     """
 
     build: Callable[[], LanguageModel]
@@ -59,7 +59,7 @@ class SimulatedStep:
 
 
 def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> StepMemory:
-    """Return the memory of one micro-batch [B, T]; takes a second or two, whatever the size of the model.
+    """Return the memory of one micro-batch [B, T]; takes a second or two for a model of any size.
 
     Gradients are there already, as in all micro-batches of a step but its first.
     """
@@ -77,7 +77,7 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
 
 
 def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> int:
-    """Return the workspace alone, which does not depend on how many blocks there are."""
+    """Return the workspace alone, the same for any number of blocks."""
     with fake_tensors():
         model = _with_blocks(_built(step), FEW_BLOCKS)
         return _memory(step, model, (micro_batch_sequences, context_tokens)).workspace
@@ -102,7 +102,7 @@ def _with_blocks(model: LanguageModel, num_blocks: int) -> LanguageModel:
 
 
 def _memory(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> StepMemory:
-    """Run a micro-batch eagerly for its peak; where blocks are compiled, ask them what they keep and take."""
+    """Run a micro-batch eagerly for its peak; compiled blocks report their own need."""
     model = step.recompute(model)
     eager = _eager_peaks(step, model, shape)
     if not step.is_compiled:
@@ -115,7 +115,7 @@ def _memory(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -
 
 @dataclass(frozen=True, kw_only=True)
 class _Peaks:
-    """Bytes that a forward pass leaves, and the peaks up to the gradient of hidden states and after it."""
+    """Bytes left by a forward pass, and the peaks up to the gradient of hidden states and after it."""
 
     activations: int
     loss: int

@@ -1,7 +1,12 @@
-"""Names and bytes that outlive a power cut: fsync, and writing aside before a rename."""
+"""Files and names safe from a power cut: fsync, and writing aside before a rename."""
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
+
+ASIDE = ".tmp"
 
 
 def fsync(path: Path) -> None:
@@ -25,20 +30,33 @@ def rename_durably(aside: Path, final: Path) -> None:
     fsync(final.parent)
 
 
-def write_durably(path: Path, content: bytes, *, mode: int = 0o666) -> None:
-    """Replace a file by content, whole or not at all.
+@contextmanager
+def open_durably(path: Path, *, mode: int = 0o666) -> Generator[BinaryIO]:
+    """Open a new file aside that replaces `path` at the end of the block; after an exception the old one stays.
 
     Raises:
         OSError: It could not be written; the old file is untouched, and nothing is left beside it.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = path.with_name(f".{path.name}.{os.getpid()}{ASIDE}")
     try:
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(descriptor)
         rename_durably(aside, path)
-    except OSError:
+    except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+def write_durably(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Replace a file by content, whole or not at all; see open_durably."""
+    with open_durably(path, mode=mode) as file:
+        file.write(content)
+
+
+def clear_asides(folder: Path) -> None:
+    """Delete the unfinished files of killed writers, at any depth; the caller keeps living writers out."""
+    for left in folder.rglob(f".*{ASIDE}"):
+        left.unlink(missing_ok=True)

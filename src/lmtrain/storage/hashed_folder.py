@@ -40,7 +40,7 @@ def write_atomically(final: Path, *, facts: dict[str, Any], write: Callable[[Pat
 
 
 def not_written(final: Path, problem: str) -> EnvironmentProblem:
-    """Say which folder could not be written, why, and what to do about it."""
+    """Name a folder that could not be written, the cause, and the remedy."""
     fix = "Free space or make the folder writable; nothing older was lost."
     return EnvironmentProblem(f"{final} could not be written: {problem}. {fix}")
 
@@ -65,7 +65,7 @@ def commit(aside: Path, final: Path, *, facts: dict[str, Any]) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Delete what a writer that was killed left aside in a folder; put back what it had only moved out of the way."""
+    """Delete a killed writer's leftovers in a folder; put back a folder only moved out of the way."""
     for older in folder.glob(".*.older"):
         final = older.with_name(older.name.removeprefix(".").removesuffix(".older"))
         if not final.exists():
@@ -76,7 +76,7 @@ def clear_leftovers(folder: Path) -> None:
 
 
 def damage(folder: Path) -> str | None:
-    """Say what is wrong with a folder's files (missing, truncated, changed bytes), or None when all is well."""
+    """Describe the first damaged file of a folder (missing, truncated, changed bytes); None when all is well."""
     try:
         files: dict[str, tuple[int, str]] = read_manifest(folder)["files"]
     except (OSError, ValueError, KeyError) as problem:
@@ -90,7 +90,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
     Raises:
         OSError: There is no manifest.
-        ValueError: It is not what was written.
+        ValueError: It has changed since it was written.
     """
     manifest = json.loads((folder / MANIFEST).read_text())
     if not isinstance(manifest, dict) or manifest.pop(OWN_SHA256, None) != _json_sha256(manifest):
@@ -99,7 +99,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_whole(folder: Path) -> None:
-    """Refuse a folder that is not exactly what was written.
+    """Refuse a folder with any change since it was written.
 
     Raises:
         EnvironmentProblem: A file is missing, truncated or changed.
@@ -116,7 +116,7 @@ def file_sha256(path: Path) -> str:
 
 
 def _take_name(aside: Path, final: Path) -> None:
-    """Rename a folder to its final name; an older one of that name is put back if that fails, and deleted if not."""
+    """Rename a folder to its final name; an older one is put back after a failure, and deleted otherwise."""
     older = final.with_name(f".{final.name}.older")
     shutil.rmtree(older, ignore_errors=True)
     if final.exists():

@@ -1,4 +1,4 @@
-"""Read files of torch that hold tensors and plain values, and refuse those that hold more.
+"""Read torch's files of tensors and plain values, and refuse those with anything else.
 
 `torch.save` writes pickles, and a pickle can name any function to call.
 """
@@ -14,7 +14,7 @@ from lmtrain.errors import EnvironmentProblem
 
 
 def load_plain(path: Path, **options: Any) -> Any:
-    """Return what `torch.save` wrote; the options are those of `torch.load`.
+    """Return the content of a file of `torch.save`; the options are those of `torch.load`.
 
     Raises:
         EnvironmentProblem: The file names something else than tensors and plain values, such as code to run.
@@ -26,7 +26,7 @@ def load_plain(path: Path, **options: Any) -> Any:
 
 
 def not_plain(path: Path, problem: UnpicklingError) -> EnvironmentProblem:
-    """Say which file or folder holds more than tensors and plain values, and the name that torch refused."""
+    """Name the file or folder with more than tensors and plain values, and the name refused by torch."""
     named = re.search(r"(?:it names|GLOBAL) (\S+)", str(problem))
     found = f"names {named[1]}" if named else "cannot be unpickled"
     rule = "holds more than tensors and plain values"

@@ -1,4 +1,4 @@
-"""What every tokenizer can do: text to ids and back through bytes, and how many bytes each id stands for."""
+"""The interface of tokenizers: text to ids and back through bytes, and how many bytes each id stands for."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ META_FILE = "tokenizer.meta.json"
 
 
 class Tokenizer(ABC):
-    """Text to ids and back. Special tokens have ids, but no text that a person types ever becomes one."""
+    """Text to ids and back. Special tokens have ids, but no typed text ever becomes one."""
 
     @property
     @abstractmethod
@@ -26,7 +26,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def end_of_text_id(self) -> int:
-        """Return the id that ends a document."""
+        """Return the id of a document's end."""
 
     @property
     @abstractmethod
@@ -36,7 +36,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return the sha256 of everything that decides the ids, in hexadecimal."""
+        """Return the sha256 of all facts that decide the ids, in hexadecimal."""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -48,23 +48,23 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def bytes_of_ids(self) -> tuple[bytes, ...]:
-        """Return the bytes that each id stands for; special tokens stand for none."""
+        """Return the bytes of each id; special tokens stand for none."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json`, which other tools read, and `tokenizer.meta.json` into a folder."""
+        """Write `tokenizer.json`, for other tools too, and `tokenizer.meta.json` into a folder."""
 
     def encode_batch_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return the ids of all texts back to back [N], and where each text's end [num_texts]: the fast way."""
         return flatten(self.encode_batch(texts))
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Return the bytes of the ids; special tokens vanish, and so do ids that only a model of more rows has."""
+        """Return the bytes of the ids; special tokens vanish, and so do ids of a larger model's further rows."""
         table = self.bytes_of_ids()
         return b"".join([table[token] for token in ids if token < len(table)])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the ids; bytes that are no UTF-8 (half a character) become U+FFFD."""
+        """Return the text of the ids; bytes outside UTF-8 (half a character) become U+FFFD."""
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def token_bytes(self) -> NDArray[np.uint16]:

@@ -28,10 +28,10 @@ MIN_PAIR_COUNT = 2
 
 @final
 class BytePairTokenizer(Tokenizer):
-    """Byte pairs merged by frequency; special tokens have ids that no text encodes to."""
+    """Byte pairs merged by frequency; special tokens have ids outside every text's."""
 
     def __init__(self, tokenizer_json: str, *, end_of_text: str = END_OF_TEXT) -> None:
-        """Read a `tokenizer.json` text whose special token `end_of_text` ends a document.
+        """Read a `tokenizer.json` text, with its special token `end_of_text` at a document's end.
 
         Raises:
             DataError: Not a tokenizer, not a byte-level one, or no such special token.
@@ -49,7 +49,7 @@ class BytePairTokenizer(Tokenizer):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Return the steps of the file that are not taken because they change the form of a text."""
+        """Return the steps of the file left out for changing the form of a text."""
         return self._lossless.left_out
 
     @property
@@ -59,7 +59,7 @@ class BytePairTokenizer(Tokenizer):
 
     @property
     def end_of_text_id(self) -> int:
-        """Return the id that ends a document."""
+        """Return the id of a document's end."""
         return self._end_of_text_id
 
     @property
@@ -193,7 +193,7 @@ def train_byte_pairs(
 
 
 def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
-    """Refuse a vocabulary that cannot hold the bytes and the special tokens.
+    """Refuse a vocabulary without room for the bytes and the special tokens.
 
     Raises:
         ConfigurationError: It cannot, or no token ends a document.
@@ -213,7 +213,7 @@ def require_room(vocab_size: int, special_tokens: Sequence[str]) -> None:
 
 
 def read_content(tokenizer_json: str) -> dict[str, Any]:
-    """Return what a `tokenizer.json` text says.
+    """Return the tokenizer of a `tokenizer.json` text.
 
     Raises:
         DataError: It is not a tokenizer's.

@@ -1,4 +1,4 @@
-"""The printable character that stands for each byte in a byte-level `tokenizer.json`.
+"""The printable character for each byte in a byte-level `tokenizer.json`.
 
 GPT-2's table (https://github.com/openai/gpt-2): printable Latin-1 stands for itself, the other bytes for U+0100 onward.
 """
@@ -11,5 +11,5 @@ BYTE_OF_CHARACTER = {character: byte for byte, character in enumerate(CHARACTER_
 
 
 def bytes_of(token: str) -> bytes:
-    """Return the bytes that a vocabulary entry stands for. KeyError when it is not byte-level."""
+    """Return the bytes of a vocabulary entry. KeyError when it is not byte-level."""
     return bytes(map(BYTE_OF_CHARACTER.__getitem__, token))

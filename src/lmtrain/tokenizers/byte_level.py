@@ -74,7 +74,7 @@ class ByteLevelTokenizer(Tokenizer):
         return self._bytes
 
     def save(self, folder: Path) -> None:
-        """Write the meta file, and a `tokenizer.json` that says the same as a BPE without merges."""
+        """Write the meta file, and a `tokenizer.json` of the same as a BPE without merges."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / META_FILE).write_text(json.dumps(self._meta(), indent=1) + "\n")
         (folder / TOKENIZER_FILE).write_text(json.dumps(self._without_merges(), indent=1) + "\n")

@@ -1,7 +1,7 @@
-"""Conversations to ids and loss mask: `render`, and `render_prompt` for the conversation that a model is to go on with.
+"""Conversations to ids and loss mask: `render`, and `render_prompt` for a conversation to be continued by a model.
 
-Special tokens are written by their ids, texts are encoded as texts, so nothing that a person types becomes a special
-token. Only what the assistant says, its end token included, carries loss.
+Special tokens are written by their ids, texts are encoded as texts, so nothing typed becomes a special token. Only the
+assistant's words, their end token included, carry loss.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ IdsAndMask = tuple[NDArray[np.uint32], NDArray[np.bool_]]
 
 
 def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
-    """Return the style that a tokenizer has the special tokens for; `name` asks for one.
+    """Return the style of a tokenizer's special tokens; `name` asks for one.
 
     Raises:
         ConfigurationError: There is no style of that name.
@@ -40,7 +40,7 @@ def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
 
 
 def render(tokenizer: Tokenizer, messages: Messages, *, style: str | None = None) -> IdsAndMask:
-    """Return a conversation's ids [N], and which of them carry loss [N].
+    """Return a conversation's ids [N], and their loss mask [N].
 
     Raises:
         ConversationError: The messages are no conversation; it names the message, its role and the rule.
@@ -58,7 +58,7 @@ def render_batch(
 
 
 def render_prompt(tokenizer: Tokenizer, messages: Messages, *, style: str | None = None) -> NDArray[np.uint32]:
-    """Return the ids of a conversation that ends with a user's or a tool's turn, up to the start of the answer."""
+    """Return the ids of a conversation with a user's or a tool's last turn, up to the start of the answer."""
     chosen = chat_style(tokenizer, style)
     turns = read_conversation(messages, for_answer=True)
     return _encode(tokenizer, [_joined([*chosen.write(turns), *chosen.answer])])[0][0]

@@ -1,4 +1,4 @@
-"""How conversations are written, style by style: which special tokens stand around which turn, and what carries loss.
+"""How conversations are written, style by style: the special tokens around each turn, and the parts with loss.
 
 - lmtrain: our own, each role's start and end a token of its own.
 - chatml: OpenAI's, as Qwen writes it (https://huggingface.co/Qwen/Qwen2.5-7B-Instruct, chat_template).
@@ -23,7 +23,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class ChatStyle:
-    """One way to write conversations; `answer` is what stands before the assistant's words."""
+    """One way to write conversations; `answer` stands before the assistant's words."""
 
     name: str
     special_tokens: tuple[str, ...]

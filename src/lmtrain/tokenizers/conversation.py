@@ -1,4 +1,4 @@
-"""What a conversation is: its roles, the order of its turns, and the calls of tools; everything else is refused.
+"""The form of a conversation: its roles, the order of its turns, and the calls of tools; everything else is refused.
 
     [system]  user  (assistant [tool ...])  user  ...
 
@@ -17,7 +17,7 @@ ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
 
 
 class ConversationError(DataError):
-    """Messages that are no conversation; `rule` says in a few words which rule they break."""
+    """Messages without the form of a conversation; `rule` names the broken rule in a few words."""
 
     def __init__(self, where: str, rule: str, fix: str) -> None:
         """Word the message: where, the rule, the nearest fix."""
@@ -27,7 +27,7 @@ class ConversationError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool that an assistant asks for, with the arguments it gives."""
+    """An assistant's call of a tool, with its arguments."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -49,11 +49,11 @@ class Turn:
 def read_conversation(messages: Any, *, for_answer: bool = False) -> tuple[Turn, ...]:
     """Return the turns of messages as datasets have them: `role`, `content`, and an assistant's `tool_calls`.
 
-    `messages` is whatever a dataset has: what is no list of them is refused too. `for_answer` asks for a conversation
-    that the assistant goes on with, rather than one to learn from.
+    `messages` is a dataset's own value: anything but a list of them is refused too. `for_answer` asks for a
+    conversation to be answered, rather than one to learn from.
 
     Raises:
-        ConversationError: Not messages, or not in an order that a conversation has.
+        ConversationError: Not messages, or not in the order of a conversation.
     """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence) or len(messages) == 0:
         raise ConversationError("messages", "no list of messages", "give [{role: user, content: ...}, ...]")

@@ -1,7 +1,7 @@
 """A faster encoder of the same ids, adopted only where it is seen to give them.
 
 fastokens (https://github.com/crusoecloud/fastokens, Apache-2.0) reads the same `tokenizer.json` as `tokenizers` and is
-many times faster. It is held against `tokenizers` on texts that are hard to cut and then on the first texts of every
+many times faster. It is held against `tokenizers` on texts with difficult cuts and then on the first texts of every
 run; where one id differs, or it is not installed or cannot read the file, `tokenizers` does the work.
 """
 
@@ -35,8 +35,8 @@ class FastEncoder:
     ) -> None:
         """Try to read the tokenizer.
 
-        `reference` decides which ids are right; it also encodes the texts with `odd_characters`, and those whose
-        fast ids hold one of `special_tokens`.
+        `reference` decides on the right ids; it also encodes the texts with `odd_characters`, and those whose fast ids
+        hold one of `special_tokens`.
         """
         self._reference = reference
         self._odd = OTHERWISE_CUT + odd_characters
@@ -50,7 +50,7 @@ class FastEncoder:
 
     @property
     def is_fast(self) -> bool:
-        """Tell whether fastokens does the work."""
+        """Return whether fastokens does the work."""
         return self._fast is not None
 
     def __call__(self, texts: Sequence[str]) -> FlatIds:

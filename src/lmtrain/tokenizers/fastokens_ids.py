@@ -31,7 +31,7 @@ class FastokensIds:
 
     @property
     def cuts(self) -> bool:
-        """Tell whether numbers are cut for the scanner."""
+        """Return whether numbers are cut for the scanner."""
         return self._scanner is not None
 
     def __call__(self, texts: Sequence[str]) -> FlatIds:
@@ -59,7 +59,7 @@ class FastokensIds:
 
 
 def load_fastokens(tokenizer_json: str, *, cuts: bool = True) -> FastokensIds | str:
-    """Return the encoder, or a line that says why there is none."""
+    """Return the encoder, or a line on the reason for none."""
     # Its own threads wait for work by spinning: with one, a core encodes 250 instead of 150 MB/s (0.3.5).
     os.environ.setdefault("FASTOKENS_BPE_THREADS", "1")
     try:
@@ -68,7 +68,7 @@ def load_fastokens(tokenizer_json: str, *, cuts: bool = True) -> FastokensIds | 
         return "fastokens is not installed: tokenizers encodes, which is slower; pip install fastokens"
     try:
         return FastokensIds(fastokens, tokenizer_json, cuts=cuts)
-    except Exception as problem:  # noqa: BLE001  # whatever it cannot read, `tokenizers` can
+    except Exception as problem:  # noqa: BLE001  # `tokenizers` can read every file that it cannot
         return f"fastokens cannot read this tokenizer ({problem}): tokenizers encodes, which is slower"
 
 

@@ -1,4 +1,4 @@
-"""The ids of many texts back to back, and where each text's end: what encoders of batches give."""
+"""The ids of many texts back to back, and where each text's end: the result of encoding a batch."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain

@@ -5,18 +5,18 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 
-MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they tell the end-of-text token
+MORE_FILES = ("tokenizer_config.json", "special_tokens_map.json")  # they name the end-of-text token
 ANSWER_SECONDS = 10
 
 
 def find_tokenizer(name: str, *, revision: str | None = None, key: str = "tokenizer.name") -> Path:
     """Return the path of a local tokenizer, or of the hub's `name`, from the cache or downloaded now.
 
-    `key` is what was typed before the name.
+    `key` is the typed key of the name.
 
     Raises:
         ConfigurationError: The name is not on the hub.
-        DataError: It is a path that does not exist, or the model has no `tokenizer.json`.
+        DataError: It is an absent path, or the model has no `tokenizer.json`.
         EnvironmentProblem: The hub does not answer, or asks for more.
     """
     typed = f"{key}={name}"

@@ -1,4 +1,4 @@
-"""Read the tokenizer that a folder holds, of whatever kind: one of ours, or in a Hugging Face model's layout."""
+"""Read a folder's tokenizer, of any kind: one of ours, or in a Hugging Face model's layout."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ _OTHER_FILES = ("vocab.json", "tokenizer.model", "vocab.txt", "spiece.model")
 
 
 def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tokenizer:
-    """Read a tokenizer that `save` wrote, or any `tokenizer.json` that loses no text; `folder` may be the file itself.
+    """Read a tokenizer written by `save`, or any lossless `tokenizer.json`; `folder` may be the file itself.
 
     `end_of_text` None takes the folder's own word for it, then the names in common use.
 
@@ -36,7 +36,7 @@ def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tok
 
 
 def _usual_end_of_text(tokenizer_json: str, configured: str) -> str:
-    """Return the usual names' first: what a chat model's configuration calls the end only ends a turn."""
+    """Return the usual names' first: the end token of a chat model's configuration only ends a turn."""
     added: list[dict[str, Any]] = read_content(tokenizer_json).get("added_tokens") or []
     specials = [token["content"] for token in added if token.get("special")]
     found = [end for end in (*_DOCUMENT_ENDS, configured, *_OTHER_ENDS) if end in specials]

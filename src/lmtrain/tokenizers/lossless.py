@@ -1,8 +1,8 @@
 """Make a foreign `tokenizer.json` give every text back to the byte, or say why it cannot.
 
 Shards, their verification and bits per byte rest on one property: the bytes of a text's ids are the text's bytes. So
-the steps of a `tokenizer.json` that only change the form of a text (NFC, a space put in front) are left out, and kinds
-that lose text (word pieces, lower case) are refused. What is left out is told in `left_out`.
+the steps of a `tokenizer.json` for a text's form alone (NFC, a space put in front) are left out, and lossy kinds (word
+pieces, lower case) are refused. `left_out` names them.
 """
 
 import copy
@@ -15,7 +15,7 @@ from typing import Any
 from lmtrain.errors import DataError
 from lmtrain.tokenizers.byte_alphabet import BYTE_OF_CHARACTER, bytes_of
 
-SPACE_SYMBOL = "\u2581"  # what sentencepiece writes for a space
+SPACE_SYMBOL = "\u2581"  # sentencepiece's character for a space
 NUM_BYTES = 256
 USABLE = "Use a byte-level tokenizer (GPT-2, Llama 3, Qwen) or one with byte fallback (Llama 2, Gemma)"
 FIX = f"{USABLE}, or train one: tokenizer=bpe."
@@ -29,33 +29,33 @@ Step = dict[str, Any]
 
 @dataclass(frozen=True)
 class Lossless:
-    """The content of a `tokenizer.json` that loses nothing, and what was left out to make it so."""
+    """The content of a lossless `tokenizer.json`, and the steps left out for that."""
 
     content: dict[str, Any]
     left_out: tuple[str, ...]
 
     @cached_property
     def has_byte_fallback(self) -> bool:
-        """Tell sentencepiece's kind (characters, and bytes where they are rare) from the byte-level one."""
+        """Return whether it is sentencepiece's kind (characters, bytes where they are rare), not the byte-level one."""
         return not _is_byte_level(self.content)
 
     def bytes_of_entry(self, entry: str) -> bytes:
-        """Return the bytes that an entry of the model's vocabulary stands for. KeyError when it is none."""
+        """Return the bytes of an entry of the model's vocabulary. KeyError when it is none."""
         if not self.has_byte_fallback:
             return bytes_of(entry)
         byte = _BYTE_PIECE.fullmatch(entry)
         return bytes([int(byte[1], 16)]) if byte else self.bytes_of_added(entry)
 
     def bytes_of_added(self, text: str) -> bytes:
-        """Return the bytes of an added token that is no special one."""
+        """Return the bytes of an added token without a special meaning."""
         return text.replace(SPACE_SYMBOL, " ").encode() if self.has_byte_fallback else text.encode()
 
 
 def make_lossless(content: dict[str, Any]) -> Lossless:
-    """Return a copy of a tokenizer's content without the steps that change the form of a text.
+    """Return a copy of a tokenizer's content without steps that change the form of a text.
 
     Raises:
-        DataError: It loses text in a way that leaving a step out does not repair.
+        DataError: It loses text, also with steps left out.
     """
     made = {name: part if name == "model" else copy.deepcopy(part) for name, part in content.items()}
     made["model"] = copy.copy(content["model"])  # its vocabulary is large, and stays as it is
@@ -112,7 +112,7 @@ def _only_changes_form(step: Step, left_out: list[str]) -> bool:
 
 def _repair_split(step: Step, left_out: list[str]) -> None:
     if step["type"] in _LOSSY_SPLITS or step.get("behavior") == "Removed":
-        raise DataError(f"tokenizer.json loses what is between words (pre_tokenizer {step['type']}). {FIX}")
+        raise DataError(f"tokenizer.json loses the text between words (pre_tokenizer {step['type']}). {FIX}")
     if step.get("add_prefix_space") or step.get("prepend_scheme", "never") != "never":
         left_out.append("the space put in front of a text")
     if "add_prefix_space" in step:
@@ -122,7 +122,7 @@ def _repair_split(step: Step, left_out: list[str]) -> None:
 
 
 def _plain_spaces(content: dict[str, Any]) -> None:
-    """Write the metaspace step that cuts nothing as the replacement it is, which faster encoders know too."""
+    """Write a metaspace step without cuts as the replacement it is: faster encoders know that too."""
     step = content.get("pre_tokenizer")
     whole = {"type": "Metaspace", "replacement": SPACE_SYMBOL, "prepend_scheme": "never", "split": False}
     if content["normalizer"] is None and step is not None and {name: step.get(name) for name in whole} == whole:
@@ -136,7 +136,7 @@ def _repair_added(token: Step, left_out: list[str]) -> None:
         if not token.get("special"):
             left_out.append(f"the white space that {token['content']} swallows")
     if not token.get("special") and _CONTROL.fullmatch(token["content"]):
-        token["special"] = True  # a control token by its name, whatever the file says
+        token["special"] = True  # a control token by its name, whether marked in the file or not
 
 
 def _require_bytes(content: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ def _steps(step: Step | None) -> Iterator[Step]:
 
 
 def cut_at(pattern: "re.Pattern[str]", text: str, *, encode: Callable[[str], list[int]]) -> list[int]:
-    """Return the ids of a text that is cut behind the first character of every match, so that none is seen whole."""
+    """Return the ids of a text cut behind the first character of every match, so that none is seen whole."""
     ids: list[int] = []
     start = 0
     for match in pattern.finditer(text):

@@ -1,4 +1,4 @@
-r"""Cut texts inside their long numbers, so that an encoder that takes digits in threes takes them in pairs.
+r"""Cut texts inside their long numbers, so that an encoder of digits in threes takes them in pairs.
 
 Two split expressions that differ in `\p{N}{1,2}` and `\p{N}{1,3}` cut every text alike but for numbers of three and
 more digits. Behind each second digit of those the first one cuts in any case, and neither ever looks back: so a text
@@ -37,7 +37,7 @@ _NUM_CODE_POINTS = 0x110000
 
 
 def in_threes(content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a `tokenizer.json` with digits in threes; None where that is not all that would change."""
+    """Return the content of a `tokenizer.json` with digits in threes; None where more than that would change."""
     steps = _steps_of(content)
     expressions = [step["pattern"].get("Regex") for step in steps if step["type"] == "Split"]
     only_special = all(token.get("special") for token in content.get("added_tokens") or [])

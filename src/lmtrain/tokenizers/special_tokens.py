@@ -1,4 +1,4 @@
-"""The names of the special tokens that lmtrain's own tokenizers have; elsewhere they are whatever the file says."""
+"""The names of the special tokens of lmtrain's own tokenizers; elsewhere they are the file's."""
 
 END_OF_TEXT = "<|end_of_text|>"
 
@@ -19,10 +19,10 @@ _UNUSED = "<|unused_"
 
 
 def unused_tokens(num_tokens: int) -> tuple[str, ...]:
-    """Return names for special tokens that only fill a vocabulary up to its size."""
+    """Return names for special tokens as fillers of a vocabulary up to its size."""
     return tuple(f"{_UNUSED}{index}|>" for index in range(num_tokens))
 
 
 def is_unused(name: str) -> bool:
-    """Tell whether a special token only fills the vocabulary."""
+    """Return whether a special token only fills the vocabulary."""
     return name.startswith(_UNUSED)

@@ -11,7 +11,7 @@ from lmtrain.storage.durable import write_durably
 
 
 def storage_problem(path: Path, error: OSError) -> EnvironmentProblem:
-    """Say which file could not be written, why, and what to do about it."""
+    """Name a file that could not be written, the cause, and the remedy."""
     fixes = {
         errno.ENOSPC: "free some space, or set run.root to a larger disk",
         errno.EDQUOT: "free some of your quota, or set run.root to another disk",

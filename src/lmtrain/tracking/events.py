@@ -1,4 +1,4 @@
-"""What each rank did when: events/rank<r>.jsonl, one span or mark a line, cheap enough to leave on.
+"""Each rank's activities in time: events/rank<r>.jsonl, one span or mark a line, cheap enough to leave on.
 
 A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or absent, ...}; a mark has no seconds.
 """
@@ -18,7 +18,7 @@ from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 FLUSH_SECONDS = 1.0
 
-# What a pause's time is spent on, in the ledger.
+# The ledger's kind of a pause's time.
 PAUSES: Final[dict[str, Kind]] = {
     "first_step": "compile",
     "validation": "evaluation",
@@ -31,9 +31,9 @@ PAUSES: Final[dict[str, Kind]] = {
 class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
-    `paused_for` names what training waits for at this moment (None: nothing) and `paused_at` says since when, on
+    `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
     time.monotonic's clock; `paused_seconds` sums all such waits. `stopwatch` has every second of the process since
-    `began` (on the same clock; None is now), and `preemption`, where somebody sets it, books what others took of them.
+    `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to other processes.
     """
 
     def __init__(self, folder: Path, rank: int, *, began: float | None = None) -> None:
@@ -58,7 +58,7 @@ class EventLog:
 
     @contextlib.contextmanager
     def pause(self, name: str, **fields: str | float) -> Generator[None]:
-        """Record a span in which no training happens, such as a validation; one inside another counts once."""
+        """Record a span without training, such as a validation; one inside another counts once."""
         outer, began = self.paused_for, time.monotonic()
         self.paused_for = name
         self._book_preemption()
@@ -78,7 +78,7 @@ class EventLog:
             self.preemption.book()
 
     def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
-        """Record a span that was measured elsewhere; start in unix seconds."""
+        """Record a span measured elsewhere; start in unix seconds."""
         self._write({"name": name, "start": round(start, 6), "seconds": round(seconds, 6), **fields})
 
     def mark(self, name: str, **fields: str | float) -> None:

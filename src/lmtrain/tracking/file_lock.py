@@ -14,9 +14,9 @@ POLL_SECONDS = 0.05
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str = "") -> Generator[None]:
-    """Hold the lock file at path while the body runs; note tells others who has it.
+    """Hold the lock file at path while the body runs; note names its holder to others.
 
-    A record lock: unlike flock it is not inherited by forked loader workers, which outlive a killed run for a moment.
+    A record lock: unlike flock it is not inherited by forked loader workers, alive for a moment after a killed run.
 
     Raises:
         EnvironmentProblem: It cannot be written, or is not free in time; then the message is refusal, with the holder's

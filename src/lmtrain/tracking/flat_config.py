@@ -1,4 +1,4 @@
-"""A composed configuration as the flat parameters that a tracking server compares runs by."""
+"""A composed configuration as flat parameters, for comparing runs on a tracking server."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ def flatten(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def tracking_key(key: str) -> str:
-    """Return key with what a tracking server does not take in names replaced by an underscore."""
+    """Return key with every character that tracking servers refuse in names replaced by an underscore."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "_-. /" else "_" for c in key)[:MAXIMUM_KEY_CHARACTERS]
 
 

@@ -14,7 +14,7 @@ MAY_PASS: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LineFile:
-    """Append to the file at `path`; what a full disk refuses stays in memory, `num_waiting` lines, and is tried again.
+    """Append to the file at `path`; a full disk's refused lines, `num_waiting`, stay in memory for the next try.
 
     Raises:
         EnvironmentProblem: The file cannot be opened.
@@ -36,7 +36,7 @@ class LineFile:
         return len(self._waiting)
 
     def append(self, lines: list[str]) -> OSError | None:
-        """Write what waits and these lines, newlines included; return why they wait, None where nothing does.
+        """Write the waiting lines and these, newlines included; return the cause of their wait, None without any.
 
         Raises:
             EnvironmentProblem: The disk is not full, but broken or read-only.
@@ -55,14 +55,14 @@ class LineFile:
         return None
 
     def close(self) -> None:
-        """Give the file back, without what still waits; closing twice is fine."""
+        """Give the file back, without the lines still waiting; closing twice is fine."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 def drop_torn_end(descriptor: int) -> None:
-    """Cut what a crash left behind at the end of a JSON-lines file: half a line, or lines of zero bytes."""
+    """Cut a crash's leftovers at the end of a JSON-lines file: half a line, or lines of zero bytes."""
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
     tail = os.pread(descriptor, size - start, start)

@@ -1,4 +1,4 @@
-"""Draw what is known of a run at a moment: as one plain line, or as a panel of about ten rows."""
+"""Draw the state of a run at a moment: as one plain line, or as a panel of about ten rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,9 +18,9 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What is known of a run at a moment, None for not yet; `validation` is bits per byte, oldest first.
+    """The state of a run at a moment, None for not yet known; `validation` is bits per byte, oldest first.
 
-    `time_shares` say where this attempt's time went, by kind. What is projected is of the whole run.
+    `time_shares` say where this attempt's time went, by kind. Projections are of the whole run.
     """
 
     name: str
@@ -114,7 +114,7 @@ def _numbers(now: Snapshot) -> Table:
 
 
 def _spent(now: Snapshot) -> list[tuple[str, str]]:
-    """Name dollars and energy so far and of the whole run, those that are known."""
+    """Name the known dollars and energy so far and of the whole run."""
     amounts = (("cost", "${:,.2f}", now.usd, now.projected_usd), ("energy", "{:,.3g} kWh", now.kwh, now.projected_kwh))
     return [
         (name, pattern.format(so_far) + ("" if whole is None else f" of about {pattern.format(whole)}"))
@@ -124,7 +124,7 @@ def _spent(now: Snapshot) -> list[tuple[str, str]]:
 
 
 def _other_time(now: Snapshot) -> str:
-    """Name the two largest kinds of time that are not computing."""
+    """Name the two largest kinds of time besides computing."""
     others = sorted((share, kind) for kind, share in now.time_shares.items() if kind != "compute" and share > 0)
     return ", ".join(f"{kind.replace('_', ' ')} {share:.0%}" for share, kind in others[:-3:-1]) or "-"
 

@@ -1,4 +1,4 @@
-"""Follow a run's metrics.jsonl while it grows, from a place that survives both its readers and its resumes."""
+"""Follow a run's metrics.jsonl while it grows, from a place valid across its readers and its resumes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +10,7 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class LogOffset:
-    """A byte offset in one incarnation of a file; a resume that drops points makes a new file."""
+    """A byte offset in one incarnation of a file; a resume with dropped points makes a new file."""
 
     inode: int = 0
     offset: int = 0
@@ -18,7 +18,7 @@ class LogOffset:
 
 @dataclass(frozen=True)
 class PointBatch:
-    """Points that followed a place, and the place after them."""
+    """The points after a place, and the place after them."""
 
     points: list[Point]
     next: LogOffset

@@ -1,4 +1,4 @@
-"""The file in which measurements of this machine are kept, beside the compile caches."""
+"""The file of this machine's measurements, beside the compile caches."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ FILE: Final = "doctor.json"
 
 
 def read_measurements(cache: Path) -> Measurements:
-    """Return what was measured here before; nothing where there is no file."""
+    """Return this machine's earlier measurements; nothing where there is no file."""
     return measurements_from_json(read_json(cache / FILE))
 
 

@@ -1,4 +1,4 @@
-"""Open an MLflow store so that nothing is written outside its own folder, and eight processes may do so at once."""
+"""Open an MLflow store without a write outside its own folder, also from eight processes at once."""
 
 import os
 import time
@@ -52,14 +52,14 @@ def default_uri(root: Path) -> str:
 
 
 def artifacts_folder(root: Path, tracking_uri: str) -> Path:
-    """Return the folder that a local store keeps files in: beside its database."""
+    """Return the folder of a local store's files: beside its database."""
     database = tracking_uri.removeprefix("sqlite:///").partition("?")[0]
     folder = Path(database).absolute().parent if tracking_uri.startswith("sqlite:///") else root.absolute()
     return folder / "mlflow-artifacts"
 
 
 def check_uri(tracking_uri: str | None) -> None:
-    """Refuse what MLflow cannot resume runs in.
+    """Refuse a store in which MLflow cannot resume runs.
 
     Raises:
         ConfigurationError: It is of another kind.
@@ -74,7 +74,7 @@ def check_uri(tracking_uri: str | None) -> None:
 def open_client(store: Store) -> "MlflowClient":
     """Connect to a store, creating its tables where there are none; one process at a time does.
 
-    Whatever MLflow and its database driver raise is raised.
+    Errors of MLflow and its database driver pass through.
     """
     os.environ.update(ENVIRONMENT)
     from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
@@ -104,7 +104,7 @@ def experiment_id(client: "MlflowClient", store: Store) -> str:
 def find_or_create(
     client: "MlflowClient", store: Store, tags: Mapping[str, str], *, name: str, started_at: float | None = None
 ) -> str:
-    """Return the id of the run that carries the first of tags; it is created with all of them where there is none."""
+    """Return the id of the run with the first of tags; it is created with all of them where there is none."""
     start = int((time.time() if started_at is None else started_at) * 1000)
     experiment = experiment_id(client, store)
     key, value = next(iter(tags.items()))

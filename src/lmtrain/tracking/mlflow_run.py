@@ -1,8 +1,8 @@
 """One run of ours as one run in MLflow: the same curves, parameters, files and state, each sent once.
 
 MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only when its step is
-past the highest that the store already has for its key. MLflow draws curves over steps only; a few are mirrored under
-by_tokens/, where the step is the number of tokens.
+past the store's highest for its key. MLflow draws curves over steps only; a few are mirrored under by_tokens/, where
+the step is the number of tokens.
 """
 
 import json
@@ -32,7 +32,7 @@ RUN_TAG = "lmtrain.run"
 SWEEP_TAG = "lmtrain.sweep"
 PARENT_TAG = "mlflow.parentRunId"
 
-# Named one by one: what else lies in the folders may hold secrets.
+# Named one by one: other files of the folders may hold secrets.
 OF_RUN = ("plan.json", "dataset.json", "report.html", "report.md")
 OF_ATTEMPT = (
     "config.yaml",
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class MlflowRun:
-    """The MLflow side of a run folder; a method raises whatever a dead server makes it raise, and can be repeated."""
+    """The MLflow side of a run folder; a method raises a dead server's errors, and can be repeated."""
 
     def __init__(self, client: MlflowClient, store: Store, folder: RunFolder) -> None:
         self._client = client
@@ -66,11 +66,11 @@ class MlflowRun:
         self._sent_files: dict[Path, int] = {}
 
     def mark_running(self) -> None:
-        """Say that the run goes on, also when it had ended before."""
+        """Mark the run as going on, also when it had ended before."""
         self._client.update_run(self.run_id, status="RUNNING")
 
     def send_points(self, points: Sequence[Point]) -> None:
-        """Send the points that the store does not have; what is not finite becomes a tag nonfinite.KEY."""
+        """Send the points missing in the store; values that are not finite become tags nonfinite.KEY."""
         fresh = [metric for metric in _metrics(points) if metric.step > self._highest.get(metric.key, -1)]
         finite = [metric for metric in fresh if math.isfinite(metric.value)]
         for part in _parts(finite, METRICS_A_CALL):
@@ -80,7 +80,7 @@ class MlflowRun:
         self._tag(odd)
 
     def send_attempts(self) -> None:
-        """Send the parameters and the origin of each attempt that was not sent yet, and the files that are new."""
+        """Send the parameters and the origin of each attempt not yet sent, and the new files."""
         for folder in self._folder.attempts()[self._num_attempts_sent :]:
             self._send_params(folder)
             self._tag(_origin_tags(folder))
@@ -119,9 +119,11 @@ class MlflowRun:
 
     def _send_dataset(self, path: Path) -> None:
         facts = atomic_files.read_json(path)
-        told = json.dumps({key: facts.get(key) for key in DATASET_FACTS})
+        description = json.dumps({key: facts.get(key) for key in DATASET_FACTS})
         fingerprint = str(facts.get("fingerprint", ""))
-        dataset = Dataset(str(facts.get("name", "data")), fingerprint[:36], "lmtrain", source=told, profile=told)
+        dataset = Dataset(
+            str(facts.get("name", "data")), fingerprint[:36], "lmtrain", source=description, profile=description
+        )
         self._client.log_inputs(self.run_id, datasets=[DatasetInput(dataset)])
         self._tag({"lmtrain.data_fingerprint": fingerprint})
 
@@ -132,7 +134,7 @@ class MlflowRun:
 
 
 def open_sweep(client: MlflowClient, store: Store, sweep: str) -> str:
-    """Find or create the run that is the parent of a sweep's trials, and return its id."""
+    """Find or create the parent run of a sweep's trials, and return its id."""
     return find_or_create(client, store, {SWEEP_TAG: sweep, "mlflow.source.type": "LOCAL"}, name=sweep)
 
 

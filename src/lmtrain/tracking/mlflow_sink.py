@@ -1,8 +1,8 @@
 """Feed a run to MLflow from a process of its own: `python -m lmtrain.tracking.mlflow_sink RUN_FOLDER`.
 
-The run folder is all that the trainer and this process share, so a dead, slow or locked server costs the trainer
-nothing. Everything is repeated until it succeeds; what was sent is remembered in mlflow_state.json, and asked of the
-server at the start. The process ends with the run, or, when the trainer is gone, soon after it.
+The trainer and this process share the run folder alone, so a dead, slow or locked server costs the trainer nothing.
+Everything is repeated until it succeeds; its progress is kept in mlflow_state.json, and asked of the server at the
+start. The process ends with the run, or, when the trainer is gone, soon after it.
 """
 
 import argparse
@@ -36,7 +36,7 @@ POLL_SECONDS = 5.0  # a call costs MLflow 5 ms and each value 0.05 more (3.x on 
 SLICE_SECONDS = 0.2
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 30.0
-ORPHAN_GRACE_SECONDS = 2.0  # a launcher whose rank was killed says how the run ended before we call it KILLED
+ORPHAN_GRACE_SECONDS = 2.0  # for the launcher of a killed rank to write the run's end before we call it KILLED
 ORPHAN_LIMIT_SECONDS = 60.0
 PREDECESSOR_SECONDS = 90.0
 NICENESS = 10
@@ -45,7 +45,7 @@ ERROR_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class SinkState:
-    """What a sink has done, for its trainer and for the next sink; all of it holds for one store only."""
+    """A sink's progress, for its trainer and for the next sink; all of it holds for one store only."""
 
     phase: Phase = "starting"
     store: str | None = None
@@ -56,14 +56,14 @@ class SinkState:
 
 
 def read_state(folder: Path) -> SinkState:
-    """Return what the last sink of a run folder has done."""
+    """Return the progress of a run folder's last sink."""
     row = atomic_files.read_json(folder / "mlflow_state.json")
     known = {name: row[name] for name in SinkState.__dataclass_fields__ if name in row}
     return SinkState(**known)  # pyright: ignore[reportArgumentType]
 
 
 def write_state(folder: Path, state: SinkState) -> None:
-    """Remember what a sink has done."""
+    """Write a sink's progress."""
     atomic_files.write_json(folder / "mlflow_state.json", asdict(state))
 
 
@@ -80,7 +80,7 @@ class Sink:
         self._run: MlflowRun | None = None
 
     def send(self) -> bool:
-        """Send what the store lacks, about a megabyte at most, and tell whether that was all."""
+        """Send the store's missing points, about a megabyte at most, and return whether they were all."""
         run = self._connected()
         batch = read_after(self._folder.metrics_path, LogOffset(self.state.inode, self.state.offset))
         run.send_points(batch.points)
@@ -131,10 +131,10 @@ def follow(
     last_status: Callable[[], Status | None],
     drain_seconds: float = 10.0,
 ) -> bool:
-    """Send a run until last_status tells how it ended; return whether the store then has everything.
+    """Send a run until last_status is an end; return whether the store then has everything.
 
     Failures are repeated for as long as the run goes on, and for drain_seconds after it. A last status of RUNNING means
-    that somebody else goes on with the run: it is sent, but not ended.
+    another process's hold of the run: it is sent, but not ended.
     """
     folder = RunFolder(run_folder)
     root = Path(str(folder.read_identity().get("root", folder.root)))
@@ -154,7 +154,7 @@ def follow(
                     return True
                 pause = FIRST_PAUSE_SECONDS
                 _wait(POLL_SECONDS if is_all else 0.0, last_status)
-            except Exception as error:  # noqa: BLE001  whatever MLflow and its drivers raise is to be repeated
+            except Exception as error:  # noqa: BLE001  after any error of MLflow and its drivers, repeat
                 sink.fail(error)
                 if deadline is not None and time.monotonic() > deadline:
                     return False
@@ -172,7 +172,7 @@ def _wait(seconds: float, last_status: Callable[[], Status | None]) -> None:
 
 
 class Trainer:
-    """The process that trains the run and started us."""
+    """The training process, our parent."""
 
     def __init__(self, process: int, folder: Path) -> None:
         self._process = process
@@ -180,7 +180,7 @@ class Trainer:
         self._gone_at: float | None = None
 
     def last_status(self) -> Status | None:
-        """Return how the run ended, None while it goes on; a trainer that was killed could not say, so we do."""
+        """Return how the run ended, None while it goes on; a killed trainer could not say so, and we do."""
         status = read_status(self._folder)
         if status is not None and status.status != "RUNNING":
             return status
@@ -195,13 +195,13 @@ class Trainer:
 
 
 def main() -> int:
-    """Follow the run that the command line names, with the settings on stdin, where no other process can read them."""
+    """Follow the command line's run, with the settings on stdin, unreadable to other processes."""
     parser = argparse.ArgumentParser(prog="lmtrain.tracking.mlflow_sink")
     parser.add_argument("run_folder", type=Path)
     run_folder = cast("Path", parser.parse_args().run_folder).absolute()
     settings = json.loads(sys.stdin.read())
     process = int(settings["trainer"])
-    sys.stdout = sys.stderr = RedactedStream(sys.stderr)  # what MLflow and its drivers say goes into a file
+    sys.stdout = sys.stderr = RedactedStream(sys.stderr)  # the output of MLflow and its drivers goes into a file
     os.nice(NICENESS)
     threading.Thread(target=_end_after, args=(process,), daemon=True).start()
     is_complete = follow(

@@ -1,4 +1,4 @@
-"""Track a run in MLflow without waiting for it: settings for conf/logger, and a handle on the process that does it."""
+"""Track a run in MLflow without waiting for it: settings for conf/logger, and a handle on its process."""
 
 import json
 import os
@@ -21,7 +21,7 @@ POLL_SECONDS = 0.05
 
 
 class MlflowTracking:
-    """Track runs in MLflow; tracking_uri None is an SQLite file beside the runs, which needs no server."""
+    """Track runs in MLflow; tracking_uri None is an SQLite file beside the runs, without a server."""
 
     def __init__(
         self, *, tracking_uri: str | None = None, experiment: str = "lmtrain", drain_seconds: float = 10.0
@@ -34,7 +34,7 @@ class MlflowTracking:
         self.drain_seconds = drain_seconds
 
     def start(self, run_folder: RunFolder) -> "MlflowHandle":
-        """Say that the run goes on, and begin to send it; to be called by one rank, after start_attempt."""
+        """Mark the run as going on, and begin to send it; to be called by one rank, after start_attempt."""
         write_status(run_folder.path, Status("RUNNING"))
         uri = self.tracking_uri or default_uri(run_folder.root)
         run_folder.note({"mlflow": redact({"tracking_uri": uri, "experiment": self.experiment})})
@@ -43,17 +43,17 @@ class MlflowTracking:
         return MlflowHandle(run_folder, _start_sink(run_folder, settings), drain_seconds=self.drain_seconds)
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Give the run that a sweep's trials hang under its last state; a dead server costs a line on stderr."""
-        from lmtrain.tracking.sweeps import finish_sweep  # imports MLflow, which takes seconds
+        """Give a sweep's parent run its last state; a dead server costs a line on stderr."""
+        from lmtrain.tracking.sweeps import finish_sweep  # imports MLflow: seconds
 
         try:
             finish_sweep(root, sweep, tracking_uri=self.tracking_uri, experiment=self.experiment, status=status)
-        except Exception as error:  # noqa: BLE001  whatever MLflow and its drivers raise; the trials are stored anyway
+        except Exception as error:  # noqa: BLE001  any error of MLflow and its drivers; the trials are stored anyway
             sys.stderr.write(f"MLflow still shows the sweep {sweep} as running: {redact_text(str(error))}\n")
 
 
 class MlflowHandle:
-    """A run that is being sent to MLflow."""
+    """A run under way to MLflow."""
 
     def __init__(self, run_folder: RunFolder, process: "subprocess.Popen[bytes]", *, drain_seconds: float) -> None:
         self._folder = run_folder

@@ -28,12 +28,12 @@ class NoTracking:
         return FolderHandle(run_folder)
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Do nothing: nobody was told of the sweep."""
+        """Do nothing: the sweep has no server."""
         del root, sweep, status
 
 
 class FolderHandle:
-    """A run that only its folder knows about."""
+    """A run tracked by its folder alone."""
 
     def __init__(self, run_folder: RunFolder) -> None:
         self._folder = run_folder

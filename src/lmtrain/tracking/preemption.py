@@ -1,7 +1,7 @@
-"""Seconds that a training process was ready to compute and other work had the processor, as the kernel counts them.
+"""Seconds of a training process's waits for a processor busy with other work, by the kernel's count.
 
-Linux tells for each thread how long it waited on a run queue (schedstat, Documentation/scheduler/sched-stats.rst);
-elsewhere nothing is known, and nothing is booked.
+Linux counts each thread's wait on a run queue (schedstat, Documentation/scheduler/sched-stats.rst); elsewhere nothing
+is known, and nothing is booked.
 """
 
 import os
@@ -36,10 +36,10 @@ class Preemption:
             self.book()
 
     def book(self) -> None:
-        """Move what the process waited since the last time."""
+        """Book the process's wait since the last time."""
         self._booked_at = time.monotonic()
         waited = waited_seconds(self._threads)
-        # Threads that compute together wait for one another: the one that lost most is what was lost at least.
+        # Threads that compute together wait for one another: the largest loss of one is the least loss of all.
         lost = max((seconds - self._waited.get(name, 0.0) for name, seconds in waited.items()), default=0.0)
         spent = self._stopwatch.seconds()
         grown: dict[Kind, float] = {kind: spent[kind] - self._spent[kind] for kind in KINDS}
@@ -51,7 +51,7 @@ class Preemption:
 
 
 def waited_seconds(threads: Path = THREADS) -> dict[str, float]:
-    """Return how long each thread of the process waited for a processor so far; empty where that is not told."""
+    """Return how long each thread of the process waited for a processor so far; empty where there is no such count."""
     found: dict[str, float] = {}
     if not threads.is_dir():
         return found
@@ -60,6 +60,6 @@ def waited_seconds(threads: Path = THREADS) -> dict[str, float]:
             try:
                 with open(f"{entry.path}/schedstat", "rb") as file:  # noqa: PTH123
                     found[entry.name] = int(file.read().split()[1]) * NANO
-            except (OSError, IndexError, ValueError):  # a thread that has just ended
+            except (OSError, IndexError, ValueError):  # a thread just ended
                 continue
     return found

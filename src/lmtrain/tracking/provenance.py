@@ -20,7 +20,7 @@ GIT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class GitState:
-    """The commit that runs, None outside a repository, and the changes on top of it, cut at a bounded length."""
+    """The running commit, None outside a repository, and the changes on top of it, cut at a bounded length."""
 
     commit: str | None
     branch: str | None
@@ -29,7 +29,7 @@ class GitState:
 
 
 def describe_git(folder: Path) -> GitState:
-    """Read the state of the repository that holds a folder; no git and no repository are fine."""
+    """Read the state of a folder's repository; no git and no repository are fine."""
     commit = _git(folder, "rev-parse", "HEAD")
     status = _git(folder, "status", "--porcelain", "--untracked-files=normal")
     if commit is None or status is None:

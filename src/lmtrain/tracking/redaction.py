@@ -1,7 +1,7 @@
-"""Keep secrets out of everything that is written, sent or printed.
+"""Keep secrets out of everything written, sent or printed.
 
-A secret is known by its form (secret_patterns), by the name that it stands under (secret_keys), or by its value, which
-the environment has too (secret_values). In data, a value of the environment becomes ${oc.env:NAME} again.
+A secret is known by its form (secret_patterns), by its name (secret_keys), or by its value, present in the environment
+too (secret_values). In data, a value of the environment becomes ${oc.env:NAME} again.
 """
 
 import re
@@ -46,7 +46,7 @@ def redact_text(text: str) -> str:
 
 
 class RedactedStream:
-    """A text stream that takes no secret; all else of it is the stream below, which gets whole writes."""
+    """A text stream without secrets; all else of it is the stream below, with whole writes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -57,7 +57,7 @@ class RedactedStream:
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        """Return what is not `write` from the stream below."""
+        """Take everything but `write` from the stream below."""
         return getattr(self._stream, name)
 
 

@@ -1,10 +1,10 @@
 """The layout of a run on disk, runs/<name>/: one folder, one writer at a time, a history of attempts.
 
 The layout:
-    config.yaml        of the newest accepted start    metrics.jsonl    the curves (run_log)
-    plan.json          what was promised            events/          what each rank did when (events)
-    status.json        RUNNING, FINISHED, ...       checkpoints/
-    run.json           the run's identity           attempts/<n>/    config, overrides, git state, versions, rank logs
+    config.yaml        of the newest accepted start    metrics.jsonl    the curves (run_log) plan.json          the
+    run's plan            events/          each rank's activities in time (events) status.json        RUNNING, FINISHED,
+    ... checkpoints/ run.json           the run's identity           attempts/<n>/    config, overrides, git state,
+    versions, rank logs
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class RunFolder:
         return self.path.relative_to(self.root).as_posix() if inside else self.path.name
 
     def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
-        """Make the folder and give the run its identity, once; sweep names the sweep that it is a trial of.
+        """Make the folder and give the run its identity, once; sweep names the trial's sweep.
 
         Raises:
             EnvironmentProblem: The folder cannot be written, or fewer than free_bytes are free.
@@ -73,7 +73,7 @@ class RunFolder:
         """Hold the run for this process alone; waits a little, because a killed run needs a moment to be gone.
 
         Raises:
-            EnvironmentProblem: Another process, which the message names, has it.
+            EnvironmentProblem: Another process, named by the message, has it.
         """
         refusal = (
             f"run.name={self.name} is already being trained by process HOLDER; "
@@ -130,12 +130,12 @@ class RunFolder:
             self.note({ACCEPTED: attempts[-1].name})
 
     def withdraw(self, attempt: Path) -> None:
-        """Delete an attempt that was refused, unless it was accepted before."""
+        """Delete a refused attempt, unless it was accepted before."""
         if self.read_identity().get(ACCEPTED) != attempt.name:
             shutil.rmtree(attempt, ignore_errors=True)
 
     def discard_untrained(self) -> None:
-        """Delete the folder of a run that was refused before it began to train: it has no status and no checkpoint."""
+        """Delete the folder of a run refused before it began to train: it has no status and no checkpoint."""
         if not self.status_path.exists() and not any(self.checkpoints_path.glob("*")):
             shutil.rmtree(self.path, ignore_errors=True)
 

@@ -1,21 +1,20 @@
 """The truth about a run's curves: metrics.jsonl, one whole JSON object a line, appended.
 
 A line is {"time": unix seconds, "step": int, "tokens": int, "metrics": {"train/loss": float, ...}}. JSON has no number
-for what is not finite: such a value is one of the strings "nan", "inf", "-inf", which float() of most languages reads.
+for nan and infinities: such a value is one of the strings "nan", "inf", "-inf", readable by float() of most languages.
 """
 
 import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from lmtrain.errors import DataError
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.line_file import LineFile
 
 _LOG = logging.getLogger(__name__)
@@ -43,16 +42,12 @@ class RunLog:
         self._latest: dict[str, Point] = {}
 
     def last_step(self) -> int | None:
-        """Return the highest step of the last points, which come in no strict order; None when there is no point."""
+        """Return the highest step of the last points, in no strict order; None when there is no point."""
         return self._last_step
 
     def latest(self, metric: str) -> Point | None:
-        """Return the last point with this metric that was appended here, None when there was none."""
+        """Return the last point with this metric appended here, None when there was none."""
         return self._latest.get(metric)
-
-    def append(self, step: int, tokens: int, metrics: Mapping[str, float], *, time: float | None = None) -> None:
-        """Add one point; time None means now. See extend."""
-        self.extend([Point(unix_seconds() if time is None else time, step, tokens, dict(metrics))])
 
     def extend(self, points: Sequence[Point]) -> None:
         """Add points in one write; on a full disk they wait in memory for the next one, and a line says so once.

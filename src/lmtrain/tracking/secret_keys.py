@@ -1,4 +1,4 @@
-"""Names under which a secret is kept: of settings, and of the environment's variables.
+"""Names of secrets: of settings, and of the environment's variables.
 
 In language modelling a token is usually not a secret: tokens, tokenizer, flops_per_token and bos_token are none.
 """
@@ -19,19 +19,19 @@ _VARIABLE = re.compile(r"(?:^|_)(?:token|key|apikey|secrets?|pass|pwd|creds?)(?:
 
 
 def is_secret_key(key: str) -> bool:
-    """Tell whether the value under this key may be a secret; key is one name or a dotted path."""
+    """Return whether the value under this key may be a secret; key is one name or a dotted path."""
     name = _plain(key)
     return bool(_CERTAIN.search(name) or _LIKELY.search(name)) and not _NOT_SECRET.search(name)
 
 
 def is_certain_key(key: str) -> bool:
-    """Tell whether code, too, keeps a secret under this name: `api_key`, but not `key` or `token`."""
+    """Return whether code, too, keeps a secret under this name: `api_key`, but not `key` or `token`."""
     name = _plain(key)
     return bool(_CERTAIN.search(name)) and not _NOT_SECRET.search(name)
 
 
 def is_secret_variable(name: str) -> bool:
-    """Tell whether an environment variable of this name may hold a secret."""
+    """Return whether an environment variable of this name may hold a secret."""
     return is_secret_key(name) or (bool(_VARIABLE.search(name.lower())) and not _NOT_SECRET.search(name.lower()))
 
 

@@ -1,6 +1,6 @@
-"""Secrets that their own form gives away, in any text: tokens of known services, private keys, passwords in addresses.
+"""Secrets known by their own form, in any text: tokens of known services, private keys, passwords in addresses.
 
-The forms are those that the services document, with a little less length asked for. Hashes in hexadecimal stay.
+The forms are the services' documented ones, with a little less length asked for. Hashes in hexadecimal stay.
 """
 
 import re
@@ -35,7 +35,7 @@ _QUERY = r"(?P<before>[?&;](?P<key>[\w.\-]+)=)(?P<value>[^\s&;'\"#]+)"
 
 
 def redact_patterns(text: str) -> str:
-    """Replace what looks like a secret wherever it stands."""
+    """Replace everything in the form of a secret."""
     text = re.sub(PRIVATE_KEY, rf"\g<before>{REDACTED}", text, flags=re.DOTALL)
     for pattern in AFTER_A_WORD:
         text = re.sub(pattern, rf"\g<before>{REDACTED}", text)

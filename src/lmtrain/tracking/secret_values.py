@@ -1,7 +1,7 @@
-"""Secrets that no form gives away: values of the environment's variables, and what a config was given.
+"""Secrets without a known form: values of the environment's variables, and of a config.
 
-The environment is where they are kept for the processes that a run starts, too: a file would outlive the run, and other
-people can read a command line.
+The environment also keeps them for a run's child processes: a file would outlive the run, and other people can read a
+command line.
 """
 
 import json
@@ -19,12 +19,12 @@ REMEMBERED: Final = "LMTRAIN_SECRETS"  # JSON: {value: the variable that it come
 REFERENCE: Final = re.compile(r"\$\{oc\.env:\s*['\"]?(?P<name>\w+)['\"]?\s*(?:,[^{}]*)?\}")
 
 MINIMUM_CHARACTERS = 8
-MINIMUM_LOWER_CASE = 12  # a shorter word, such as postgres, is one that stands elsewhere too
+MINIMUM_LOWER_CASE = 12  # a shorter word, such as postgres, stands elsewhere too
 MINIMUM_DIGITS = 16
 
 
 def remember_secrets(unresolved: object, config: object) -> None:
-    """Keep what a composed config refers to in the environment, and the passwords and keys that it was typed with."""
+    """Keep a composed config's values from the environment, and its typed passwords and keys."""
     names = {match["name"] for text in _texts(unresolved) for match in REFERENCE.finditer(text)}
     found = dict.fromkeys(_typed(config, key=""), "")
     found |= {os.environ[name]: name for name in sorted(names) if name in os.environ}
@@ -34,7 +34,7 @@ def remember_secrets(unresolved: object, config: object) -> None:
 
 
 def secret_values() -> list[tuple[str, str]]:
-    """Return each known secret, longest first, with the variable that it comes from, or ""."""
+    """Return each known secret, longest first, with its variable, or ""."""
     found = {value: name for name, value in os.environ.items() if name != REMEMBERED and is_secret_variable(name)}
     addresses = {word: "" for value in os.environ.values() for word in passwords_in(value)}
     values = {value: name for value, name in {**addresses, **found}.items() if is_telling(value)} | _remembered()
@@ -42,7 +42,7 @@ def secret_values() -> list[tuple[str, str]]:
 
 
 def resolve_references(value: Any) -> Any:
-    """Return a copy of plain nested data in which ${oc.env:NAME} is its value, where the environment has it."""
+    """Return a copy of plain nested data with ${oc.env:NAME} replaced by its value, where the environment has it."""
     if isinstance(value, dict):
         return {name: resolve_references(each) for name, each in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
@@ -53,7 +53,7 @@ def resolve_references(value: Any) -> Any:
 
 
 def is_telling(value: str) -> bool:
-    """Tell whether a value is long and odd enough to be looked for everywhere: no number, word or path of a file."""
+    """Return whether a value is long and odd enough to be looked for everywhere: no number, word or path of a file."""
     text = value.strip()
     if len(text) < MINIMUM_CHARACTERS or (text.islower() and text.isalpha() and len(text) < MINIMUM_LOWER_CASE):
         return False

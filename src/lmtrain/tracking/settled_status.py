@@ -1,4 +1,4 @@
-"""A run's state as it is, also where a run that was killed could not write that it ended."""
+"""A run's true state, also where a killed run could not write its end."""
 
 import os
 from dataclasses import replace
@@ -10,9 +10,9 @@ from lmtrain.tracking.status import Status, read_status
 
 
 def settled_status(folder: Path) -> Status | None:
-    """Return a run's state, KILLED where it reads RUNNING and no process holds the run; None for what is no run.
+    """Return a run's state, KILLED where it reads RUNNING and no process holds the run; None without a run.
 
-    A folder that cannot be written tells of nobody who holds it: there the state stays as it reads.
+    A folder that cannot be written has no known holder: there the state stays as it reads.
     """
     status = read_status(folder)
     if status is None or status.status != "RUNNING" or status.process == os.getpid():

@@ -28,14 +28,14 @@ class Status:
 
 @dataclass(frozen=True)
 class Tracked:
-    """What became of a run's tracking; run_id is MLflow's, None without it."""
+    """The outcome of a run's tracking; run_id is MLflow's, None without it."""
 
     run_id: str | None
     is_complete: bool
 
 
 def status_name(exit_code: int) -> StatusName:
-    """Name the state that an exit code means: 0 FINISHED; stopped from outside KILLED; all else FAILED."""
+    """Name an exit code's state: 0 FINISHED; stopped from outside KILLED; all else FAILED."""
     if exit_code == EXIT_DONE:
         return "FINISHED"
     stopped = {EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED, 137}

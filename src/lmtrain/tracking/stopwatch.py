@@ -35,7 +35,7 @@ class Stopwatch:
         self._seconds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
 
     def switch(self, kind: Kind) -> Kind:
-        """Spend what follows on `kind`; return what it was before. The first step's work counts as compilation."""
+        """Count the time from now on as `kind`; return the kind before. The first step's work counts as compilation."""
         now = time.monotonic()
         before = self.kind
         self._seconds[before] += now - self._since
@@ -48,7 +48,8 @@ class Stopwatch:
     def spending(self, kind: Kind) -> Generator[None]:
         """Spend the body on `kind`, then go on as before.
 
-        A body may outlast the callback that it began in, as the first step does: what was logging then is not any more.
+        A body may outlast its callback, as the first step does: after it comes host overhead, not that callback's
+        logging.
         """
         before = self.switch(kind)
         try:

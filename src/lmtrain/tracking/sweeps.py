@@ -1,4 +1,4 @@
-"""The MLflow run that a sweep's trials hang under; the first trial creates it, this ends it."""
+"""The parent MLflow run of a sweep's trials; the first trial creates it, this ends it."""
 
 import time
 from pathlib import Path
@@ -17,7 +17,7 @@ def finish_sweep(
 ) -> str:
     """Give a sweep its last state and return the id of its run in MLflow.
 
-    Whatever MLflow raises is raised; the sweep's trials are stored without it.
+    MLflow's errors pass through; the sweep's trials are stored without it.
     """
     check_uri(tracking_uri)
     store = Store(root.absolute(), tracking_uri or default_uri(root), experiment)

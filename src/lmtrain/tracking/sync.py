@@ -1,4 +1,4 @@
-"""Send what a run's tracking server missed, once, from the run folder alone: `lmtrain sync runs/NAME`."""
+"""Send a run's missing points to its tracking server, once, from the run folder alone: `lmtrain sync runs/NAME`."""
 
 from pathlib import Path
 from typing import cast
@@ -23,7 +23,7 @@ def sync(
     experiment: str | None = None,
     seconds: float = SYNC_SECONDS,
 ) -> Tracked:
-    """Replay a run into MLflow; what is already there is not sent again. None means where the run was tracked before.
+    """Replay a run into MLflow; points already there are not sent again. None means where the run was tracked before.
 
     Raises:
         ConfigurationError: run_folder is no run, or the password of its server was not kept.
@@ -61,7 +61,7 @@ def _require_known(value: str, *, key: str) -> None:
 
 
 def _settled_status(folder: RunFolder) -> Status:
-    """Return the run's state, and write it where a run that was killed still reads RUNNING."""
+    """Return the run's state, and write it where a killed run still reads RUNNING."""
     status = settled_status(folder.path) or Status("KILLED")
     if status.status == "KILLED":
         write_status(folder.path, Status("KILLED", status.exit_code, step=status.step, tokens=status.tokens))

@@ -14,7 +14,7 @@ PORTS_TRIED = 100
 
 
 def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
-    """Return the command that serves the store of a folder of runs.
+    """Return the command for serving the store of a folder of runs.
 
     Raises:
         EnvironmentProblem: There is no store yet.
@@ -63,7 +63,7 @@ def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
     command = ui_command(root, host=host, port=port)
     sys.stdout.write(f"The runs in {root} are at http://{host}:{port}/{runs_page(root)} (end with Ctrl-C)\n")
     sys.stdout.flush()
-    os.chdir(root)  # what the server itself leaves behind stays with the runs
+    os.chdir(root)  # the server's own files stay with the runs
     os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606
 
 

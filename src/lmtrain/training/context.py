@@ -1,4 +1,4 @@
-"""What a run is made of, as seen by its callbacks: facts fixed before the first step."""
+"""A run's parts, as seen by its callbacks: facts fixed before the first step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from pathlib import Path
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.events import EventLog
-from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.training.loop.last_step import LastStep
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Facts that a callback may use; a constructor that names a parameter `context` receives it.
+    """Facts that a callback may use; a constructor with a parameter `context` receives it.
 
-    `log` is None on every rank but the first, which alone writes metrics and console lines.
-    `identity` names what a checkpoint must share with the run that resumes from it. `earlier_seconds` is how long
-    earlier attempts of the run took.
+    `log` is None on every rank but the first, which alone writes metrics and console lines. `identity` holds the facts
+    shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.
     """
 
     folder: Path
@@ -34,7 +34,7 @@ class RunContext:
 
     @cached_property
     def last_step(self) -> LastStep:
-        """Return the step that ends the run; a budget of time moves it while the run goes on."""
+        """Return the run's last step; a budget of time moves it while the run goes on."""
         horizon = self.plan.horizon
         return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps)
 
@@ -46,6 +46,10 @@ class RunContext:
         """Return how many tokens the run has trained on after so many steps."""
         return step * self.plan.batch.tokens_per_step
 
+    def point(self, step: int, metrics: Mapping[str, float], *, at: float | None = None) -> Point:
+        """Return the curves' point of this step, with the run's tokens at it; `at` in unix seconds, None for now."""
+        return Point(unix_seconds() if at is None else at, step, self.tokens_at(step), dict(metrics))
+
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add a point of this step to the run's curves; nothing on any rank but the first.
 
@@ -53,11 +57,11 @@ class RunContext:
             EnvironmentProblem: The disk is broken or read-only.
         """
         if self.log is not None:
-            self.log.append(step, self.tokens_at(step), metrics)
+            self.log.extend([self.point(step, metrics)])
 
     @property
     def is_main_process(self) -> bool:
-        """Tell whether this rank writes for all."""
+        """Return whether this rank writes for all."""
         return self.rank == 0
 
     @property

@@ -1,7 +1,7 @@
 """Rows of prepared data as batches: pure functions of the step, so resume needs no loader state.
 
-Which rows there are is the packing's choice, in which order they come the mixture's; see training_batches for how a
-step's share is found. `B micro-batch sequences, T context tokens`.
+The rows are the packing's choice, their order the mixture's; see training_batches for how a step's share is found. `B
+micro-batch sequences, T context tokens`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ class TokenDataModule(pl.LightningDataModule):
         one = not isinstance(folder, Mixture)
         self.mixture = single_source(open_dataset(cached_folder(folder, cache))) if one else folder
         self.dataset: Dataset = self.mixture.main
-        self.total_steps: int | None = None  # of the run, which a schedule of weights divides
+        self.total_steps: int | None = None  # of the run, to divide by a schedule of weights
         self._batch = batch
         self._seed = seed
         self._num_workers = num_workers
@@ -68,7 +68,7 @@ class TokenDataModule(pl.LightningDataModule):
 
     @property
     def identity(self) -> dict[str, str]:
-        """Name what decides which tokens a step reads, beside seed and batch."""
+        """Name the facts that decide a step's tokens, beside seed and batch."""
         names = {"data.fingerprint": self.mixture.fingerprint, "packing": repr(self._packing)}
         if len(self.mixture.datasets) > 1:
             names["data.sources"] = self.mixture.describe_weights()
@@ -97,7 +97,7 @@ class TokenDataModule(pl.LightningDataModule):
         """Return nothing to save; called before each checkpoint, it lets none be written on damaged data.
 
         Raises:
-            DataError: A file of the data is not what was written.
+            DataError: A file of the data has changed since it was written.
         """
         if self._check is not None:
             self._check.require_whole()
@@ -109,7 +109,7 @@ class TokenDataModule(pl.LightningDataModule):
         return sum(dataset.split("train").num_tokens for dataset in self._datasets)
 
     def packing_lines(self) -> list[str]:
-        """Return what the packing cuts and pads, a line a source; builds what it needs for that."""
+        """Return the shares of text cut and padded by the packing, a line a source; builds its index for that."""
         reports = [
             self._packing.report(dataset, context_tokens=self._batch.context_tokens) for dataset in self._datasets
         ]
@@ -127,13 +127,15 @@ class TokenDataModule(pl.LightningDataModule):
     def sources_line(self, num_steps: int) -> str | None:
         """Return the epochs of every source of a mixture in the first steps, in words."""
         epochs = self.source_epochs(num_steps)
-        told = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
+        listed = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
         return (
-            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {told}" if told else None
+            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {listed}"
+            if listed
+            else None
         )
 
     def held_out_tokens(self, split: str) -> list[int]:
-        """Return the tokens of a split of each source that has it."""
+        """Return the tokens of a split, of each source with it."""
         splits = [dataset.manifest.splits.get(split) for dataset in self._datasets]
         return [found.num_tokens for found in splits if found is not None]
 
@@ -142,8 +144,8 @@ class TokenDataModule(pl.LightningDataModule):
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield this rank's (inputs, targets), both [B, T] int64, so that each token but the first is predicted once.
 
-        Every rank yields the same number of batches; targets that are beyond the end or carry no loss are -100.
-        `max_tokens` None reads all; `source` None is the first. Where documents do not see one another in training,
+        Every rank yields the same number of batches; targets beyond the end or without loss are -100. `max_tokens` None
+        reads all; `source` None is the first. Where documents do not see one another in training,
         a third tensor counts them: int32 [B, T].
         """
         assert self.trainer is not None
@@ -202,7 +204,7 @@ def mixture(
 ) -> TokenDataModule:
     """Mix several prepared folders, each {path, weight}, by weights in tokens; schedule lists {from, weights}.
 
-    The first source is the one that the run's own bits per byte are of.
+    The run's own bits per byte are of the first source.
     """
     mixed = open_mixture(sources, schedule or [], cache=cache)
     return TokenDataModule(folder=mixed, batch=batch, seed=seed, num_workers=num_workers, packing=packing)

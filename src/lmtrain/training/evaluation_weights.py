@@ -1,4 +1,4 @@
-"""The weights that are to be judged and kept, where they are not those that are trained.
+"""The weights for evaluation and export, where they differ from the trained ones.
 
 An optimizer such as schedule-free AdamW trains at one point and evaluates at another: its `eval()` and `train()`
 move the weights between them (https://arxiv.org/abs/2405.15682).
@@ -16,7 +16,7 @@ from lmtrain.parallel.resharding import reshard
 
 @runtime_checkable
 class WeightSwitch(Protocol):
-    """An optimizer whose weights for evaluation differ from those for training."""
+    """An optimizer with other weights for evaluation than for training."""
 
     def train(self) -> None:
         """Move the weights to where they are trained."""
@@ -45,7 +45,7 @@ def to_evaluation(optimizers: Iterable[Optimizer]) -> None:
 def evaluation_weights(optimizers: list[Optimizer], model: nn.Module | None = None) -> Generator[None]:
     """Hold the weights for evaluation, and those for training again afterwards.
 
-    `model` is what computes with them meanwhile: a sharded one would go on with weights that it gathered before.
+    `model` computes with them meanwhile: a sharded one would go on with weights gathered before.
     """
     sharded = model if any(isinstance(optimizer, WeightSwitch) for optimizer in optimizers) else None
     to_evaluation(optimizers)

@@ -1,7 +1,7 @@
 """The settings of an optimizer that change from step to step: set before each step from the step's number alone.
 
-Nothing of this is saved: a run that resumes computes the same values, and the config's own settings hold, not those
-that a checkpoint remembers.
+Nothing of this is saved: a resumed run computes the same values, and the config's own settings hold, not those of a
+checkpoint.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ SETTINGS: Final = ("lr", "momentum", "weight_decay", "betas", "beta1", "beta2", 
 
 
 class Hyperparameters:
-    """Hold what each group was configured with, and set what a step's share of it is."""
+    """Hold each group's configured values, and set a step's share of them."""
 
     def __init__(
         self,
@@ -29,10 +29,10 @@ class Hyperparameters:
         momentum: MomentumCurve | None = None,
         weight_decay: Multiplier | None = None,
     ) -> None:
-        """Take the groups as they are now for what was configured; None leaves a setting there.
+        """Take the groups' present values for the configured ones; None leaves a setting there.
 
         Raises:
-            ConfigurationError: A schedule of something that no group has.
+            ConfigurationError: A schedule of a setting without a group.
         """
         self._optimizer = optimizer
         self._lr, self._momentum, self._weight_decay = lr, momentum, weight_decay
@@ -41,7 +41,7 @@ class Hyperparameters:
         ]
         self._total_steps = -1
         self._ahead: dict[int, dict[str, float]] = {}  # factors by step, of a run of so many
-        self._factors: dict[str, float] | None = None  # what holds since the last step
+        self._factors: dict[str, float] | None = None  # the values since the last step
         self._first_lr = 0.0
         self._to_set = SETTINGS  # all of them once, since a checkpoint may have brought others
         schedules = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
@@ -54,7 +54,7 @@ class Hyperparameters:
                 )
 
     def set_for(self, step: int, total_steps: int) -> float:
-        """Set what holds in `step`, counted from 0; return the first group's learning rate."""
+        """Set the values of `step`, counted from 0; return the first group's learning rate."""
         if total_steps != self._total_steps or step not in self._ahead:
             self._look_ahead(step, total_steps)
         factors = self._ahead[step]
@@ -73,7 +73,7 @@ class Hyperparameters:
         return self._first_lr
 
     def _look_ahead(self, step: int, total_steps: int) -> None:
-        """Compute what a step multiplies by, and the steps after it, unless the run's length moves with every step."""
+        """Compute the factors of a step, and of the steps after it, unless the run's length moves with every step."""
         num_steps = STEPS_AHEAD if total_steps == self._total_steps else 1
         schedules = {"lr": self._lr}
         if self._weight_decay is not None:
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 
 def _set(group: dict[str, Any], name: str, value: Any) -> None:
-    """Set a number, or fill the tensor that stands for it where a compiled step reads one."""
+    """Set a number, or fill its tensor where a compiled step reads one."""
     if isinstance(group[name], Tensor):
         group[name].fill_(value)
     else:

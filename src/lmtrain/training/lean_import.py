@@ -1,7 +1,7 @@
-"""Import Lightning without the packages that only metrics of sound, pictures and translations want.
+"""Import Lightning without the packages for metrics of sound, pictures and translations.
 
-`import lightning` imports torchmetrics, and that imports scipy, matplotlib and transformers wherever they are
-installed (torchmetrics 1.9, 2026): 1.9 to 2.6 of some 3.2 processor seconds, for nothing that a language model logs.
+`import lightning` imports torchmetrics, and that imports scipy, matplotlib and transformers wherever they are installed
+(torchmetrics 1.9, 2026): 1.9 to 2.6 of some 3.2 processor seconds, for no metric of a language model.
 """
 
 import gc
@@ -14,14 +14,14 @@ UNUSED: Final = ("matplotlib", "scienceplots", "scipy", "transformers")
 
 
 def import_lightning() -> None:
-    """Import Lightning; a metric of torchmetrics that needs one of `UNUSED` is then not to be had in this process."""
+    """Import Lightning; a metric of torchmetrics with one of `UNUSED` is then not to be had in this process."""
     with _without_garbage(), _absent(importlib.import_module("lightning_utilities.core.imports"), UNUSED):
         importlib.import_module("lightning.pytorch")
 
 
 @contextmanager
 def _without_garbage() -> Generator[None]:
-    """Look for no garbage meanwhile, nor later in what has come: a twentieth of the time of the import."""
+    """Look for no garbage meanwhile, nor later in the imported objects: a twentieth of the time of the import."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -34,7 +34,7 @@ def _without_garbage() -> Generator[None]:
 
 @contextmanager
 def _absent(imports: Any, packages: tuple[str, ...]) -> Generator[None]:
-    """Make the two questions that torchmetrics asks about other packages answer no for these."""
+    """Make torchmetrics' two checks for other packages answer no for these."""
     requirement, is_available = imports.RequirementCache, imports.package_available
     is_met = requirement.__bool__
     requirement.__bool__ = lambda self: not str(self.requirement or "").startswith(packages) and is_met(self)

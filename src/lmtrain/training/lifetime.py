@@ -1,4 +1,4 @@
-"""End a process when the one that started it is gone, however that ended: kill -9 leaves no orphan."""
+"""End a process with its parent, however the parent ended: kill -9 leaves no orphan."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ POLL_SECONDS = 0.5
 
 
 def die_with_parent(parent: int) -> None:
-    """Kill this process as soon as process parent, which started it, has ended.
+    """Kill this process as soon as its parent has ended.
 
     Linux does it at once; elsewhere a thread looks twice a second.
     """
@@ -25,7 +25,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def die_with_loader(worker: int) -> None:
-    """Kill this process, a loader's worker, as soon as the process that forked it has ended."""
+    """Kill this process, a loader's worker, as soon as its parent has ended."""
     del worker
     die_with_parent(os.getppid())
 

@@ -21,18 +21,18 @@ MicroStep = Callable[[TokenBatch], tuple[LossTotal, Tensor]]
 
 
 class Graph(Protocol):
-    """What records device work; the seam at which tests on a CPU put their own."""
+    """The recorder of device work; the seam at which tests on a CPU put their own."""
 
     def prepare(self, work: Callable[[], Result], /) -> Result:
         """Do the work as it is, where it will be recorded."""
         ...
 
     def capture(self, work: Callable[[], Result], /) -> Result:
-        """Record the work without doing it; what it returns is filled by every `replay`."""
+        """Record the work without doing it; its results are filled by every `replay`."""
         ...
 
     def replay(self) -> None:
-        """Do the recorded work, reading and writing the memory that it was recorded with."""
+        """Do the recorded work, reading and writing the recorded memory."""
         ...
 
 
@@ -41,7 +41,7 @@ MakeGraph = Callable[[torch.device], Graph]
 
 @final
 class CudaGraph(Graph):
-    """torch's recorder, on a stream of its own, which also warms up: what autograd and cuBLAS keep belongs to a stream.
+    """torch's recorder, on a stream of its own, also for warming up: autograd's and cuBLAS's memory is a stream's.
 
     Only this thread's calls are watched while it records: others pin the batches to come.
     """
@@ -69,7 +69,7 @@ class CudaGraph(Graph):
 
 
 class RecordedMicroStep:
-    """A micro-step that is recorded at its fourth call, and from then on replayed.
+    """A micro-step, recorded at its fourth call and from then on replayed.
 
     It must add to `.grad` of the parameters in place, so these have to stay: zero them, never replace them; nor may
     weights move. Results hold until the next call. A batch of another shape runs as it is.
@@ -86,7 +86,7 @@ class RecordedMicroStep:
     def __call__(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
         """Add a batch's gradients, and return its sums and its loss, without a gradient.
 
-        Raises: RuntimeError where a gradient or the memory of a weight is no longer the one that was recorded.
+        Raises: RuntimeError where a gradient or the memory of a weight is no longer the recorded one.
         """
         batch = TokenBatch(batch) if isinstance(batch, Tensor) else batch
         self._num_calls += 1

@@ -54,8 +54,8 @@ class CausalLMModule(pl.LightningModule):
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
         A budget of time moves `total_steps` while training goes on. `spikes` says which steps are taken back.
-        `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes what records
-        micro-steps, which are then launched as one; gradients stay in memory for it.
+        `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes the recorder of
+        micro-steps, for launching each as one; gradients stay in memory for it.
         """
         super().__init__()
         self.language_model = model
@@ -85,7 +85,7 @@ class CausalLMModule(pl.LightningModule):
         self._is_configured = False
 
     def configure_model(self) -> None:
-        """Materialise, initialise and transform the model, and start what is kept beside it: once."""
+        """Materialise, initialise and transform the model, and start its companions: once."""
         if self._is_configured:
             return
         self._is_configured = True
@@ -97,7 +97,7 @@ class CausalLMModule(pl.LightningModule):
             self.weight_average.start(self.language_model)
 
     def configure_optimizers(self) -> Optimizer:
-        """Build the optimizer on the final (perhaps sharded) parameters, with what its schedules say of each step."""
+        """Build the optimizer on the final (perhaps sharded) parameters, with the schedules of its values."""
         optimizer = self._optimizer(self.language_model)
         require_each_once(self.language_model, optimizer)
         self.step = self._make_step(
@@ -109,12 +109,12 @@ class CausalLMModule(pl.LightningModule):
         return optimizer
 
     def on_train_start(self) -> None:
-        """Train the weights that are trained, where an optimizer keeps others for evaluation."""
+        """Switch to the trained weights, where an optimizer keeps others for evaluation."""
         to_training(self.trainer.optimizers)
         self._place = self.device, self.trainer.global_rank
 
     def on_train_end(self) -> None:
-        """Leave the weights that are meant for use."""
+        """Leave the weights meant for use."""
         to_evaluation(self.trainer.optimizers)
 
     def on_train_batch_start(self, batch: Tensor | TokenBatch, batch_idx: int) -> None:
@@ -148,14 +148,14 @@ class CausalLMModule(pl.LightningModule):
     def optimizer_step(
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
-        """Let the strategy step, and settle what the step left."""
+        """Let the strategy step, and settle afterwards."""
         del epoch, batch_idx, optimizer  # Lightning's wrapper of the only one, which does nothing more
         assert optimizer_closure is not None
         self.trainer.strategy.optimizer_step(self.trainer.optimizers[0], optimizer_closure)
         self.step.settle(self.trainer.global_step)  # Lightning counts the step as done after this hook
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Restate Lightning's micro-batch counters for this run's accumulation, which may differ from the saved one.
+        """Restate Lightning's micro-batch counters for this run's accumulation, perhaps other than the saved one.
 
         Checkpoints lie on step boundaries, so micro-batches done = steps x micro-steps.
         """
@@ -174,7 +174,7 @@ def materialize(model: LanguageModel, *, device: torch.device, seed: int) -> Lan
 
 
 def seed_device(device: torch.device, seed: int) -> None:
-    """Seed the generators of the CPU and of the device that computes.
+    """Seed the generators of the CPU and of the computing device.
 
     `torch.manual_seed` also leaves a note with a stack trace for each kind of accelerator that a process does not use:
     a third of a millisecond a step, and memory that grows for ever (torch 2.13).

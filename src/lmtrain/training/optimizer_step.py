@@ -66,7 +66,7 @@ class OptimizerStep:
     graph: Graph | None = None
 
     def __post_init__(self) -> None:
-        """Look up what no step changes."""
+        """Look up the constants of all steps."""
         self._parameters = list(self.model.parameters())  # walking the modules takes a while
         self._folds = can_fold(self.optimizer)
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
@@ -78,7 +78,7 @@ class OptimizerStep:
             self._recorded = RecordedMicroStep(self._forward_and_backward, self._parameters, graph=self.graph)
 
     def forward(self, batch: Tensor | TokenBatch) -> Tensor:
-        """Return this micro-batch's share of the step's loss from ids [B, T + 1], or what a TokenBatch says."""
+        """Return this micro-batch's share of the step's loss from ids [B, T + 1] or a TokenBatch."""
         if self._recorded is None:
             total, loss = self.share_of(batch)
         else:
@@ -88,7 +88,7 @@ class OptimizerStep:
         return loss
 
     def share_of(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
-        """Return a micro-batch's sums, and what is differentiated."""
+        """Return a micro-batch's sums, and the scalar to differentiate."""
         inputs, targets, documents = training_tokens(batch)
         total: LossTotal = self.model(inputs, targets, self.loss, documents)
         return total, total.objective * self._loss_weight
@@ -120,7 +120,7 @@ class OptimizerStep:
         return norm
 
     def _judge(self, sums: StepSums, norm: Tensor) -> Tensor | None:
-        """Return whether the step is skipped, bool [], None where none is; keep what a spike is taken back to."""
+        """Return whether the step is skipped, bool [], None where none is; keep the state before a spike."""
         if self.spikes is None:
             return ~norm.isfinite() if self.scales_loss else None
         skip = self.spikes.judge(torch.stack([sums.loss, norm.double()]))

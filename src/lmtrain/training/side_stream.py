@@ -1,4 +1,4 @@
-"""Copies between host and device that run beside what the device computes.
+"""Copies between host and device beside the device's computing.
 
 On CUDA they have a stream of their own, and events say when they are done. Elsewhere a copy is done once asked for.
 """
@@ -23,7 +23,7 @@ class Moment(Protocol):
     """The end of some copies."""
 
     def is_past(self) -> bool:
-        """Tell whether they are done, without waiting."""
+        """Return whether the copies are done, without waiting."""
         ...
 
     def wait(self) -> None:
@@ -31,13 +31,13 @@ class Moment(Protocol):
         ...
 
     def hold_compute(self, *used: Tensor) -> None:
-        """Let what the device is asked to compute from now on wait for it; `used` are copies that it will read."""
+        """Let the device's work from now on wait for it; `used` are copies read by that work."""
         ...
 
 
 @dataclass(frozen=True)
 class PendingCopies(Generic[Result]):
-    """What copies gave, which is only to be read once their end is past."""
+    """The results of copies, to be read only after their end."""
 
     result: Result
     end: Moment
@@ -47,13 +47,13 @@ class SideStream(Protocol):
     """Where copies run."""
 
     def start(self, copies: Callable[[], Result], *, of_computed: bool) -> PendingCopies[Result]:
-        """Start copies; `of_computed`: of what the device was asked to compute before."""
+        """Start copies; `of_computed`: of the device's earlier work."""
         ...
 
 
 @final
 class Past(Moment):
-    """The end of copies that were done at once."""
+    """The end of immediate copies."""
 
     @override
     def is_past(self) -> bool:
@@ -70,7 +70,7 @@ class Past(Moment):
 
 @final
 class NoStream(SideStream):
-    """Copy at once: for the CPU, and for devices whose streams nobody here has tried."""
+    """Copy at once: for the CPU, and for devices with untried streams."""
 
     @override
     def start(self, copies: Callable[[], Result], *, of_computed: bool) -> PendingCopies[Result]:
@@ -125,7 +125,7 @@ def side_stream(device: torch.device) -> SideStream:
 
 
 def page_locked(buffer: mmap.mmap) -> Callable[[], object]:
-    """Lock a buffer's pages, without which CUDA copies to it are slow and wait; return what undoes that."""
+    """Lock a buffer's pages, for CUDA copies at full speed without a wait; return the call to undo that."""
     address = torch.frombuffer(buffer, dtype=torch.uint8).data_ptr()
     runtime: Any = torch.cuda.cudart()
     code = runtime.cudaHostRegister(address, len(buffer), HOST_REGISTER_PORTABLE)
@@ -136,6 +136,6 @@ def page_locked(buffer: mmap.mmap) -> Callable[[], object]:
 
 
 def touched(buffer: mmap.mmap) -> Callable[[], object]:
-    """Look at every page of a buffer, so that the first copy need not wait until they are mapped."""
+    """Look at every page of a buffer: the first copy need not wait for their mapping."""
     torch.frombuffer(buffer, dtype=torch.uint8)[:: mmap.PAGESIZE].sum()
     return lambda: None

@@ -1,7 +1,7 @@
-"""Tell a step that would hurt from others, on the device: its loss or gradient norm stands out, or is no number.
+"""Recognise a harmful step on the device: its loss or gradient norm stands out, or is no number.
 
 As in OLMo's skip-step optimizer (https://arxiv.org/abs/2501.00656, section 3.1): mean and standard deviation are those
-of the last steps, skipped ones among them, so that a run whose loss rises for good goes on.
+of the last steps, skipped ones among them, so a run with a lasting higher loss goes on.
 """
 
 from typing import Final
@@ -17,18 +17,18 @@ MAX_STEPS: Final = 1_000_000  # 8 MB
 
 
 def none() -> None:
-    """Make every step, whatever its loss."""
+    """Make every step, at any loss."""
 
 
 class SpikeFilter(nn.Module):
-    """Judge steps by a window of those before; its state is in buffers, which a checkpoint of the module saves."""
+    """Judge steps by a window of those before; its state is in buffers, saved in the module's checkpoints."""
 
     recent: Tensor
     num_seen: Tensor
     num_skipped: Tensor
 
     def __init__(self, *, num_sigmas: float, window_steps: int) -> None:
-        """Call a spike what is `num_sigmas` standard deviations above the mean of `window_steps` steps.
+        """A spike is `num_sigmas` standard deviations above the mean of `window_steps` steps.
 
         Until half the window is full only a loss or norm that is not finite is one.
 
@@ -37,7 +37,7 @@ class SpikeFilter(nn.Module):
         """
         super().__init__()
         if not num_sigmas > 0:  # nor NaN, above which nothing stands out
-            raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only what stands out.")
+            raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only outliers.")
         if not MIN_STEPS <= window_steps <= MAX_STEPS:
             raise ConfigurationError(
                 f"spikes.window_steps={window_steps} is not between {MIN_STEPS} and {MAX_STEPS:,}; 128 is usual."

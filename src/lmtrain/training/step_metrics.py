@@ -45,7 +45,7 @@ class StepSums(NamedTuple):
 
 
 class FinishedStep(NamedTuple):
-    """An optimizer step, counted from 1, with what is on its device: its sums, a norm [], a flag []."""
+    """An optimizer step, counted from 1, with its values on the device: its sums, a norm [], a flag []."""
 
     step: int
     lr: float
@@ -92,7 +92,7 @@ class StepMetrics:
 
     @property
     def last_step(self) -> FinishedStep | None:
-        """Return the newest finished step, which is still known after a drain."""
+        """Return the newest finished step, known also after a drain."""
         return self._last_step
 
     @property
@@ -106,7 +106,7 @@ class StepMetrics:
 
     @property
     def trained_tokens(self) -> int:
-        """Return the tokens that carried loss in all finished steps, over all ranks; no read just after a drain."""
+        """Return the tokens with loss in all finished steps, over all ranks; no read just after a drain."""
         return self._drained_tokens + sum(int(one.sums.num_tokens.item()) for one in self._finished)
 
     @property
@@ -136,7 +136,7 @@ class StepMetrics:
         self._finished.append(self._last_step)
 
     def follow(self) -> list[StepRecord]:
-        """Return a list that gets every step from now on once it is fetched; whoever follows empties it."""
+        """Return a list for every step from now on, as it is fetched; whoever follows empties it."""
         self._followers.append([])
         return self._followers[-1]
 

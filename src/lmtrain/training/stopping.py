@@ -45,7 +45,7 @@ def stopping_at_once() -> Generator[None]:
 
 @contextmanager
 def ignoring_interrupts() -> Generator[None]:
-    """Let no SIGINT cut short what tells how a run ended."""
+    """Let no SIGINT cut short the report of a run's end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

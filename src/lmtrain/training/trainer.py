@@ -1,6 +1,6 @@
-"""A Lightning Trainer with the behaviours that lose data, time or exactness switched off.
+"""A Lightning Trainer without its losses of data, time and exactness.
 
-Each is named in docs/decisions/0005; what they guard is counted or killed by the tests.
+Each is named in docs/decisions/0005; the tests count or break the guarded behaviour.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What is done to a plain model before training, in one visible order; "off" leaves it as it is."""
+"""The changes to a plain model before training, in one visible order; "off" leaves it as it is."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def unchanged(model: LanguageModel) -> LanguageModel:
 
 
 def unsharded(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
-    """Return the model whole, whatever the mesh."""
+    """Return the model whole, on any mesh."""
     del mesh
     return model
 

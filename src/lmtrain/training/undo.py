@@ -16,8 +16,8 @@ Key = tuple[int, str]
 class Undo:
     """Made before a step, it holds copies; `where` puts them back after it.
 
-    State that the step itself created becomes zero, as it is in a new optimizer. Numbers that an optimizer counts on
-    the host, or on another device than the flag, go on: they then count a step that moved nothing.
+    State created by the step itself becomes zero, as in a new optimizer. An optimizer's counts on the host, or on
+    another device than the flag, go on: they then count a step without effect.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -52,7 +52,7 @@ def _tensors(optimizer: Optimizer) -> Iterator[tuple[Key, Tensor]]:
 
 
 def _plain(tensor: Tensor, key: Key) -> Iterator[tuple[Key, Tensor]]:
-    """Part a sharded or quantized tensor into what it is made of."""
+    """Split a sharded or quantized tensor into its plain parts."""
     if not is_traceable_wrapper_subclass(tensor):
         yield key, tensor.detach()
         return

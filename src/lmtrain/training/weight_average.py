@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES
+from lmtrain.accounting.options.parts import AverageFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.sharded import local
@@ -17,6 +19,11 @@ from lmtrain.parallel.resharding import reshard
 
 def none() -> None:
     """Keep no average."""
+
+
+def weight_average_facts() -> AverageFacts:
+    """Keep an fp32 copy."""
+    return AverageFacts(num_bytes=FP32_BYTES)
 
 
 class WeightAverage(nn.Module):
@@ -46,7 +53,7 @@ class WeightAverage(nn.Module):
 
     @torch.no_grad()
     def update(self, model: LanguageModel, *, step: int) -> None:
-        """Move towards the weights that step number `step`, counted from 0, has left."""
+        """Move towards the weights after step number `step`, counted from 0."""
         decay = min(self._decay, (1 + step) / (10 + step))
         averages = [local(average) for average in self.parameters()]
         weights = [weight.to(torch.float32) for weight in _weights(model)]
@@ -55,7 +62,7 @@ class WeightAverage(nn.Module):
     @contextmanager
     def in_place_of(self, model: LanguageModel) -> Generator[None]:
         """Let the model have the averages as its weights, and its own again afterwards."""
-        reshard(model)  # evaluation leaves what is outside the blocks gathered
+        reshard(model)  # evaluation leaves the weights outside the blocks gathered
         weights = _weights(model)
         own = [weight.clone() for weight in weights]
         _fill(weights, [local(average) for average in self.parameters()])

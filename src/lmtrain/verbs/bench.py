@@ -15,6 +15,7 @@ from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best
 from lmtrain.accounting.observed.step_parts import Bench
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
 
 SECONDS: Final = 8.0
@@ -46,10 +47,9 @@ class BenchArguments:
 class BenchConfig:
     """A composed config with what Hydra chose for it."""
 
-    values: dict[str, Any]
+    config: RunConfig
     overrides: list[str]
     model: str
-    allowed: list[str]
 
 
 def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
@@ -65,18 +65,18 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
     began = time.monotonic()
     asked = read_words(words)
     found = configs(asked.overrides, program=program)
-    for config in found:
+    for one in found:
         from lmtrain.composition.execution.bench_run import measure
 
-        _say(f"{config.model}: building, and the first step with what it compiles")
-        measured = measure(config.values, overrides=config.overrides, seconds=asked.seconds, allowed=config.allowed)
-        outcomes = tried(config, measured, asked, began=began, is_alone=len(found) == 1)
+        _say(f"{one.model}: building, and the first step with what it compiles")
+        measured = measure(one.config, overrides=one.overrides, seconds=asked.seconds)
+        outcomes = tried(one.config, measured, asked, began=began, is_alone=len(found) == 1)
         if asked.as_json:
             print(json.dumps({**measured.to_json(), "advice": [each.to_json() for each in best_first(outcomes)]}))
             continue
         from lmtrain.report.bench_page import print_bench
 
-        print_bench(measured, outcomes, title=title_of(config, found))
+        print_bench(measured, outcomes, title=title_of(one, found))
     return EXIT_DONE
 
 
@@ -110,16 +110,16 @@ def configs(words: list[str], *, program: str) -> list[BenchConfig]:
 
     found: list[BenchConfig] = []
 
-    def task(config: dict[str, Any], choices: Choices) -> None:
+    def task(composed: dict[str, Any], choices: Choices) -> None:
+        config = read_config(composed, allowed=arguments.allowed_targets)
         require_one_process(config)
         require_parts(config)
-        callbacks = {name: node for name, node in config["callbacks"].items() if name not in LEFT_OUT}
+        kept = {name: node.values for name, node in config.callbacks.items() if name not in LEFT_OUT}
         found.append(
             BenchConfig(
-                values={**config, "callbacks": callbacks},
+                config=config.changed(callbacks=kept),
                 overrides=choices.overrides,
                 model=choices.options["model"],
-                allowed=arguments.allowed_targets,
             )
         )
 
@@ -127,28 +127,27 @@ def configs(words: list[str], *, program: str) -> list[BenchConfig]:
     return found
 
 
-def require_one_process(config: dict[str, Any]) -> None:
+def require_one_process(config: RunConfig) -> None:
     """Refuse a run of several processes, whose parts wait for one another.
 
     Raises:
         ConfigurationError: More than one device or node.
     """
-    for key in ("devices", "num_nodes"):
-        value = config["trainer"][key]
-        if isinstance(value, int) and value > 1:
+    for key, value in (("devices", config.trainer.devices), ("num_nodes", config.trainer.num_nodes)):
+        if value > 1:
             raise ConfigurationError(
                 f"trainer.{key}={value}: lmtrain bench times one process; use trainer.{key}=1 with "
                 "batch.tokens_per_step divided by it, and lmtrain plan for what the links add."
             )
 
 
-def require_parts(config: dict[str, Any]) -> None:
+def require_parts(config: RunConfig) -> None:
     """Refuse a step that is launched as one, and has no parts to time.
 
     Raises:
         ConfigurationError: CUDA graphs.
     """
-    if config["compile"].get("cuda_graphs"):
+    if config.compile.get("cuda_graphs"):
         raise ConfigurationError(
             "compile.cuda_graphs=true: lmtrain bench times a step by part, and this one is launched as one; nearest "
             "valid: compile.cuda_graphs=false."
@@ -156,27 +155,27 @@ def require_parts(config: dict[str, Any]) -> None:
 
 
 def tried(
-    config: BenchConfig, found: Bench, asked: BenchArguments, *, began: float, is_alone: bool
+    config: RunConfig, found: Bench, asked: BenchArguments, *, began: float, is_alone: bool
 ) -> list[ChangeOutcome]:
     """Train with each change that may help, one at a time, while there is time."""
     from lmtrain.composition.planning.bench_changes import changes
     from lmtrain.parallel.compilation import missing_compiler
 
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    free = threads - int(config.values["trainer"]["cpu_threads"] or threads)
-    named = changes(config.values, found, can_compile=missing_compiler() is None, free_threads=free)
+    free = threads - (config.trainer.cpu_threads or threads)
+    named = changes(config, found, can_compile=missing_compiler() is None, free_threads=free)
     needed = found.setup_seconds + found.first_step_seconds + TRIAL_SHARE * asked.seconds
     outcomes: list[ChangeOutcome] = []
     for change in named:
         has_time = time.monotonic() - began + needed < WHOLE_SECONDS
         compiles = "compile=auto" in change.words or (change.compiles and found.is_compiled)
         worth = is_alone and (asked.tries_all or (has_time and not compiles))
-        outcome = _outcome(config, change, found, asked) if worth else ChangeOutcome(change=change, saved=None)
+        outcome = _outcome(change, found, asked) if worth else ChangeOutcome(change=change, saved=None)
         outcomes += [outcome] if outcome else []
     return outcomes
 
 
-def _outcome(config: BenchConfig, change: Change, found: Bench, asked: BenchArguments) -> ChangeOutcome | None:
+def _outcome(change: Change, found: Bench, asked: BenchArguments) -> ChangeOutcome | None:
     """Return what a change saved, None where the config cannot be changed so."""
     from lmtrain.composition.execution.bench_run import measure
 
@@ -184,19 +183,18 @@ def _outcome(config: BenchConfig, change: Change, found: Bench, asked: BenchArgu
     keys = {_key(word) for word in change.words}
     words = [word for word in asked.overrides if _key(word) not in keys]
     try:
-        (changed,) = configs([*words, *change.words], program="lmtrain bench")
-        other = measure(
-            changed.values,
-            overrides=changed.overrides,
+        (other,) = configs([*words, *change.words], program="lmtrain bench")
+        measured = measure(
+            other.config,
+            overrides=other.overrides,
             seconds=TRIAL_SHARE * asked.seconds,
-            allowed=config.allowed,
             counts_syncs=False,
         )
     except LMTRAIN_ERRORS as problem:
         _say(f"  it cannot be: {problem}")
         return None
     before = min(found.step_seconds) / found.batch.tokens_per_step
-    return ChangeOutcome(change=change, saved=1 - min(other.step_seconds) / other.batch.tokens_per_step / before)
+    return ChangeOutcome(change=change, saved=1 - min(measured.step_seconds) / measured.batch.tokens_per_step / before)
 
 
 def _say(line: str) -> None:

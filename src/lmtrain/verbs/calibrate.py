@@ -5,15 +5,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.observed.ledger import StopwatchReading
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.planning.calibration import calibration_key, measurements_of
 from lmtrain.composition.planning.known_models import model_facts
-from lmtrain.composition.planning.plan import make_plan
+from lmtrain.composition.planning.plan import plan_on_paper
 from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.report.ledger import read_attempts
@@ -30,18 +31,17 @@ REPLACED: Final = ("budget", "run.root", "run.name", "run.log_every_steps", "res
 SECONDS: Final = 1800
 
 
-def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int | None, allowed: list[str]) -> Finding:
+def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None) -> Finding:
     """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and tell it.
 
     Raises:
         EnvironmentProblem: The steps failed; the message has the end of what they said.
     """
-    setting = planned_setting(config, allowed=allowed)
-    facts = model_facts(config, setting, allowed=allowed)
-    planned = make_plan(config, setting, facts, allowed=allowed)
+    setting = planned_setting(config)
+    planned = plan_on_paper(config, setting, model_facts(config, setting))
     num_steps = num_steps or steps_worth_timing(planned.speed)
     with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
-        words = _words(overrides, Path(folder), cache=Path(config["run"]["cache"]), num_steps=num_steps)
+        words = _words(overrides, Path(folder), cache=Path(config.run.cache), num_steps=num_steps)
         # As a run that is typed: in a process of its own, with this one's threads left to it.
         command = [sys.executable, "-m", "lmtrain.cli", "train", *words]
         ended = subprocess.run(
@@ -54,7 +54,7 @@ def calibrate(config: dict[str, Any], overrides: list[str], *, num_steps: int | 
     found = calibration_from(attempt.readings)
     measured = measurements_of(config)
     key = calibration_key(config, planned.batch, measured)
-    write_measurements(Path(config["run"]["cache"]), measured.with_calibration(key, found))
+    write_measurements(Path(config.run.cache), measured.with_calibration(key, found))
     told = f"a step takes {found.step_seconds:.4g} s, over {found.num_steps} steps"
     text = f"{told}, after a start of {found.setup_seconds:.3g} s; kept for `lmtrain plan`"
     return Finding(name="calibration", state="ok", found=text)

@@ -10,8 +10,9 @@ from lmtrain.accounting.observed.measured import MeasuredDevice
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.known_models import model_facts
-from lmtrain.composition.planning.plan import make_plan
+from lmtrain.composition.planning.plan import plan_on_paper
 from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.doctor.disk import disk_speed, room
 from lmtrain.doctor.finding import Finding
 from lmtrain.doctor.limits import cores, open_files, scheduler, shared_memory
@@ -54,14 +55,13 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
 
     codes: list[int] = []
 
-    def task(config: dict[str, Any], choices: Choices) -> None:
+    def task(composed: dict[str, Any], choices: Choices) -> None:
         del choices
+        config = read_config(composed, allowed=arguments.allowed_targets)
         device = measure_and_keep(config)
-        findings = examine(config, allowed=arguments.allowed_targets)
+        findings = examine(config)
         if asked.calibrates:
-            findings.append(
-                calibrate(config, asked.overrides, num_steps=asked.calibration_steps, allowed=arguments.allowed_targets)
-            )
+            findings.append(calibrate(config, asked.overrides, num_steps=asked.calibration_steps))
         is_ready = all(finding.state != "bad" for finding in findings)
         _tell(findings, device, as_json=asked.as_json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)
@@ -93,27 +93,27 @@ def read_words(words: list[str]) -> DoctorArguments:
     return DoctorArguments("--json" in words, calibrates=calibrates, calibration_steps=steps, overrides=overrides)
 
 
-def measure_and_keep(config: dict[str, Any]) -> MeasuredDevice:
+def measure_and_keep(config: RunConfig) -> MeasuredDevice:
     """Measure what a run of the config would compute on, and keep it for plans and runs."""
     from lmtrain.doctor.devices import gpus  # torch: only where it measures
     from lmtrain.doctor.measure import measure_cpu, measure_gpu
 
-    trainer, cache = config["trainer"], Path(config["run"]["cache"])
-    uses_gpu = bool(gpus()) and trainer["accelerator"] != "cpu"
-    device = measure_gpu() if uses_gpu else measure_cpu(threads=trainer["cpu_threads"])
+    trainer, cache = config.trainer, Path(config.run.cache)
+    uses_gpu = bool(gpus()) and trainer.accelerator != "cpu"
+    device = measure_gpu() if uses_gpu else measure_cpu(threads=trainer.cpu_threads)
     write_measurements(cache, read_measurements(cache).with_device(device))
     return device
 
 
-def examine(config: dict[str, Any], *, allowed: list[str]) -> list[Finding]:
+def examine(config: RunConfig) -> list[Finding]:
     """Make every check for a run of the config on this machine."""
     from lmtrain.doctor import devices  # torch
 
-    trainer, root = config["trainer"], Path(config["run"]["root"])
-    setting = planned_setting(config, allowed=allowed)
+    trainer, root = config.trainer, Path(config.run.root)
+    setting = planned_setting(config)
     found = devices.gpus()
-    num_ranks, num_workers = int(trainer["devices"]), int(config["data"].get("num_workers") or 0)
-    checkpoint_bytes, kept_bytes = planned_bytes(config, allowed=allowed)
+    num_ranks, num_workers = trainer.devices, int(config.data.get("num_workers") or 0)
+    checkpoint_bytes, kept_bytes = planned_bytes(config)
     return [
         python_version(),
         *package_versions(),
@@ -121,7 +121,7 @@ def examine(config: dict[str, Any], *, allowed: list[str]) -> list[Finding]:
         *devices.same_devices(found),
         flash_attention(has_gpu=bool(found)),
         devices.precision_support(found, wanted=setting.precision),
-        *devices.links(len(found), devices.nvidia_smi("topo", "-m"), num_nodes=int(trainer["num_nodes"])),
+        *devices.links(len(found), devices.nvidia_smi("topo", "-m"), num_nodes=trainer.num_nodes),
         compiler(),
         cores(num_ranks),
         shared_memory(num_processes=num_ranks * (1 + num_workers)),
@@ -133,19 +133,19 @@ def examine(config: dict[str, Any], *, allowed: list[str]) -> list[Finding]:
     ]
 
 
-def planned_bytes(config: dict[str, Any], *, allowed: list[str]) -> tuple[int, int]:
+def planned_bytes(config: RunConfig) -> tuple[int, int]:
     """Return the bytes of a checkpoint of the config, and of all that are on disk at once."""
-    setting = planned_setting(config, allowed=allowed)
-    planned = make_plan(config, setting, model_facts(config, setting, allowed=allowed), allowed=allowed)
+    setting = planned_setting(config)
+    planned = plan_on_paper(config, setting, model_facts(config, setting))
     assert planned.checkpoints is not None
     return planned.checkpoints.checkpoint_bytes, planned.checkpoints.kept_bytes
 
 
-def _store(config: dict[str, Any], root: Path) -> list[Finding]:
+def _store(config: RunConfig, root: Path) -> list[Finding]:
     """Try the store of a config that tracks its runs in one."""
-    if "tracking_uri" not in config["logger"]:
+    if "tracking_uri" not in config.logger:
         return []
-    return [tracking_store(config["logger"]["tracking_uri"] or default_uri(root))]
+    return [tracking_store(config.logger.get("tracking_uri") or default_uri(root))]
 
 
 def _tell(findings: list[Finding], device: MeasuredDevice, *, as_json: bool, is_ready: bool) -> None:

@@ -207,21 +207,20 @@ def _require_effect(words: list[str]) -> None:
 def _composed(words: list[str], *, program: str) -> tuple[Cluster | None, FleetModel | None]:
     """Compose what was chosen of clusters and models; None of what was not."""
     from lmtrain.composition.command_line.compose import Choices, for_each_config
-    from lmtrain.composition.nodes.check import check_node
-    from lmtrain.composition.nodes.instantiate import instantiate
     from lmtrain.composition.planning.known_models import model_facts
-    from lmtrain.composition.planning.setting import context_tokens_of, planned_setting
+    from lmtrain.composition.planning.setting import planned_setting
+    from lmtrain.composition.run_config import read_config
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
     found: list[tuple[Cluster | None, FleetModel | None]] = []
 
-    def task(config: dict[str, Any], choices: Choices) -> None:
-        cluster = model = None
-        if "cluster" in chosen:
-            cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=[]), key="cluster")
+    def task(composed: dict[str, Any], choices: Choices) -> None:
+        config = read_config(composed)
+        cluster = config.cluster if "cluster" in chosen else None
+        model = None
         if "model" in chosen:
-            facts = model_facts(config, planned_setting(config, allowed=[]), allowed=[])
-            context_tokens = context_tokens_of(config)
+            facts = model_facts(config, planned_setting(config))
+            context_tokens = config.batch.context_tokens
             flops = flops_per_token(facts.shape, context_tokens).palm
             model = FleetModel(choices.options["model"], facts.shape.num_parameters, flops, context_tokens)
         found.append((cluster, model))

@@ -1,99 +1,100 @@
-"""`lmtrain generate RUN`: continue a text with the newest whole checkpoint of a run, on this machine."""
+"""`lmtrain generate RUN`: continue a text, or a file of them, with a model on this machine."""
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from lmtrain.accounting.batches import plan_batches
-from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
-from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
 from lmtrain.errors import ConfigurationError
+from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling
+
+if TYPE_CHECKING:
+    from lmtrain.inference.generation import Generation, Request
+    from lmtrain.inference.loaded_model import LoadedModel
 
 
 def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
-    """Print a prompt and what the run's model continues it with."""
+    """Print a prompt and what the model continues it with, or answer a file of prompts."""
     arguments = _parser(program).parse_args(words)
+    if arguments.prompts is not None:
+        return _answer_file(arguments)
+    if arguments.out is not None:
+        raise ConfigurationError(f"--out {arguments.out} has no effect without --prompts FILE; leave it out.")
     text = arguments.prompt if arguments.prompt != "-" else sys.stdin.read()
-    continued = continue_text(
-        arguments.run,
-        prompt=text,
-        num_new_tokens=arguments.num_new_tokens,
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-        seed=arguments.seed,
-        weights=arguments.weights,
-        allowed=arguments.allow_target,
-    )
-    print(json.dumps({"prompt": text, "text": continued}) if arguments.json else text + continued)
+    loaded = read_model(arguments)
+    if arguments.json:
+        engine = loaded.engine()
+        written = engine.submit(_request(arguments, loaded, text, index=0))
+        while not engine.is_idle:
+            engine.step()
+        print(json.dumps({"prompt": text, **_answer(written)}, ensure_ascii=False))
+        return 0
+    print(text, end="", flush=True)
+    for delta in loaded.engine().run([_request(arguments, loaded, text, index=0)]):
+        print(delta.text, end="", flush=True)
+    print()
     return 0
 
 
-def continue_text(
-    run: Path,
-    *,
-    prompt: str,
-    num_new_tokens: int,
-    temperature: float,
-    top_k: int | None,
-    seed: int,
-    weights: Literal["raw", "ema"] = "raw",
-    allowed: Sequence[str] = (),
-) -> str:
-    """Return the text that follows `prompt`; an empty prompt begins a new document.
+def _answer_file(arguments: argparse.Namespace) -> int:
+    """Write a line for each prompt as it is answered; those that an earlier attempt answered are left alone."""
+    from lmtrain.inference.prompt_file import read_prompts, written_so_far
 
-    `allowed` are the targets that the command line allows beside ours.
+    if arguments.prompt:
+        raise ConfigurationError("--prompt and --prompts are both given; nearest valid: one of them.")
+    prompts = read_prompts(arguments.prompts)
+    answered = written_so_far(arguments.out, prompts) if arguments.out else set[int]()
+    missing = [place for place in range(len(prompts)) if place not in answered]
+    if answered:
+        print(f"{len(answered)} of {len(prompts)} prompts are answered in {arguments.out}.", file=sys.stderr)
+    if not missing:
+        return 0
+    loaded = read_model(arguments)
+    requests = [_request(arguments, loaded, prompts[place], index=place) for place in missing]
+    out = arguments.out.open("a", encoding="utf-8") if arguments.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with out:
+        for delta in loaded.engine().run(requests):
+            if delta.finish_reason is not None:
+                place = delta.generation.request.index
+                line = {"index": place, "prompt": prompts[place], **_answer(delta.generation)}
+                out.write(json.dumps(line, ensure_ascii=False) + "\n")
+                out.flush()
+    return 0
 
-    Raises:
-        ConfigurationError: `run` is not the folder of a run with a checkpoint.
-    """
-    job = find_job(run, key="RUN")
-    import torch
 
-    from lmtrain.composition.execution.build import build_model
-    from lmtrain.composition.nodes.instantiate import instantiate
-    from lmtrain.inference.generate import generate as generate_tokens
-    from lmtrain.models.attention.sdpa import sdpa
-    from lmtrain.tokenizers.loading import load_tokenizer
-    from lmtrain.training.checkpointing.checkpoints import newest_whole
-    from lmtrain.training.checkpointing.weights import load_weights
-    from lmtrain.training.module import materialize
+def _request(arguments: argparse.Namespace, loaded: "LoadedModel", prompt: str, *, index: int) -> "Request":
+    from lmtrain.inference.generation import Request
 
-    checkpoint, _ = newest_whole(run / "checkpoints")
-    if checkpoint is None:
-        msg = f"{run} has no checkpoint yet; train it first, or name another run."
-        raise ConfigurationError(msg)
-    batch = plan_batches(instantiate(checked_part(job, "batch"), key="batch"))
-    tokenizer = load_tokenizer(run / "tokenizer")
-    node = checked_part(job, "model", allowed=allowed)
-    model = build_model(
-        {"model": node}, tokenizer=tokenizer, batch=batch, attention=sdpa if "attention" in node else None
+    return Request(
+        prompt=loaded.encode(prompt),
+        num_new_tokens=arguments.num_new_tokens,
+        sampling=read_sampling(arguments),
+        end_ids=frozenset() if arguments.past_the_end else loaded.end_ids,
+        stops=tuple(arguments.stop),
+        seed=arguments.seed,
+        index=index,
+        slides=True,
     )
-    model = materialize(model, device=torch.device("cpu"), seed=0)  # whatever it was trained on, sdpa runs here
-    load_weights(model, checkpoint.path, weights)
-    ids = tokenizer.encode(prompt) or [tokenizer.end_of_text_id]
-    tokens = generate_tokens(
-        model,
-        torch.tensor([ids]),
-        num_new_tokens=num_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        generator=torch.Generator().manual_seed(seed),
-    )
-    return tokenizer.decode(tokens[0, len(ids) :].tolist())
+
+
+def _answer(generation: "Generation") -> dict[str, str | int | None]:
+    return {
+        "text": generation.text,
+        "finish_reason": generation.finish_reason,
+        "num_new_tokens": len(generation.new_tokens),
+    }
 
 
 def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Continue a text with a run's newest checkpoint.")
-    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
+    parser = argparse.ArgumentParser(prog=program, description="Continue a text with a model on this machine.")
+    add_model(parser)
     parser.add_argument("--prompt", default="", help="text to continue; - reads it from standard input")
-    parser.add_argument("--num-new-tokens", type=int, default=200, help="tokens to write (200)")
-    parser.add_argument("--temperature", type=float, default=0.8, help="0 always takes the likeliest token (0.8)")
-    parser.add_argument("--top-k", type=int, default=50, help="sample among so many likeliest tokens (50)")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampling (0)")
-    parser.add_argument("--weights", choices=("raw", "ema"), default="raw", help="or their moving average (raw)")
-    parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help='JSON lines as {"prompt": "..."}, many at once')
+    parser.add_argument("--out", type=Path, metavar="FILE", help="of --prompts: JSON lines; goes on where it ended")
+    parser.add_argument("--num-new-tokens", type=int, default=200, help="tokens to write at most (200)")
+    parser.add_argument("--past-the-end", action="store_true", help="go on after the end of a text with another one")
+    add_sampling(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

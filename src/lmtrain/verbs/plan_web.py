@@ -21,6 +21,7 @@ from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.planning.plan import planned_runs
+from lmtrain.composition.rules.optimizer import optimizer_states
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.verbs.fleet import fleet_of, is_fleet
 
@@ -124,7 +125,7 @@ def answer(words: list[str]) -> Answer:
         (run,) = planned_runs(words, program="lmtrain plan")
     except LMTRAIN_ERRORS as refusal:
         return {"command": command, "error": str(refusal)}
-    return {"command": command, "plan": run.to_json(), "charts": charts(run.plan, run.fit)}
+    return {"command": command, "plan": run.to_json(), "charts": charts(run.plan, run.fit, optimizer_states())}
 
 
 def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:

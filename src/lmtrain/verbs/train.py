@@ -46,7 +46,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
         from lmtrain.composition.execution.rehearsal import rehearse  # torch: for what is not refused without it
 
-        rehearse(job, is_alone=outer is None and job.config["trainer"]["devices"] == 1)
+        rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
         return start(replace(job, began=began, program=program), outer=outer)
     from lmtrain.composition.execution.sweep import naming_trial, run_sweep
 
@@ -74,17 +74,16 @@ def make_job(
     `swept` are the overrides of all trials of the job's sweep, None for a run by itself.
     """
     keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler, which settles on its own
-    from lmtrain.composition.execution.start import check_config
+    from lmtrain.composition.execution.check_config import check_config
     from lmtrain.composition.execution.sweep import swept_keys
 
     checked = check_config(config, allowed=arguments.allowed_targets, typed=overrides)
     unnamed = default_name(model, overrides, swept=swept_keys(swept or ()))
-    given = checked["run"]["name"]
+    given = checked.run.name
     return Job(
         config=checked,
         overrides=overrides,
         name=unnamed if given is None else given if swept is None else f"{given}/{unnamed}",
-        root=str(Path(checked["run"]["root"]).absolute()),
-        allowed_targets=arguments.allowed_targets,
+        root=str(Path(checked.run.root).absolute()),
         sweep=None if swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
     )

@@ -2,9 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from lmtrain.accounting.machine.number_formats import PRECISIONS
 from lmtrain.accounting.model.memory import TrainedParameters, device_memory, state_bytes
-from lmtrain.accounting.model.optimizer_state import optimizer_state
+from tests import facts
 
 
 def plain(num_parameters):
@@ -15,7 +14,10 @@ def plain(num_parameters):
 
 def memory_of(num_parameters, *, precision="fp32", optimizer="adamw", **settings):
     return device_memory(
-        plain(num_parameters), precision=PRECISIONS[precision], optimizer=optimizer_state(optimizer), **settings
+        plain(num_parameters),
+        precision=facts.precision(precision).bytes_of,
+        optimizer=facts.optimizer(optimizer).state,
+        **settings,
     )
 
 
@@ -41,13 +43,13 @@ def test_large_models_need_the_known_number_of_h100(num_parameters, total, num_h
 
 def test_muon_keeps_one_value_for_matrices_and_two_for_the_rest():
     parameters = TrainedParameters(num_total=100, num_hidden_matrix=80, num_largest_block=0, num_outside_blocks=0)
-    state = state_bytes(parameters, precision=PRECISIONS["fp32"], optimizer=optimizer_state("muon"))
+    state = state_bytes(parameters, precision=facts.precision("fp32").bytes_of, optimizer=facts.optimizer("muon").state)
     assert state == 4 * (80 + 2 * 20)
 
 
 def test_sharding_gathers_what_is_outside_the_blocks_and_two_blocks_in_the_compute_format():
     parameters = TrainedParameters(num_total=1000, num_hidden_matrix=0, num_largest_block=100, num_outside_blocks=50)
-    settings = {"precision": PRECISIONS["bf16_mixed"], "optimizer": optimizer_state("adamw")}
+    settings = {"precision": facts.precision("bf16_mixed").bytes_of, "optimizer": facts.optimizer("adamw").state}
     assert device_memory(parameters, **settings).gathered == 0
     assert device_memory(parameters, num_shards=3, **settings).gathered == (50 + 2 * 100) * 2
     assert device_memory(parameters, num_shards=3, **settings).weights == 334 * 4
@@ -66,9 +68,9 @@ def test_a_known_matrix_has_the_known_bytes():
 
 def test_an_average_of_the_weights_is_one_more_fp32_value_of_each():
     parameters = TrainedParameters(num_total=100, num_hidden_matrix=80, num_largest_block=0, num_outside_blocks=0)
-    averaged = replace(optimizer_state("adamw"), average_bytes=4)
+    averaged = replace(facts.optimizer("adamw").state, average_bytes=4)
     plain, more = (
-        state_bytes(parameters, precision=PRECISIONS["bf16_mixed"], optimizer=state)
-        for state in (optimizer_state("adamw"), averaged)
+        state_bytes(parameters, precision=facts.precision("bf16_mixed").bytes_of, optimizer=state)
+        for state in (facts.optimizer("adamw").state, averaged)
     )
     assert more == plain + 4 * 100

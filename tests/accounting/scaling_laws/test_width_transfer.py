@@ -2,8 +2,7 @@ from dataclasses import asdict
 
 import pytest
 
-from lmtrain.accounting.model.optimizer_state import STATES
-from lmtrain.accounting.scaling_laws.width_transfer import UNDEFINED, UPDATES, Update, width_transfer
+from lmtrain.accounting.scaling_laws.width_transfer import Update, width_transfer
 
 
 @pytest.mark.parametrize("update", ["coordinates", "spectrum"])
@@ -28,9 +27,3 @@ def test_scores_of_wider_heads_are_divided_by_their_width_rather_than_its_root()
     factors = width_transfer(512, base_width=128, head_width=256, base_head_width=64, update="coordinates")
     root_and_factor = 256**-0.5 * factors.attention
     assert root_and_factor == pytest.approx(64**-0.5 * 64 / 256), "as at the base, but by 1 / K from there"
-
-
-def test_every_optimizer_has_a_rule_or_a_reason_for_none() -> None:
-    assert not UPDATES.keys() & UNDEFINED.keys()
-    known = {"schedule_free" if name == "schedule_free_adamw" else name for name in STATES}
-    assert known == UPDATES.keys() | UNDEFINED.keys()

@@ -3,14 +3,14 @@ import pytest
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.machine.hardware import DEVICES
-from lmtrain.accounting.machine.number_formats import precision_bytes
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.model.optimizer_state import STATES, optimizer_state
 from lmtrain.accounting.training_plan.charts_of_plan import DTYPES, charts, days_by_devices, number_ranges, trade_offs
 from lmtrain.accounting.training_plan.fit import Setting, memory_of
 from lmtrain.accounting.training_plan.plan import Plan, Speed
+from tests import facts
 from tests.accounting.model.test_model_facts import FACTS
 
+STATES = {name: facts.optimizer(name).state for name in ("muon", "adamw", "sgd")}
 BATCH = BatchPlan(context_tokens=256, micro_batch_sequences=2, accumulation_micro_steps=1, num_ranks=4)
 FLOPS = flops_per_token(FACTS.shape, 256)
 HORIZON = horizon(Budget(steps=1000), tokens_per_step=2048, num_parameters=1000, flops_per_token=FLOPS.palm)
@@ -18,8 +18,8 @@ SPEED = Speed(step_seconds=86.4, mfu_palm=0.4, source="cluster.mfu")
 PLAN = Plan(shape=FACTS.shape, batch=BATCH, horizon=HORIZON, flops_per_token=FLOPS, speed=SPEED)
 SETTING = Setting(
     facts=FACTS,
-    precision=precision_bytes("fp32"),
-    optimizer=optimizer_state("adamw"),
+    precision=facts.precision("fp32").bytes_of,
+    optimizer=STATES["adamw"],
     is_sharded=False,
     device_bytes=None,
 )
@@ -31,7 +31,7 @@ def test_twice_the_devices_take_half_the_days():
 
 
 def test_the_chosen_optimizer_has_the_bytes_of_the_plan_s_memory():
-    bars = charts(PLAN, SETTING)["optimizers"]
+    bars = charts(PLAN, SETTING, STATES)["optimizers"]
     found = {row["name"]: row["bytes"] for row in bars}
     assert found["adamw"] == memory_of(SETTING, BATCH).optimizer
     assert found.keys() == STATES.keys()
@@ -46,7 +46,7 @@ def test_no_size_on_the_curve_is_better_than_the_optimum():
 
 
 def test_a_product_has_a_time_wherever_there_is_a_peak():
-    found = charts(PLAN, SETTING)["products"]
+    found = charts(PLAN, SETTING, STATES)["products"]
     with_peak = sum(device.peak_flops(dtype) is not None for device in DEVICES.values() for dtype in DTYPES)
     assert len(found["rows"]) == with_peak
     assert (found["num_rows"], found["width"]) == (512, 512)

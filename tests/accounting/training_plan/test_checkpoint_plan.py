@@ -2,13 +2,16 @@ import math
 
 import pytest
 
-from lmtrain.accounting.machine.number_formats import PRECISIONS
 from lmtrain.accounting.model.memory import TrainedParameters
-from lmtrain.accounting.model.optimizer_state import optimizer_state
 from lmtrain.accounting.training_plan.checkpoint_plan import checkpoint_plan
+from tests import facts
 
 ONE_BILLION = TrainedParameters(num_total=10**9, num_hidden_matrix=0, num_largest_block=0, num_outside_blocks=0)
-SETTINGS = {"precision": PRECISIONS["bf16_mixed"], "optimizer": optimizer_state("adamw"), "num_kept": 2}
+SETTINGS = {
+    "precision": facts.precision("bf16_mixed").bytes_of,
+    "optimizer": facts.optimizer("adamw").state,
+    "num_kept": 2,
+}
 
 
 def test_a_checkpoint_holds_weights_and_state_but_no_gradients():

@@ -4,8 +4,8 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import communication, link_rate, step_communication
-from lmtrain.accounting.training_plan.spread import ModelSpread
 
 FSDP = ModelSpread(shards_over="all ranks", casts_parameters=True)
 SETTINGS = {

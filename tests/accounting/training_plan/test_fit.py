@@ -3,12 +3,11 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.accounting.batches import Batch, plan_batches
-from lmtrain.accounting.machine.number_formats import PRECISIONS
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.model.optimizer_state import STATES
 from lmtrain.accounting.training_plan.fit import Setting, fewest_devices, fits, largest_micro_batch, memory_of
+from tests import facts
 
 MILLION = 10**6
 SETTING = Setting(
@@ -22,8 +21,8 @@ SETTING = Setting(
         workspace=LinearBytes(fixed=0.0, per_sequence=1e6),
         workspace_of_many=LinearBytes(fixed=0.0, per_sequence=1e6),
     ),
-    precision=PRECISIONS["fp32"],
-    optimizer=STATES["adamw"],
+    precision=facts.precision("fp32").bytes_of,
+    optimizer=facts.optimizer("adamw").state,
     is_sharded=False,
     device_bytes=30 * MILLION,
 )

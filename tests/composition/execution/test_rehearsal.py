@@ -44,9 +44,8 @@ def test_what_can_be_passes(tiny_job) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(words: str, message: str, tiny_job) -> None:
-    job = tiny_job(*words.split())
     with pytest.raises(ConfigurationError, match=message):
-        rehearse(job, is_alone=True)
+        rehearse(tiny_job(*words.split()), is_alone=True)
 
 
 def test_layers_that_fp8_cannot_multiply_are_refused_before_data_is_prepared(tiny_job, monkeypatch) -> None:

@@ -16,6 +16,8 @@ from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import read_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+from tests.configs import config_with
+from tests.points import append_point
 
 MakeJob = Callable[..., Job]
 
@@ -100,7 +102,7 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
         raise error
 
     job = Job(
-        config={"logger": {"_target_": "lmtrain.tracking.no_tracking.NoTracking"}},
+        config=config_with(),
         overrides=[],
         name="cat",
         root=str(tmp_path),
@@ -151,7 +153,7 @@ def test_a_log_goes_back_to_its_checkpoint_but_only_for_a_run_that_goes_on(tiny_
     job = tiny_job("budget.steps=3")
     execute(job)
     log = RunLog(job.folder)
-    log.append(4, 256, {"train/loss": 99.0})  # as after a crash: logged, but not saved
+    append_point(log, 4, 256, {"train/loss": 99.0})  # as after a crash: logged, but not saved
     log.close()
     for refused in (tiny_job("budget.steps=2"), tiny_job("seed=2"), tiny_job("model.vocab_size=100")):
         with pytest.raises(ConfigurationError):
@@ -184,7 +186,7 @@ def test_ranks_read_the_job_that_their_parent_saved(tiny_job: MakeJob, tmp_path:
 def test_damaged_data_is_refused_before_training(tiny_job: MakeJob) -> None:
     job = tiny_job("budget.steps=1")
     execute(job)
-    shard = next(Path(job.config["data"]["folder"]["root"]).glob("*/train_00000.ds"))
+    shard = next(Path(job.config.values["data"]["folder"]["root"]).glob("*/train_00000.ds"))
     shard.write_bytes(shard.read_bytes()[:-2])
     with pytest.raises(DataError, match=r"train_00000\.ds has .* bytes instead of"):
         execute(tiny_job("budget.steps=1", name="other"))

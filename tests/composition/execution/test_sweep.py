@@ -1,4 +1,4 @@
-from typing import Any
+import time
 
 import pytest
 
@@ -6,13 +6,13 @@ from lmtrain.composition.execution.sweep import naming_trial, print_outcomes, ru
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError
 from lmtrain.tracking.no_tracking import NoTracking
-
-LOGGER = {"_target_": "lmtrain.tracking.no_tracking.NoTracking"}
+from tests.configs import config_with
 
 
 def trials(*names: str) -> list[Job]:
-    config: dict[str, Any] = {"logger": LOGGER, "run": {"root": "runs"}}
-    return [Job(config=config, overrides=[f"seed={name}"], name=name, root="runs", sweep="sweep-1") for name in names]
+    return [
+        Job(config=config_with(), overrides=[f"seed={name}"], name=name, root="runs", sweep="sweep-1") for name in names
+    ]
 
 
 def test_swept_keys_have_several_values() -> None:
@@ -71,3 +71,10 @@ def test_a_trial_that_cannot_be_is_named_by_its_overrides() -> None:
 def test_outcomes_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcomes({"a": 0, "longer": 3})
     assert capsys.readouterr().out == "  a       done\n  longer  failed, exit code 3\n"
+
+
+def test_the_clock_of_a_trial_begins_when_it_starts() -> None:
+    began: list[float] = []
+    made = time.monotonic()
+    run_sweep(trials("a", "b"), lambda trial: began.append(trial.began) or 0)
+    assert made < began[0] < began[1]

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.rehearsal import rehearse
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.micro_step_graph import CudaGraph
+from tests.configs import config_of
 
 ON = "compile.cuda_graphs=true"
 
 
 def asked(*words: str) -> Any:
-    return graphs_of(compose_config([*words]))
+    return graphs_of(config_of(*words))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lmtrain.composition.execution.build import build_run
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
@@ -14,6 +15,7 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.attention.auto import Auto, Uncompiled
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.attention.eager import Eager
+from tests.configs import config_with
 
 MakeJob = Callable[..., Job]
 
@@ -84,7 +86,9 @@ def test_the_loss_of_the_config_is_built(tiny_job: MakeJob) -> None:
 
 
 def test_a_model_without_attention_takes_no_kernel() -> None:
-    assert fit_attention({"model": {"_target_": "x"}}, compute_dtype=torch.float32).kernel is None
+    assert (
+        fit_attention(config_with(model=Node("model", {"_target_": "x"})), compute_dtype=torch.float32).kernel is None
+    )
 
 
 @pytest.mark.parametrize(("accelerator", "found", "expected"), [("cpu", "cuda", "cpu"), ("auto", "cuda", "cuda")])

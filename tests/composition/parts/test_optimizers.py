@@ -5,30 +5,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.accounting.model.optimizer_state import optimizer_state
 from lmtrain.cli import serve
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.parts.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.rules.optimizer import SHARDED, WHOLE_ONLY
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.optim import packages
-from tests import tiny
+from tests import facts, tiny
+from tests.configs import config_of
 from tests.optim.models import tiny_model
 from tests.optim.options import OPTIONS, OWN, build
 
 
 def require(*words: str) -> None:
-    config = check_config(compose_config([*tiny.MODEL, *words]), allowed=[])
+    config = check_config(config_of(*tiny.MODEL, *words).values, allowed=[])
     with torch.device("meta"):
-        model = instantiate(config["model"], key="model")
+        model = config.model.build()
     rehearsed_optimizer(config, model)
-
-
-def test_every_option_says_whether_it_can_be_sharded() -> None:
-    assert sorted((*SHARDED, *WHOLE_ONLY)) == sorted(OWN)
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -39,7 +32,7 @@ def test_every_option_goes_with_the_default_model_by_one_word(option: str) -> No
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=muon, adamw"]),
+        ("optimizer=adafactor strategy=fsdp", ["does not work with strategy=fsdp", "optimizer=adagrad, adamw"]),
         ("optimizer=schedule_free schedule=trapezoid", ["schedule=trapezoid decays", "schedule=constant"]),
         ("optimizer=adamw optimizer.beta1=2", ["optimizer.beta1=2 is not at least 0 and below 1; 0.95 is usual"]),
         ("optimizer.momentum=2", ["optimizer.momentum=2 is not at least 0 and below 1"]),
@@ -131,18 +124,17 @@ def test_a_missing_package_ends_the_command_before_anything_is_written(
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_plan_counts_the_state_of_every_option(option: str) -> None:
-    config = compose_config([f"optimizer={option}"])
-    word = str(config["optimizer"]["_target_"]).split(".")[-1]
-    assert planned_setting(config, allowed=[]).state == optimizer_state(word, config["optimizer"])
+    config = config_of(f"optimizer={option}")
+    assert planned_setting(config).state == facts.optimizer(option).state
 
 
 def test_a_plan_counts_bf16_moments() -> None:
-    state = planned_setting(compose_config(["optimizer=adamw", "optimizer.moments=bf16"]), allowed=[]).state
+    state = planned_setting(config_of("optimizer=adamw", "optimizer.moments=bf16")).state
     assert (state.value_bytes, state.per_matrix_value) == (2, 2)
 
 
 def test_groups_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
-    config = compose_config(["optimizer=adamw", "optimizer.lr=0.01"])
+    config = config_of("optimizer=adamw", "optimizer.lr=0.01")
     build_optimizer(config, rank=1)(tiny_model())
     assert capsys.readouterr().out == ""
     build_optimizer(config, rank=0)(tiny_model())

@@ -1,9 +1,10 @@
 import pytest
 
 from lmtrain.accounting.budgets import Horizon
-from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.parts.schedules import require_ramps_fit, schedules_of
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of, config_with
 
 
 def horizon(steps, *, seconds=None):
@@ -11,7 +12,7 @@ def horizon(steps, *, seconds=None):
 
 
 def composed(*overrides, steps=1000, fork_step=None):
-    config = compose_config(list(overrides))
+    config = config_of(*overrides)
     return schedules_of(config, horizon=horizon(steps), tokens_per_step=2048, fork_step=fork_step)
 
 
@@ -42,7 +43,8 @@ def test_momentum_and_weight_decay_have_no_schedule_by_default():
 
 
 def refuse(node, *, horizon, name="schedule"):
-    config = {"schedule": {}, "momentum_schedule": {}, name: node}
+    bare = {key: Node(key, {}) for key in ("schedule", "momentum_schedule")}
+    config = config_with(**{**bare, name: Node(name, node)})
     require_ramps_fit(config, horizon=horizon, tokens_per_step=1000)
 
 

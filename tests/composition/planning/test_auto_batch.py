@@ -5,7 +5,7 @@ import torch
 
 from lmtrain.accounting.training_plan.fit import fits, memory_of
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.planning import auto_batch
 from lmtrain.composition.planning.auto_batch import (
     HeldDevice,
@@ -15,7 +15,8 @@ from lmtrain.composition.planning.auto_batch import (
     out_of_memory,
     setting_here,
 )
-from lmtrain.errors import ConfigurationError
+from lmtrain.composition.settings import TrainerSettings
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 
 def config(tmp_path, *words):
@@ -24,33 +25,33 @@ def config(tmp_path, *words):
 
 
 def test_plenty_of_memory_takes_the_whole_step_at_once(tmp_path, capsys):
-    batch = batch_of(config(tmp_path), num_ranks=1, num_local_ranks=1)
+    batch = batch_of(config(tmp_path))
     assert (batch.micro_batch_sequences, batch.accumulation_micro_steps) == (8, 1)
     assert "auto: 8 of 8 sequences at a time" in capsys.readouterr().out
 
 
 def test_little_memory_accumulates_to_the_same_tokens(tmp_path, monkeypatch):
     asked = config(tmp_path)
-    setting = setting_here(asked, num_ranks=1, num_local_ranks=1)
-    whole = batch_of(asked, num_ranks=1, num_local_ranks=1)
+    setting = setting_here(asked)
+    whole = batch_of(asked)
     for sequences in (1, 2, 4):
         part = replace(whole, micro_batch_sequences=sequences, accumulation_micro_steps=8 // sequences)
         needed = memory_of(setting, part).total
-        monkeypatch.setattr(auto_batch, "held_device", lambda needed=needed, **_: HeldDevice(None, needed))
-        batch = batch_of(asked, num_ranks=1, num_local_ranks=1)
+        monkeypatch.setattr(auto_batch, "held_device", lambda _, needed=needed: HeldDevice(None, needed))
+        batch = batch_of(asked)
         assert batch.micro_batch_sequences == sequences
         assert batch.tokens_per_step == 2048
         assert not fits(replace(setting, device_bytes=needed), whole)
 
 
 def test_a_device_too_small_for_one_sequence_is_refused_with_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(auto_batch, "held_device", lambda **_: HeldDevice(None, 10_000_000))
+    monkeypatch.setattr(auto_batch, "held_device", lambda _: HeldDevice(None, 10_000_000))
     with pytest.raises(ConfigurationError, match=r"not even one sequence fits, it needs 0\.\d GB of 0\.0 GB"):
-        batch_of(config(tmp_path), num_ranks=1, num_local_ranks=1)
+        batch_of(config(tmp_path))
 
 
 def test_ranks_of_one_machine_share_its_memory():
-    one, four = (held_device(accelerator="cpu", num_local_ranks=n).num_bytes for n in (1, 4))
+    one, four = (held_device(TrainerSettings(devices=n, num_nodes=1, accelerator="cpu")).num_bytes for n in (1, 4))
     assert four == pytest.approx(one / 4, rel=0.2)
 
 
@@ -60,18 +61,26 @@ def test_a_gpu_has_its_own(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: Properties)
-    assert held_device(accelerator="auto", num_local_ranks=8) == HeldDevice("NVIDIA H200", 150_000_000_000)
+    assert held_device(TrainerSettings(devices=8, num_nodes=1)) == HeldDevice("NVIDIA H200", 150_000_000_000)
 
 
 def test_out_of_memory_says_what_fits_with_numbers(tmp_path, monkeypatch):
     asked = config(tmp_path)
-    whole = batch_of(asked, num_ranks=1, num_local_ranks=1)
-    setting = setting_here(asked, num_ranks=1, num_local_ranks=1)
+    whole = batch_of(asked)
+    setting = setting_here(asked)
     for_two = memory_of(setting, replace(whole, micro_batch_sequences=2, accumulation_micro_steps=4)).total
-    monkeypatch.setattr(auto_batch, "held_device", lambda **_: HeldDevice(None, for_two))
+    monkeypatch.setattr(auto_batch, "held_device", lambda _: HeldDevice(None, for_two))
     message = str(out_of_memory(asked, whole))
     assert "out of memory at batch.micro_batch_sequences=8: the plan says 0." in message
     assert message.endswith("fits with batch.micro_batch_sequences=2.")
+
+
+def test_out_of_memory_stays_one_where_the_run_cannot_be_planned(tmp_path):
+    asked = config(tmp_path)
+    silent = asked.changed(optimizer={"_target_": "elsewhere.optimizer"})
+    problem = out_of_memory(silent, batch_of(asked))
+    assert isinstance(problem, EnvironmentProblem)
+    assert "out of memory at batch.micro_batch_sequences=8, which cannot be planned: optimizer._target_" in str(problem)
 
 
 def test_failures_of_memory_are_told_from_others():

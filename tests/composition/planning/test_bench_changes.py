@@ -3,17 +3,17 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.accounting.batches import Batch, plan_batches
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import bench_changes
 from lmtrain.composition.planning import setting as planned_setting
 from lmtrain.composition.planning.bench_changes import changes
 from tests.accounting.observed.test_step_parts import BENCH, with_parts
+from tests.configs import config_of
 
 WHOLE = plan_batches(Batch(context_tokens=256, tokens_per_step=2048))
 
 
 def words(*overrides: str, bench=BENCH, can_compile: bool = True, free_threads: int = 0) -> list[str]:
-    config = compose_config(list(overrides))
+    config = config_of(*overrides)
     found = changes(config, replace(bench, batch=WHOLE), can_compile=can_compile, free_threads=free_threads)
     return [" ".join(change.words) for change in found]
 
@@ -73,18 +73,18 @@ def test_a_slow_choice_is_tried_before_what_can_save_little():
 def test_every_advice_on_the_batch_is_one_that_divides():
     for micro, asked in ((1, 2), (2, 4), (4, 8)):
         batch = plan_batches(Batch(context_tokens=256, tokens_per_step=2048, micro_batch_sequences=micro))
-        config = compose_config([f"batch.micro_batch_sequences={micro}"])
+        config = config_of(f"batch.micro_batch_sequences={micro}")
         (change,) = bench_changes._batches(config, replace(BENCH, batch=batch))  # pyright: ignore
         assert change.words == (f"batch.micro_batch_sequences={asked}",)
     odd = plan_batches(Batch(context_tokens=256, tokens_per_step=9 * 256, micro_batch_sequences=1))
-    (change,) = bench_changes._batches(compose_config([]), replace(BENCH, batch=odd))  # pyright: ignore
+    (change,) = bench_changes._batches(config_of(), replace(BENCH, batch=odd))  # pyright: ignore
     assert change.words == ("batch.micro_batch_sequences=3",)
     assert words("batch.micro_batch_sequences=8") == ["batch.tokens_per_step=4096 batch.micro_batch_sequences=16"]
 
 
 def test_what_a_change_can_save_at_most_is_arithmetic():
     slow = with_parts(optimizer=0.09, whole=0.2)
-    config = compose_config([])
+    config = config_of()
     by_words = {
         change.words: change for change in changes(config, replace(slow, batch=WHOLE), can_compile=True, free_threads=0)
     }

@@ -4,14 +4,14 @@ import pytest
 
 from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
 from lmtrain.accounting.training_plan.plan import Speed
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
+from tests.configs import config_of
 
 
 def test_the_passes_of_the_config_are_counted_and_take_time():
     plan = replace(PLAN, speed=Speed(step_seconds=2.0, mfu_palm=0.4, source="a test"))
-    config = compose_config(["callbacks.validation.max_tokens=2K"])
+    config = config_of("callbacks.validation.max_tokens=2K")
     found = with_evaluation(plan, config, held_out=[5000])
     assert found.evaluation == EvaluationPlan(num_passes=5, tokens_per_pass=min(2000, plan.horizon.tokens))
     seconds = 5 * min(2000, plan.horizon.tokens) / 3 * 2.0 / plan.batch.tokens_per_step
@@ -21,14 +21,14 @@ def test_the_passes_of_the_config_are_counted_and_take_time():
 
 
 def test_an_average_of_the_weights_is_scored_too():
-    config = compose_config(["weight_average=ema", "callbacks.validation.max_tokens=10"])
+    config = config_of("weight_average=ema", "callbacks.validation.max_tokens=10")
     found = with_evaluation(PLAN, config, held_out=[50, 50])
     assert found.evaluation is not None
     assert found.evaluation.tokens_per_pass == 30
 
 
 def test_without_validation_there_is_none():
-    config = compose_config(["~callbacks.validation"])
+    config = config_of("~callbacks.validation")
     assert with_evaluation(PLAN, config, held_out=[50]).evaluation is None
     assert validated_split(config) == "validation"
-    assert validated_split(compose_config(["callbacks.validation.split=test"])) == "test"
+    assert validated_split(config_of("callbacks.validation.split=test")) == "test"

@@ -3,11 +3,11 @@ import json
 import pytest
 
 from lmtrain.accounting.model.known_facts import KnownFacts, model_row, table_row
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import known_models, measured_model
 from lmtrain.composition.planning.known_models import key_of, model_facts
 from lmtrain.composition.planning.setting import attention_of, planned_setting
 from tests.accounting.model.test_model_facts import FACTS
+from tests.configs import config_of
 
 
 @pytest.fixture(autouse=True)
@@ -16,17 +16,17 @@ def _nothing_known(tmp_path, monkeypatch):
 
 
 def config(tmp_path, *words):
-    composed = compose_config([f"run.cache={tmp_path}", "cluster=h100_8x", *words])
-    return composed, planned_setting(composed, allowed=[])
+    composed = config_of(f"run.cache={tmp_path}", "cluster=h100_8x", *words)
+    return composed, planned_setting(composed)
 
 
 def test_a_model_is_measured_once(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(measured_model, "measure_model", lambda *_, **__: asked.append(1) or FACTS)
     for _ in range(2):
-        assert model_facts(*config(tmp_path), allowed=[]) == FACTS
+        assert model_facts(*config(tmp_path)) == FACTS
     assert len(asked) == 1
-    model_facts(*config(tmp_path, "model.width=256"), allowed=[])
+    model_facts(*config(tmp_path, "model.width=256"))
     assert len(asked) == 2
 
 
@@ -38,7 +38,7 @@ def test_the_table_that_ships_comes_first(tmp_path, monkeypatch):
     table.write_text(json.dumps({"models": {"tiny": model_row(FACTS)}, "settings": rows}))
     monkeypatch.setattr(known_models, "TABLE", table)
     monkeypatch.setattr(measured_model, "measure_model", None)
-    assert model_facts(composed, setting, allowed=[]) == FACTS
+    assert model_facts(composed, setting) == FACTS
 
 
 def test_what_does_not_decide_the_facts_is_not_in_the_key(tmp_path):
@@ -59,12 +59,12 @@ def test_a_rounded_residual_stream_is_another_setting_but_where_the_strategy_cas
 
 def test_on_a_cpu_the_config_s_own_attention_is_measured(tmp_path):
     composed, setting = config(tmp_path, "cluster=local", "attention=blocked")
-    assert attention_of(composed, setting)["_target_"].startswith("lmtrain.models.attention.blocked.")
+    assert attention_of(composed, setting).target.startswith("lmtrain.models.attention.blocked.")
 
 
 def test_on_a_cpu_auto_is_measured_as_it_runs_with_and_without_a_compiler(tmp_path):
     names = [
-        attention_of(*config(tmp_path, "cluster=local", word))["_target_"].rpartition(".")[2]
+        attention_of(*config(tmp_path, "cluster=local", word)).target.rpartition(".")[2]
         for word in ("compile=auto", "compile=none")
     ]
     assert names == ["Auto", "Uncompiled"]

@@ -1,14 +1,14 @@
 import pytest
 
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning.measured_model import measure_model
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
 
 
 def measured(*words):
-    composed = compose_config(["cluster=h100_8x", "compile=none", *words])
-    return measure_model(composed, planned_setting(composed, allowed=[]), allowed=[])
+    composed = config_of("cluster=h100_8x", "compile=none", *words)
+    return measure_model(composed, planned_setting(composed))
 
 
 def test_the_facts_are_those_of_the_model_that_would_train():

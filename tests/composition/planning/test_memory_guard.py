@@ -1,35 +1,35 @@
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.training_plan.fit import memory_of
 from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.execution.start import check_config
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.planning import auto_batch, memory_guard
 from lmtrain.composition.planning.auto_batch import HeldDevice, setting_here
 from lmtrain.composition.planning.memory_guard import require_memory
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 BATCH = BatchPlan(context_tokens=256, micro_batch_sequences=8, accumulation_micro_steps=1, num_ranks=1)
 
 
-def config(tmp_path: Path) -> dict[str, Any]:
+def config(tmp_path: Path) -> RunConfig:
     return check_config(compose_config([f"run.cache={tmp_path}", "compile=none", "precision=fp32"]), allowed=[])
 
 
 def hold(num_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (auto_batch, memory_guard):
-        monkeypatch.setattr(module, "held_device", lambda **_: HeldDevice(None, num_bytes))
+        monkeypatch.setattr(module, "held_device", lambda _: HeldDevice(None, num_bytes))
 
 
 def test_a_batch_that_takes_all_memory_is_refused_with_the_accumulation_that_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = config(tmp_path)
-    setting = setting_here(asked, num_ranks=1, num_local_ranks=1)
+    setting = setting_here(asked)
     hold(memory_of(setting, replace(BATCH, micro_batch_sequences=2)).total, monkeypatch)
     message = r"micro_batch_sequences=8 of 256 tokens needs .* nearest that fits: batch.micro_batch_sequences=2, "
     with pytest.raises(ConfigurationError, match=message):

@@ -2,8 +2,6 @@ import json
 
 import pytest
 
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.nodes.check import check_node
 from lmtrain.composition.planning.prepared_tokens import (
     masked_documents,
     prepared_train_tokens,
@@ -11,6 +9,7 @@ from lmtrain.composition.planning.prepared_tokens import (
     source_epochs,
 )
 from lmtrain.data.synthetic import synthetic
+from tests.configs import config_of
 from tests.data.documents import make_dataset
 
 
@@ -21,7 +20,7 @@ def prepared(folder, num_tokens):
 
 
 def test_a_folder_that_is_named_tells_its_tokens(tmp_path):
-    config = compose_config(["data=shards", f"data.folder.path={prepared(tmp_path, 1234)}"])
+    config = config_of("data=shards", f"data.folder.path={prepared(tmp_path, 1234)}")
     assert prepared_train_tokens(config) == 1234
 
 
@@ -29,30 +28,33 @@ def test_a_mixture_has_the_tokens_of_all_its_sources(tmp_path):
     words = ["data=mixture"]
     for name, num_tokens in (("web", 1000), ("math", 200)):
         words += [f"++data.sources.{name}.path={prepared(tmp_path / name, num_tokens)}"]
-    assert prepared_train_tokens(compose_config(words)) == 1200
-    assert prepared_train_tokens(compose_config([*words, "++data.sources.code.path=nowhere"])) is None
+    assert prepared_train_tokens(config_of(*words)) == 1200
+    assert prepared_train_tokens(config_of(*words, "++data.sources.code.path=nowhere")) is None
 
 
 def test_nothing_is_prepared_to_know(tmp_path):
-    assert prepared_train_tokens(compose_config([f"run.cache={tmp_path}"])) is None
+    assert prepared_train_tokens(config_of(f"run.cache={tmp_path}")) is None
 
 
 def test_what_a_run_prepared_is_known_to_later_plans_of_the_same_data(tmp_path):
     words = ["data=synthetic", f"run.cache={tmp_path / 'cache'}", "data.folder.num_tokens=20K"]
-    config = compose_config(words)
-    folder = check_node(config["data"]["folder"], key="data.folder")  # as a run has it: amounts are numbers
-    checked = config | {"data": config["data"] | {"folder": folder}}
+    config = config_of(*words)
+    folder = config.data.node("folder")
+    assert folder is not None
+    checked = config.changed(
+        data=config.data.changed(folder=folder.checked().values)
+    )  # amounts are numbers, as in a run
     remember_folder(checked, prepared(tmp_path / "synthetic-x", 20_480))
-    assert prepared_train_tokens(compose_config([*words, "optimizer=adamw", "batch.context_tokens=64"])) == 20_480
-    assert prepared_train_tokens(compose_config([*words, "data.folder.seed=1"])) is None
+    assert prepared_train_tokens(config_of(*words, "optimizer=adamw", "batch.context_tokens=64")) == 20_480
+    assert prepared_train_tokens(config_of(*words, "data.folder.seed=1")) is None
 
 
 def test_lengths_are_told_where_documents_do_not_see_one_another(tmp_path):
     folder = synthetic(root=str(tmp_path), num_tokens=10_240)
     words = ["data=shards", f"data.folder.path={folder}"]
-    assert masked_documents(compose_config(words)) is None
-    assert masked_documents(compose_config([*words, "packing.document_mask=true"])) == {512: 20}
-    unknown = compose_config(["packing.document_mask=true", f"run.cache={tmp_path}"])
+    assert masked_documents(config_of(*words)) is None
+    assert masked_documents(config_of(*words, "packing.document_mask=true")) == {512: 20}
+    unknown = config_of("packing.document_mask=true", f"run.cache={tmp_path}")
     assert masked_documents(unknown) is None
 
 
@@ -63,11 +65,11 @@ def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):
     }
     words = ["data=mixture", "packing.document_mask=true", "++data.sources.math.weight=3"]
     words += [f"++data.sources.{name}.path={folder}" for name, folder in folders.items()]
-    documents = masked_documents(compose_config(words))
+    documents = masked_documents(config_of(*words))
     assert documents is not None
     tokens = {length: length * count for length, count in documents.items()}
     assert tokens[64] / tokens[512] == pytest.approx(3)
-    tail = compose_config([*words, "data.schedule=[{from: 0.5, weights: {web: 1}}]"])
+    tail = config_of(*words, "data.schedule=[{from: 0.5, weights: {web: 1}}]")
     epochs = source_epochs(tail, 40_960)
     assert epochs == pytest.approx({"web": 40_960 * 0.625 / (512 * 20), "math": 40_960 * 0.375 / (64 * 300)})
-    assert source_epochs(compose_config(["data=shards", "data.folder.path=nowhere"]), 1000) == {}
+    assert source_epochs(config_of("data=shards", "data.folder.path=nowhere"), 1000) == {}

@@ -1,32 +1,32 @@
 import pytest
 
-from lmtrain.accounting.training_plan.spread import ModelSpread
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import setting as module
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
 
 
 def setting(*words):
-    return planned_setting(compose_config(list(words)), allowed=[])
+    return planned_setting(config_of(*words))
 
 
 def test_a_cluster_decides_the_devices_and_auto_what_suits_them():
     found = setting("cluster=h100_8x", "cluster.num_nodes=2")
-    assert (found.num_ranks, found.precision, found.spread, found.is_gpu) == (16, "bf16_mixed", ModelSpread(), True)
-    assert found.compute_dtype == "bfloat16"
+    assert (found.num_ranks, found.precision.name, found.is_gpu) == (16, "bf16_mixed", True)
+    assert found.spread.shards_over is None
+    assert found.precision.compute_dtype == "bfloat16"
 
 
 def test_without_a_cluster_it_is_this_machine():
     found = setting("trainer.devices=2", "precision=fp32")
-    assert (found.num_ranks, found.is_gpu, found.compute_dtype) == (2, False, "float32")
+    assert (found.num_ranks, found.is_gpu, found.precision.compute_dtype) == (2, False, "float32")
     assert found.peak() is None
 
 
 @pytest.mark.parametrize(("flags", "precision"), [({"amx_bf16"}, "bf16_mixed"), (set(), "fp32")])
 def test_auto_precision_asks_the_processor(monkeypatch, flags, precision):
     monkeypatch.setattr(module, "bf16_flags", lambda: flags)
-    assert setting().precision == precision
+    assert setting().precision.name == precision
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_an_average_of_the_weights_counts_beside_the_optimizer():
 @pytest.mark.parametrize("precision", ["bf16_mixed", "fp8"])
 def test_a_rounded_residual_stream_is_planned(precision):
     words = ("cluster=h100_8x", f"precision={precision}")
-    assert setting(*words).residual is None
-    assert setting(*words, "precision.residual=bf16").residual == "bf16"
+    assert setting(*words).precision.residual is None
+    assert setting(*words, "precision.residual=bf16").precision.residual == "bf16"
     with pytest.raises(ConfigurationError, match=r"precision\.residual=fp16 is none of bf16, or null"):
         setting(*words, "precision.residual=fp16")

@@ -1,24 +1,24 @@
 import pytest
 
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
 
 
 def config(*words):
-    return compose_config(["precision=fp8", *words])
+    return config_of("precision=fp8", *words)
 
 
 def test_it_is_off_unless_asked_for():
-    assert config()["precision"]["head"] is False
+    assert config().precision.get("head") is False
     for words in (["loss=liger"], ["precision=bf16_mixed"], ["precision.head=true", "loss=chunked"]):
         require_float8_head(config(*words))
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "liger", "linear", "z_loss"])
-@pytest.mark.parametrize("read", [build_precision, lambda config: planned_setting(config, allowed=[])])
+@pytest.mark.parametrize("read", [build_precision, lambda config: planned_setting(config)])
 def test_a_loss_that_leaves_the_products_to_others_is_refused_by_runs_and_plans(loss, read):
     with pytest.raises(ConfigurationError, match=r"precision\.head=true needs a loss .* nearest valid: loss=chunked"):
         read(config("precision.head=true", f"loss={loss}"))

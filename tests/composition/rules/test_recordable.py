@@ -2,16 +2,16 @@
 
 import pytest
 
-from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
 
 ON = ("compile.cuda_graphs=true", "cluster=h100_8x", "trainer.devices=1")
 
 
 def test_a_plan_for_a_gpu_may_record_from_any_machine() -> None:
-    assert planned_setting(compose_config([*ON]), allowed=[]).num_ranks == 1
+    assert planned_setting(config_of(*ON)).num_ranks == 1
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ def test_a_plan_for_a_gpu_may_record_from_any_machine() -> None:
 )
 def test_a_plan_refuses_what_cannot_be_recorded(word: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^compile\.cuda_graphs=true: .*; nearest valid: .*\.$"):
-        planned_setting(compose_config([*ON[:2], *([] if "devices" in word else ON[2:]), word]), allowed=[])
+        planned_setting(config_of(*ON[:2], *([] if "devices" in word else ON[2:]), word))
 
 
 def test_nothing_is_asked_where_nothing_is_recorded() -> None:
-    require_recordable(compose_config(["precision=fp16_mixed", "strategy=ddp"]), num_ranks=2, device="cpu")
+    require_recordable(config_of("precision=fp16_mixed", "strategy=ddp"), num_ranks=2, device="cpu")

@@ -4,6 +4,7 @@ from typing import Any
 from lmtrain.composition.stored_runs.going_on import changed_settings, going_on_line
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+from tests.configs import config_with
 
 CONFIG: dict[str, Any] = {
     "seed": 1,
@@ -14,7 +15,7 @@ CONFIG: dict[str, Any] = {
 
 
 def job(root: Path, config: dict[str, Any]) -> Job:
-    return Job(config=config, overrides=[], name="a", root=str(root))
+    return Job(config=config_with(values=config), overrides=[], name="a", root=str(root))
 
 
 def attempt(root: Path, number: int, config: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.initial_weights import difference_line, find_weights, fingerprint_of
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.imported import read_facts
@@ -78,7 +79,7 @@ def test_a_checkpoint_of_a_run_fills_the_model(folder: Path, tmp_path: Path) -> 
     with pytest.raises(
         ConfigurationError, match=r"init_from=.*a is another model: .* tensors differ.*attempt=not set, th"
     ):
-        find_weights(str(run), other, node={"num_layers": 2})
+        find_weights(str(run), other, node=Node("model", {"num_layers": 2}))
     model.to_empty(device="cpu").initialize_weights(torch.Generator().manual_seed(0))
     assert torch.equal(fill(model)(tokens()), trained(tokens()))
     assert fingerprint_of(str(run)) == fingerprint_of(str(run / "checkpoints" / "step_00000007"))
@@ -88,13 +89,13 @@ def test_what_fits_by_its_shapes_and_is_another_model_is_told(folder: Path, tmp_
     from tests.composition.stored_runs.test_checkpoint_source import run_folder
 
     run = run_folder(tmp_path / "a", 5)
-    assert difference_line(str(run), {"attempt": 10, "attention": "eager"}) is None
-    told = difference_line(str(run), {"attempt": 4, "num_heads": 8})
+    assert difference_line(str(run), Node("model", {"attempt": 10, "attention": "eager"})) is None
+    told = difference_line(str(run), Node("model", {"attempt": 4, "num_heads": 8}))
     assert told is not None
     assert told.endswith("in a model that differs: model.attempt=4, there 10; model.num_heads=8, there not set.")
     written_out = {"_target_": "lmtrain.models.llama.Llama", "norm_eps": 1e-5, "tie_embeddings": False, "num_heads": 2}
     job = run / "attempts" / "10" / "job.json"
     job.write_text(job.read_text().replace('"attempt": 10', '"_target_": "lmtrain.models.llama.Llama", "num_heads": 2'))
-    assert difference_line(str(run), {**written_out, "num_kv_heads": 2, "head_width": 4}) is None
-    assert difference_line(str(folder), {}) is None, "an imported folder brings its own"
-    assert difference_line(None, {}) is None
+    assert difference_line(str(run), Node("model", {**written_out, "num_kv_heads": 2, "head_width": 4})) is None
+    assert difference_line(str(folder), Node("model", {})) is None, "an imported folder brings its own"
+    assert difference_line(None, Node("model", {})) is None

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.composition.stored_runs.job import Job, config_hash, default_name, flatten, job_of_rank, load_job
+from tests.configs import config_of, config_with
 
 
 def test_the_same_overrides_in_any_order_give_the_same_name() -> None:
@@ -18,17 +19,19 @@ def test_where_a_run_is_executed_leaves_its_name_alone() -> None:
 
 
 def test_a_job_survives_saving(tmp_path: Path) -> None:
-    job = Job(config={"seed": 1, "model": {"width": 8}}, overrides=["seed=1"], name="a", root="runs", sweep="s")
+    config = config_with(allowed=("mine.",))
+    job = Job(config=config, overrides=["seed=1"], name="a", root="runs", sweep="s")
     job.save(tmp_path / "job.json")
-    assert load_job(tmp_path / "job.json") == job
+    assert job_of_rank(tmp_path / "job.json") == job
+    assert load_job(tmp_path / "job.json").config == config.values
 
 
-SECRET = {"logger": {"tracking_uri": "http://me:canary-1@h"}, "a": "x-canary-2-long", "seed": 1}
+SECRET = ("logger=mlflow", "logger.tracking_uri='http://me:canary-1@h'", "init_from=x-canary-2-long")
 
 
 def test_a_kept_job_holds_no_secret_and_its_rank_gets_it_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_TOKEN", "canary-2-long")
-    job = Job(config=SECRET, overrides=["logger.tracking_uri=http://me:canary-1@h"], name="a", root="runs")
+    job = Job(config=config_of(*SECRET), overrides=["logger.tracking_uri=http://me:canary-1@h"], name="a", root="runs")
     job.save(tmp_path / "job.json")
     assert "canary-" not in (tmp_path / "job.json").read_text()
     handed_over = job.handed_over()
@@ -39,14 +42,14 @@ def test_a_kept_job_holds_no_secret_and_its_rank_gets_it_whole(tmp_path: Path, m
 
 def test_a_kept_job_is_read_with_what_the_environment_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CANARY_TOKEN", "canary-2-long")
-    Job(config=SECRET, overrides=[], name="a", root="runs").save(tmp_path / "job.json")
-    assert load_job(tmp_path / "job.json").config["a"] == "x-canary-2-long"
+    Job(config=config_of(*SECRET), overrides=[], name="a", root="runs").save(tmp_path / "job.json")
+    assert load_job(tmp_path / "job.json").config["init_from"] == "x-canary-2-long"
     monkeypatch.delenv("CANARY_TOKEN")
-    assert load_job(tmp_path / "job.json").config["a"] == "x-${oc.env:CANARY_TOKEN}"
+    assert load_job(tmp_path / "job.json").config["init_from"] == "x-${oc.env:CANARY_TOKEN}"
 
 
 def test_a_job_without_secrets_is_handed_over_by_its_file(tmp_path: Path) -> None:
-    job = Job(config={"seed": 1}, overrides=[], name="a", root="runs")
+    job = Job(config=config_with(), overrides=[], name="a", root="runs")
     job.save(tmp_path / "job.json")
     assert job.handed_over() == {}
     assert job_of_rank(tmp_path / "job.json") == job

@@ -12,6 +12,7 @@ from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, r
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.tracking.run_log import read_points
+from tests.configs import config_with
 
 
 def save(run_folder: Path, step: int) -> Path:
@@ -22,7 +23,7 @@ def save(run_folder: Path, step: int) -> Path:
 
 
 def resuming(root: Path, resume: str) -> Job:
-    return Job(config={"resume": resume}, overrides=[], name="cat", root=str(root))
+    return Job(config=config_with(resume=resume), overrides=[], name="cat", root=str(root))
 
 
 def step_of(job: Job) -> int | None:

@@ -40,7 +40,7 @@ def test_an_index_of_other_ids_is_refused(tmp_path):
     file = datatrove.read(write(tmp_path / "a.ds", ends=[3, 7]), dtype=None, vocab_size=300)
     with pytest.raises(DataError, match=r"a\.ds\.index ends at 7, .*a\.ds has 5 ids of uint16: another type"):
         ends_of(file)
-    with pytest.raises(DataError, match=r"data\.folder\.dtype=uint32 is not what .*metadata tells: uint16"):
+    with pytest.raises(DataError, match=r"data\.folder\.dtype=uint32 differs from .*metadata: uint16"):
         datatrove.read(tmp_path / "a.ds", dtype="uint32", vocab_size=300)
     (tmp_path / "a.ds.index").unlink()
     with pytest.raises(DataError, match=r"a\.ds\.index does not exist"):

@@ -33,8 +33,8 @@ def test_each_kind_of_header_is_read(tmp_path, how, dtype):
         ({"magic": 7}, r"begins with 7, not with a magic number of llm\.c \(20240520, .*nanogpt has no header"),
         ({"version": 2}, r"is version 2 of magic 20240520; this reads version 1"),
         ({"magic": 278895051, "fourth": 8}, r"has ids of 8 bytes"),
-        ({"num_ids": 4}, r"has 1,030 bytes, its header tells 4 ids: 1,032 bytes"),
-        ({"num_ids": 2}, r"its header tells 2 ids: 1,028 bytes"),
+        ({"num_ids": 4}, r"has 1,030 bytes, its header declares 4 ids: 1,032 bytes"),
+        ({"num_ids": 2}, r"its header declares 2 ids: 1,028 bytes"),
     ],
 )
 def test_a_wrong_header_is_refused(tmp_path, how, message):
@@ -49,5 +49,5 @@ def test_a_file_shorter_than_a_header_is_refused(tmp_path):
 
 
 def test_another_type_than_the_header_tells_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"data\.folder\.dtype=uint32 is not what .*a\.bin tells: uint16"):
+    with pytest.raises(DataError, match=r"data\.folder\.dtype=uint32 differs from .*a\.bin: uint16"):
         read(write(tmp_path / "a.bin"), dtype="uint32", vocab_size=300)

@@ -54,7 +54,7 @@ def test_another_index_is_refused(tmp_path, how, message):
 def test_ids_and_index_that_do_not_belong_together_are_refused(tmp_path):
     stem = write(tmp_path / "x")
     stem.with_suffix(".bin").write_bytes(b"\0" * 10)
-    with pytest.raises(DataError, match=r"x\.bin has 10 bytes, its index tells 6 ids of 2"):
+    with pytest.raises(DataError, match=r"x\.bin has 10 bytes, its index declares 6 ids of 2"):
         read(stem, dtype=None, vocab_size=300)
     stem.with_suffix(".idx").write_bytes(write(tmp_path / "y").with_suffix(".idx").read_bytes()[:-20])
     with pytest.raises(DataError, match=r"x\.idx has .* bytes, 3 sequences take .*: cut off"):

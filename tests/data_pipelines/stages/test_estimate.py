@@ -4,7 +4,7 @@ import pytest
 
 from data_pipelines.progress import StageProgress
 from data_pipelines.sources.base import Document, Skipped
-from data_pipelines.stages.estimate import Sample, outlook, sample_documents, tell_outlook, tell_sample
+from data_pipelines.stages.estimate import Sample, outlook, report_outlook, sample_documents, tell_sample
 from lmtrain.errors import DataError, EnvironmentProblem
 
 
@@ -65,7 +65,7 @@ def test_the_outlook_is_the_sample_in_proportion():
 
 def tell(sample, *, token_budget=9_000, free_bytes=10**9, allow_short=False):
     told = outlook(sample, token_budget=token_budget, train_fraction=0.9, bytes_per_id=2)
-    tell_outlook(sample, told, token_budget=token_budget, free_bytes=free_bytes, allow_short=allow_short)
+    report_outlook(sample, told, token_budget=token_budget, free_bytes=free_bytes, allow_short=allow_short)
 
 
 def test_what_it_takes_is_told_in_two_lines(capsys):

@@ -69,7 +69,7 @@ def start(monkeypatch, told):
             broadcast=lambda value: value,
             writes_own_checkpoints=is_sharded,
         )
-        saves = BackgroundSaves(from_bytes=from_bytes, told=told.append)
+        saves = BackgroundSaves(from_bytes=from_bytes, report=told.append)
         trainer = SimpleNamespace(
             strategy=strategy, is_global_zero=rank == 0, optimizers=[], num_devices=4, world_size=world_size
         )

@@ -69,7 +69,7 @@ def test_a_folder_that_is_no_checkpoint_of_ours_is_passed_over_with_its_reason(f
     facts, passed_over = newest_whole(folder)
     assert facts is not None
     assert facts.step == 100
-    assert passed_over[0] == "step_00000202 is damaged: manifest.json does not tell step, tokens and identity"
+    assert passed_over[0] == "step_00000202 is damaged: manifest.json has no step, tokens and identity"
     assert [line.partition(" ")[0] for line in passed_over] == ["step_00000202", "step_00000201", "step_00000200"]
     assert not any("None" in line for line in passed_over)
 

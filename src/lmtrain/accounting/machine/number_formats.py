@@ -1,4 +1,4 @@
-"""Number formats: their range, and how many bytes each precision keeps a value in.
+"""Number formats: their range, and the bytes of a value by role.
 
 Ranges: IEEE 754 for fp32 and fp16, bfloat16, and the OCP 8-bit formats e4m3 and e5m2 (arXiv 2209.05433).
 """
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.errors import ConfigurationError, suggest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,25 +60,3 @@ class PrecisionBytes:
     state: int
     activations: int
     matmul: MatmulDtype
-
-
-PRECISIONS: Final[dict[str, PrecisionBytes]] = {
-    "fp32": PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="fp32"),
-    "tf32": PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="tf32"),
-    "fp16_mixed": PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp16"),
-    "bf16_mixed": PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16"),
-    "bf16_true": PrecisionBytes(weights=2, compute_copy=0, gradients=2, state=2, activations=2, matmul="bf16"),
-    "fp8": PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp8"),
-}
-
-
-def precision_bytes(name: str) -> PrecisionBytes:
-    """Return the bytes of a precision by its configuration's name.
-
-    Raises: ConfigurationError for a name that is not known.
-    """
-    if name not in PRECISIONS:
-        raise ConfigurationError(
-            f"precision={name} has no known bytes; known: {', '.join(PRECISIONS)}.{suggest(name, PRECISIONS)}"
-        )
-    return PRECISIONS[name]

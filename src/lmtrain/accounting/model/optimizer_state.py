@@ -1,10 +1,7 @@
-"""How much state each optimizer keeps for a parameter, beside the weight and its gradient."""
+"""How much state an optimizer keeps for a parameter, beside the weight and its gradient."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final
-
-from lmtrain.errors import ConfigurationError, suggest
+from dataclasses import dataclass
+from typing import Final
 
 BF16_BYTES: Final = 2
 FP32_BYTES: Final = 4
@@ -30,38 +27,12 @@ class OptimizerState:
     average_bytes: int = 0  # of a moving average of each weight, kept beside the optimizer's own state
 
 
-def _alike(num_values: float) -> OptimizerState:
-    return OptimizerState(per_matrix_value=num_values, per_table_value=num_values, per_vector_value=num_values)
-
-
-STATES: Final[dict[str, OptimizerState]] = {
-    "sgd": _alike(0),
-    "momentum": _alike(1),
-    "adagrad": _alike(1),
-    "rmsprop": _alike(1),
-    "lion": _alike(1),
-    # arXiv 1804.04235: a row and a column of the second moment, and all of it for a vector.
-    "adafactor": OptimizerState(per_matrix_value=0, per_table_value=0, per_vector_value=1, per_edge=1),
-    "adamw": _alike(2),
-    # arXiv 2110.02861; vectors are too short to be worth it, and stay as they are.
-    "adamw_8bit": replace(_alike(2), value_bytes=1 + FP32_BYTES / BLOCK_VALUES),
-    "schedule_free": _alike(2),
-    "muon": OptimizerState(per_matrix_value=1, per_table_value=2, per_vector_value=2),
-}
-
-
-def optimizer_state(name: str, settings: Mapping[str, Any] | None = None) -> OptimizerState:
-    """Return what an optimizer keeps, by its configuration's name and those of its settings that matter.
-
-    Raises: ConfigurationError for a name that is not known.
-    """
-    if name not in STATES:
-        raise ConfigurationError(
-            f"optimizer={name} has no known state; known: {', '.join(STATES)}.{suggest(name, STATES)}"
-        )
-    state, settings = STATES[name], settings or {}
-    if settings.get("moments") == "bf16":
-        state = replace(state, value_bytes=BF16_BYTES, vector_bytes=BF16_BYTES)
-    if settings.get("row_beta") is not None:  # sizes of rows, whatever the format of the weights
-        state = replace(state, bytes_per_long_edge=FP32_BYTES)
-    return state
+def alike(num_values: float, *, value_bytes: float | None = None, vector_bytes: float | None = None) -> OptimizerState:
+    """Return the state of an optimizer that keeps as many values for every parameter."""
+    return OptimizerState(
+        per_matrix_value=num_values,
+        per_table_value=num_values,
+        per_vector_value=num_values,
+        value_bytes=value_bytes,
+        vector_bytes=vector_bytes,
+    )

@@ -7,27 +7,9 @@ any width, which is what a matrix needs (arXiv 2310.17813): under Muon matrices 
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
-Update = Literal["coordinates", "spectrum"]
-
-# How large an optimizer makes the step of a matrix: each of its numbers alike, or each of its singular values.
-UPDATES: Final[dict[str, Update]] = {
-    "adamw": "coordinates",
-    "adamw_8bit": "coordinates",
-    "schedule_free": "coordinates",
-    "lion": "coordinates",
-    "rmsprop": "coordinates",
-    "adagrad": "coordinates",
-    "muon": "spectrum",
-}
-UNDEFINED: Final[dict[str, str]] = {
-    "sgd": "its steps grow with the gradients, whose size changes with width, of scalars otherwise than of tables",
-    "momentum": "its steps grow with the gradients, whose size changes with width, of scalars otherwise than of tables",
-    "adafactor": "its steps are shares of a tensor's own size, which width changes already",
-}
-# These add decay to the gradient, beside which its strength changes with width: without a rule unless it is 0.
-DECAY_IN_GRADIENT: Final = frozenset({"rmsprop", "adagrad"})
+Update = Literal["coordinates", "spectrum"]  # a step makes each number of a matrix alike, or each singular value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,12 @@
 """What a plan looks like when one of its terms moves: the curves and bars of the page, as plain numbers."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from lmtrain.accounting.machine.hardware import DEVICES, MatmulDtype
 from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.memory import state_bytes
-from lmtrain.accounting.model.optimizer_state import STATES
+from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.accounting.training_plan.fit import Setting
 from lmtrain.accounting.training_plan.plan import Plan
@@ -16,11 +17,11 @@ FACTORS: Final = tuple(2 ** (exponent / 4) for exponent in range(-12, 13))  # fr
 DEVICE_FACTORS: Final = (0.25, 0.5, 1, 2, 4)
 
 
-def charts(plan: Plan, setting: Setting) -> dict[str, Any]:
-    """Return the numbers behind every chart of the page."""
+def charts(plan: Plan, setting: Setting, optimizers: Mapping[str, OptimizerState]) -> dict[str, Any]:
+    """Return the numbers behind every chart of the page; `optimizers` are those to compare, by name."""
     return {
         "days_by_devices": days_by_devices(plan),
-        "optimizers": optimizer_bytes(setting, num_shards=setting.num_shards(plan.batch.num_ranks)),
+        "optimizers": optimizer_bytes(setting, optimizers, num_shards=setting.num_shards(plan.batch.num_ranks)),
         "trade_off": trade_offs(
             plan.horizon.flops, num_parameters=plan.shape.num_active_parameters, tokens=plan.horizon.tokens
         ),
@@ -38,12 +39,14 @@ def days_by_devices(plan: Plan) -> list[dict[str, float]]:
     return [{"num_devices": count, "days": hours / 24 * devices / count} for count in counts]
 
 
-def optimizer_bytes(setting: Setting, *, num_shards: int) -> list[dict[str, Any]]:
+def optimizer_bytes(
+    setting: Setting, optimizers: Mapping[str, OptimizerState], *, num_shards: int
+) -> list[dict[str, Any]]:
     """Return what each optimizer would keep on a device, the least first."""
     parameters = setting.facts.parameters
     found = [
         {"name": name, "bytes": state_bytes(parameters, precision=setting.precision, optimizer=state) / num_shards}
-        for name, state in STATES.items()
+        for name, state in optimizers.items()
     ]
     return sorted(found, key=lambda row: row["bytes"])
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.training_plan.spread import Collective, ModelSpread
+from lmtrain.accounting.options.strategy import Collective, ModelSpread
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ import tempfile
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,26 +14,24 @@ from lmtrain.accounting.observed.step_parts import Bench, Peaks
 from lmtrain.accounting.training_plan.fit import memory_of
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
+from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.execution.rehearsal import rehearse
 from lmtrain.composition.execution.run import fit, quiet_libraries
-from lmtrain.composition.execution.start import check_config
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.parts.kernels import is_compiled
 from lmtrain.composition.planning.auto_batch import batch_of, held_device, is_out_of_memory, out_of_memory, setting_here
 from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.doctor.measure import measure_gpu
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.training.measuring.peak import CPU_DTYPES, measure_matmul
-from lmtrain.training.measuring.step_parts import StepTimer
+from lmtrain.training.measuring.step_timer import StepTimer
 
 
-def measure(
-    config: dict[str, Any], *, overrides: list[str], seconds: float, allowed: list[str], counts_syncs: bool = True
-) -> Bench:
-    """Check a composed config, train it until its step is known, and delete what it wrote.
+def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_syncs: bool = True) -> Bench:
+    """Check a config, train it until its step is known, and delete what it wrote.
 
     Raises:
         ConfigurationError: The config is wrong.
@@ -44,19 +41,19 @@ def measure(
     """
     began = time.perf_counter()
     quiet_libraries()
-    keep_caches_in(Path(str(config["run"]["cache"])))
+    config = check_config(config.values, allowed=config.allowed)
+    keep_caches_in(Path(config.run.cache))
     with _throwaway_folder() as folder:
         job = Job(
-            config=check_config(config, allowed=allowed),
+            config=config,
             overrides=overrides,
             name="bench",
             root=str(folder),
-            allowed_targets=allowed,
         )
         rehearse(job, is_alone=True)
-        require_memory(job.config)
+        require_memory(config)
         RunFolder(job.folder, root=folder).create()
-        timer = StepTimer(seconds=seconds, sync_steps=int(job.config["run"]["log_every_steps"]) if counts_syncs else 0)
+        timer = StepTimer(seconds=seconds, sync_steps=config.run.log_every_steps if counts_syncs else 0)
         torch.compiler.reset()  # what an earlier config compiled does not count as a version of this one's code
         with contextlib.redirect_stdout(io.StringIO()):
             run = _train(job, timer)
@@ -73,20 +70,20 @@ def _throwaway_folder() -> Generator[Path]:
         yield Path(path)
 
 
-def require_memory(config: dict[str, Any]) -> None:
+def require_memory(config: RunConfig) -> None:
     """Refuse what this machine cannot hold, before the system ends the process for it.
 
     Raises:
         EnvironmentProblem: The plan of the config is above the memory that is free.
     """
-    batch = batch_of(config, num_ranks=1, num_local_ranks=1)
-    held = held_device(accelerator=config["trainer"]["accelerator"], num_local_ranks=1).num_bytes
+    batch = batch_of(config)
+    held = held_device(config.trainer).num_bytes
     with torch.device("meta"):
-        num_parameters = instantiate(config["model"], key="model").shape().num_parameters
-    kept = planned_setting(config, allowed=[]).bytes_of
+        num_parameters = config.model.build().shape().num_parameters
+    kept = planned_setting(config).bytes_of
     needed, least = num_parameters * (kept.weights + kept.compute_copy + kept.gradients), "at least "
     if held / 4 < needed < held:  # only then are activations counted, on the real graph, which takes seconds
-        needed, least = memory_of(setting_here(config, num_ranks=1, num_local_ranks=1), batch).total, ""
+        needed, least = memory_of(setting_here(config), batch).total, ""
     if needed > held:
         raise EnvironmentProblem(
             f"the config needs {least}{needed / 1e9:.1f} GB on a device, by its plan, and {held / 1e9:.1f} GB are free "
@@ -114,7 +111,7 @@ def _train(job: Job, timer: StepTimer) -> Run:
 def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Bench:
     assert timer.parts is not None
     plan = run.context.plan
-    matmul = planned_setting(job.config, allowed=[]).bytes_of.matmul
+    matmul = planned_setting(job.config).bytes_of.matmul
     uses_gpu = run.module.device.type == "cuda"
     rate = plan.measured_flops or matmul_rate(matmul, uses_gpu=uses_gpu)
     return Bench(
@@ -128,7 +125,7 @@ def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Benc
         setup_seconds=setup_seconds,
         first_step_seconds=timer.first_step_seconds,
         syncs_per_step=timer.syncs_per_step,
-        is_compiled=is_compiled(job.config["compile"]),
+        is_compiled=is_compiled(job.config),
     )
 
 

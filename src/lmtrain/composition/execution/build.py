@@ -1,5 +1,6 @@
 """From a checked config to the objects of a run, in the order in which they come to exist."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,24 +10,19 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.budgets import horizon
-from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
-from lmtrain.accounting.training_plan.communication import step_communication
-from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.composition.nodes.facts import spread_of
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
 from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.auto_batch import batch_of
-from lmtrain.composition.planning.calibration import calibration_of, measured_flops, measurements_of
-from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
-from lmtrain.composition.planning.prepared_tokens import masked_documents
-from lmtrain.composition.scaling import scaling_of
+from lmtrain.composition.planning.calibration import measured_flops, measurements_of
+from lmtrain.composition.planning.evaluation import validated_split
+from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.stored_runs.job import Job, config_hash, flatten
 from lmtrain.data.shards import Dataset
@@ -49,8 +45,6 @@ from lmtrain.training.measuring.time_profiler import TimeProfiler
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.transforms import ModelTransforms
 
-KEPT_BESIDE_WEIGHTS = ("spikes", "weight_average")  # which a checkpoint holds only where the run had them
-
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -71,19 +65,18 @@ def build_run(
     `earlier_seconds` is how long earlier attempts of the run took; `fork_step` where it left another run.
     """
     config = job.config
-    num_ranks = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
-    batch = batch_of(config, num_ranks=num_ranks, num_local_ranks=config["trainer"]["devices"])
+    batch = batch_of(config)
     precision = build_precision(config)
-    datamodule = instantiate(config["data"], key="data", batch=batch, seed=config["seed"])
+    datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = load_tokenizer(datamodule.dataset.tokenizer_folder)
     datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
     attention = fit_attention(config, compute_dtype=precision.compute_dtype)
-    model = build_model(config, tokenizer=tokenizer, batch=batch, attention=attention.kernel)
+    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention.kernel)
     events = EventLog(job.folder, rank, began=job.began)
     events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
     context = RunContext(
         folder=job.folder,
-        plan=make_plan(config, model=model, batch=batch, datamodule=datamodule, precision=precision),
+        plan=plan_of_run(config, model=model, batch=batch, datamodule=datamodule, precision=precision),
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
         identity={**identity(config, datamodule.dataset), **datamodule.identity},
@@ -93,13 +86,13 @@ def build_run(
         earlier_seconds=earlier_seconds,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    print_lines(datamodule, context.plan, config["model"], rank=rank)
+    print_lines(datamodule, context.plan, config.model.values, rank=rank)
     attention.tell(events, rank=rank)
-    facts = {"context": context, "num_ranks": num_ranks, "compute_dtype": precision.compute_dtype}
-    parallelism: Parallelism = instantiate(config["strategy"], key="strategy", facts=facts)
+    facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
+    parallelism: Parallelism = config.strategy.build(facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
     callbacks = build_callbacks(config, facts)
-    agreement = config_hash({"config": config, "data": datamodule.identity})
+    agreement = config_hash({"config": config.values, "data": datamodule.identity})
     agree = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
     return Run(
         module=build_module(
@@ -112,16 +105,12 @@ def build_run(
     )
 
 
-def build_callbacks(config: dict[str, Any], facts: dict[str, Any]) -> dict[str, pl.Callback]:
+def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Callback]:
     """Build the callbacks that were not switched off, in the config's order."""
-    return {
-        name: instantiate(node, key=f"callbacks.{name}", facts=facts)
-        for name, node in config["callbacks"].items()
-        if node is not None
-    }
+    return {name: node.build(facts=facts) for name, node in config.callbacks.items()}
 
 
-def print_lines(datamodule: TokenDataModule, plan: Plan, model: dict[str, Any], *, rank: int) -> None:
+def print_lines(datamodule: TokenDataModule, plan: Plan, model: Mapping[str, Any], *, rank: int) -> None:
     """Find or build what the packing needs on every rank; tell once what is read, scaled and exported how."""
     lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
     lines += [plan.scaling.line() if plan.scaling else None, export_line(model)]
@@ -131,19 +120,17 @@ def print_lines(datamodule: TokenDataModule, plan: Plan, model: dict[str, Any], 
 
 
 def build_model(
-    config: dict[str, Any], *, tokenizer: Tokenizer, batch: BatchPlan, attention: Attention | None = None
+    node: Node, *, tokenizer: Tokenizer, batch: BatchPlan, attention: Attention | None = None
 ) -> LanguageModel:
     """Build the model on the meta device, where it costs nothing; `attention` takes the place of the config's.
 
     Raises:
         ConfigurationError: It has no row for some token id, or a shorter context than the batch.
     """
-    node: dict[str, Any] = config["model"]
-    more: dict[str, Any] = {}
-    if attention is not None:
-        node, more = {name: value for name, value in node.items() if name != "attention"}, {"attention": attention}
     with torch.device("meta"):
-        model: LanguageModel = instantiate(node, key="model", **more)
+        model: LanguageModel = (
+            node.build() if attention is None else node.without("attention").build(attention=attention)
+        )
     if tokenizer.vocab_size > model.vocab_size:
         msg = (
             f"model.vocab_size={model.vocab_size} is below the tokenizer's {tokenizer.vocab_size} entries;"
@@ -160,7 +147,7 @@ def build_model(
 
 
 def build_module(
-    config: dict[str, Any],
+    config: RunConfig,
     *,
     model: LanguageModel,
     context: RunContext,
@@ -175,39 +162,37 @@ def build_module(
         loss=fit_loss(config, model),
         optimizer=build_optimizer(config, rank=context.rank, stochastic_rounding=precision.stochastic_rounding),
         **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
-        spikes=instantiate(config["spikes"], key="spikes"),
-        weight_average=instantiate(config["weight_average"], key="weight_average"),
+        spikes=config.spikes.build(),
+        weight_average=config.weight_average.build(),
         batch=context.plan.batch,
         total_steps=context.plan.horizon.steps,
-        seed=config["seed"],
-        gradient_clip_norm=config["gradient_clip_norm"],
+        seed=config.seed,
+        gradient_clip_norm=config.gradient_clip_norm,
         scales_loss=precision.scales_loss,
         make_graph=graphs_of(config),
         transforms=ModelTransforms(
-            start_from=find_weights(config["init_from"], model, node=config["model"]),
+            start_from=find_weights(config.init_from, model, node=config.model),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
-            recompute=instantiate(config["recompute"], key="recompute"),
-            compile=instantiate(config["compile"], key="compile").apply,
+            recompute=config.recompute.build(),
+            compile=config.compile.build().apply,
             parallelize=parallelism.parallelize,
         ),
     )
 
 
 def build_trainer(
-    config: dict[str, Any],
+    config: RunConfig,
     precision: Precision,
     parallelism: Parallelism,
     callbacks: list[pl.Callback],
     context: RunContext,
 ) -> pl.Trainer:
     """Build the Lightning Trainer."""
-    return instantiate(
-        config["trainer"],
-        key="trainer",
+    return config.make_trainer.build(
         strategy=parallelism.strategy,
         precision=PrecisionPlugin(
             precision,
-            device_type=device_type(config["trainer"]["accelerator"]),
+            device_type=device_type(config.trainer.accelerator),
             strategy_casts=parallelism.casts_parameters,
         ),
         accumulation_micro_steps=context.plan.batch.accumulation_micro_steps,
@@ -217,72 +202,45 @@ def build_trainer(
     )
 
 
-def make_plan(
-    config: dict[str, Any], *, model: LanguageModel, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision
+def plan_of_run(
+    config: RunConfig, *, model: LanguageModel, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision
 ) -> Plan:
-    """Compute what the run will be from the model's shape, the batch and the budget."""
-    shape = model.shape()
-    documents = masked_documents(config, datamodule.dataset.folder)
-    flops = flops_per_token(shape, batch.context_tokens, documents=documents)
-    cluster: Cluster = instantiate(config["cluster"], key="cluster")
-    peak = _peak(config, cluster, precision)
-    sent = step_communication(
-        cluster,
-        batch,
-        spread=spread_of(config["strategy"], allowed=[config["strategy"]["_target_"]]),
-        num_parameters=shape.num_parameters,
-        gathered_value_bytes=precision.bytes_of.activations,
-    )
-    known = calibration_of(config, batch)
-    speed = expected_speed(cluster, peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
-    plan = Plan(
-        shape=shape,
-        batch=batch,
-        horizon=horizon(
-            instantiate(config["budget"], key="budget"),
-            tokens_per_step=batch.tokens_per_step,
-            num_parameters=shape.num_parameters,
-            flops_per_token=flops.palm,
-            train_tokens=datamodule.train_tokens,
-            # Before the first step a budget of time trusts a stated speed alone, never an assumed one.
-            rate=rate_of(cluster, speed if cluster.mfu else None, num_ranks=batch.num_ranks),
-        ),
-        flops_per_token=flops,
-        train_tokens=datamodule.train_tokens,
-        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
-        peak_flops=peak.flops if peak else None,
-        peak_source=peak.source if peak else "unknown device: set cluster.peak_flops",
-        measured_flops=measured_flops(config, precision.matmul),
-        usd_per_gpu_hour=cluster.usd_per_gpu_hour,
-        usd_per_kwh=cluster.usd_per_kwh,
-        device_watts=device_watts(cluster, accelerator=config["trainer"]["accelerator"]),
-        speed=speed,
-        communication=sent,
-        scaling=scaling_of(config),
-    )
-    return with_evaluation(plan, config, held_out=datamodule.held_out_tokens(validated_split(config)))
-
-
-def _peak(config: dict[str, Any], cluster: Cluster, precision: Precision) -> Peak | None:
-    return device_peak(
+    """Compute what the run will be, on the devices and the data that it has."""
+    cluster, trainer = config.cluster, config.trainer
+    peak = device_peak(
         cluster,
         matmul=precision.matmul,
-        accelerator=config["trainer"]["accelerator"],
+        accelerator=trainer.accelerator,
         measured=measurements_of(config),
-        cpu_threads=config["trainer"]["cpu_threads"],
+        cpu_threads=trainer.cpu_threads,
     )
+    facts = PlanFacts(
+        shape=model.shape(),
+        batch=batch,
+        value_bytes=precision.bytes_of.activations,
+        train_tokens=datamodule.train_tokens,
+        held_out=datamodule.held_out_tokens(validated_split(config)),
+        folder=datamodule.dataset.folder,
+        peak=peak,
+        peak_source="unknown device: set cluster.peak_flops",
+        device_watts=device_watts(cluster, accelerator=trainer.accelerator),
+        measured_flops=measured_flops(config, precision.matmul),
+        trusts_assumed_speed=False,  # before the first step
+    )
+    return make_plan(config, facts)
 
 
-def identity(config: dict[str, Any], dataset: Dataset) -> dict[str, str | int | float | None]:
+def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float | None]:
     """Name what a checkpoint must share with a run that resumes from it; everything else may change."""
-    architecture = {name: value for name, value in config["model"].items() if name != "attention"}
+    kept = {node.key: node.target for node in (config.spikes, config.weight_average)}
     return {
-        **flatten(architecture, "model"),
-        "init_from": fingerprint_of(config["init_from"]),
-        "optimizer._target_": config["optimizer"]["_target_"],
+        **flatten(config.model.without("attention").values, "model"),
+        "init_from": fingerprint_of(config.init_from),
+        "optimizer._target_": config.optimizer.target,
         "data.fingerprint": dataset.manifest.fingerprint,
-        "batch.context_tokens": config["batch"]["context_tokens"],
-        "batch.tokens_per_step": config["batch"]["tokens_per_step"],
-        "seed": config["seed"],
-        **{name: target for name in KEPT_BESIDE_WEIGHTS if not (target := config[name]["_target_"]).endswith(".none")},
+        "batch.context_tokens": config.batch.context_tokens,
+        "batch.tokens_per_step": config.batch.tokens_per_step,
+        "seed": config.seed,
+        # A checkpoint holds these only where the run had them.
+        **{name: target for name, target in kept.items() if not gives_nothing(target)},
     }

@@ -1,18 +1,18 @@
 """What the steps of a run need, built on a model without memory: a refusal then comes before data is prepared."""
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lmtrain.accounting.batches import Batch, plan_batches
-from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Horizon, horizon
-from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.batches import plan_batches
+from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Horizon, horizon
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.expected_speed import rate_of
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type
@@ -21,6 +21,7 @@ from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, read_fork
 from lmtrain.models.base import LanguageModel
@@ -41,30 +42,28 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
         EnvironmentProblem: A package is missing.
     """
     config = job.config
-    instantiate(config["run"], key="run")
     graphs_of(config)
-    touches_device = is_alone or device_type(config["trainer"]["accelerator"]) == "cpu"
+    touches_device = is_alone or device_type(config.trainer.accelerator) == "cpu"
     precision = build_precision(config) if touches_device else None
     with torch.device("meta"):
-        model: LanguageModel = instantiate(config["model"], key="model")
+        model: LanguageModel = config.model.build()
     if precision is not None:
         precision.explain(model)  # which refuses what does not suit the model
     optimizer = rehearsed_optimizer(config, model)
-    instantiate(config["spikes"], key="spikes")
-    instantiate(config["weight_average"], key="weight_average")
-    num_ranks = config["trainer"]["devices"] * config["trainer"]["num_nodes"]
-    batch: Batch = instantiate(config["batch"], key="batch")
+    config.spikes.build()
+    config.weight_average.build()
+    batch = config.batch
     is_auto = batch.micro_batch_sequences == "auto"  # found on the device
-    divided = plan_batches(replace(batch, micro_batch_sequences=None) if is_auto else batch, num_ranks=num_ranks)
+    divided = plan_batches(replace(batch, micro_batch_sequences=None) if is_auto else batch, num_ranks=config.num_ranks)
     tokens_per_step = divided.tokens_per_step
     if touches_device and not is_auto:
         require_memory(config, divided, num_parameters=model.shape().num_parameters)
-    end = expected_end(config, model, tokens_per_step=tokens_per_step, num_ranks=num_ranks)
+    end = expected_end(config, model, tokens_per_step=tokens_per_step)
     schedules = schedules_of(config, horizon=end, tokens_per_step=tokens_per_step, fork_step=expected_fork(job))
     names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
     scheduled.set_for(0, end.steps)
-    rehearse_callbacks(config["callbacks"], end)
+    rehearse_callbacks(config.callbacks, end)
 
 
 class NotYetKnown(Exception):  # no error: what a constructor asks for comes with the data
@@ -82,41 +81,38 @@ class BeforeData:
         raise NotYetKnown(name)
 
 
-def rehearse_callbacks(nodes: dict[str, Any], end: Horizon) -> None:
+def rehearse_callbacks(callbacks: Mapping[str, Node], end: Horizon) -> None:
     """Let our callbacks look at their settings, each as far as it comes without data.
 
     Raises:
         ConfigurationError: A setting cannot be.
     """
-    for name, node in nodes.items():
-        if node is None or CONTEXT not in setting_names(str(node["_target_"])):
-            continue
-        with contextlib.suppress(NotYetKnown):
-            instantiate(node, key=f"callbacks.{name}", facts={CONTEXT: BeforeData(end)})
+    for node in callbacks.values():
+        if CONTEXT in setting_names(node.target):
+            with contextlib.suppress(NotYetKnown):
+                node.build(facts={CONTEXT: BeforeData(end)})
 
 
-def expected_end(config: dict[str, Any], model: LanguageModel, *, tokens_per_step: int, num_ranks: int) -> Horizon:
+def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: int) -> Horizon:
     """Return where the budget ends the run, as far as it is known before its data is."""
     shape = model.shape()
-    cluster: Cluster = instantiate(config["cluster"], key="cluster")
-    budget: Budget = instantiate(config["budget"], key="budget")
-    documents = masked_documents(config) if budget.flops else None
-    flops = flops_per_token(shape, config["batch"]["context_tokens"], documents=documents)
+    documents = masked_documents(config) if config.budget.flops else None
+    flops = flops_per_token(shape, config.batch.context_tokens, documents=documents)
     return horizon(
-        budget,
+        config.budget,
         tokens_per_step=tokens_per_step,
         num_parameters=shape.num_parameters,
         flops_per_token=flops.palm,
         # Where the data is not prepared yet, an epoch is taken to be long, as a run of hours is.
         train_tokens=prepared_train_tokens(config) or tokens_per_step * STEPS_BEFORE_SPEED_IS_KNOWN,
-        rate=rate_of(cluster, None, num_ranks=num_ranks),
+        rate=rate_of(config.cluster, None, num_ranks=config.num_ranks),
     )
 
 
 def expected_fork(job: Job) -> int | None:
     """Return the step at which the run left another one, or will: of a checkpoint that is only looked at here."""
     fork = read_fork(job.folder)
-    if fork or job.config["resume"] in WAYS_TO_GO_ON:
+    if fork or job.config.resume in WAYS_TO_GO_ON:
         return fork.step if fork else None
-    facts = read_facts(Path(job.config["resume"]))
+    facts = read_facts(Path(job.config.resume))
     return facts.step if facts else 0  # a run folder, whose newest whole checkpoint is looked for later

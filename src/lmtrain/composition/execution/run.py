@@ -10,7 +10,6 @@ from pathlib import Path
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.planning.prepared_tokens import remember_folder
 from lmtrain.composition.stored_runs.going_on import going_on_line
@@ -53,7 +52,7 @@ def execute(job: Job) -> int:
         ConfigurationError: The ranks disagree, or the run cannot go on from its checkpoint.
     """
     quiet_libraries()
-    keep_caches_in(Path(job.config["run"]["cache"]))
+    keep_caches_in(Path(job.config.run.cache))
     outer = outer_launcher(os.environ)
     rank = outer.rank if outer else 0
     try:
@@ -72,7 +71,7 @@ def execute(job: Job) -> int:
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:
     """Join the other ranks and build the run, None where its budget is spent; with the checkpoint to go on from."""
     join(outer)
-    agree_on(config_hash(job.config))
+    agree_on(config_hash(job.config.values))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
     earlier_seconds = broadcast_outcome(lambda: seconds_of_earlier_attempts(job.folder))
     run = build_run(
@@ -90,7 +89,7 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         line = (
             going_on_line(job, checkpoint)  # against the attempt that was accepted before this one
             if checkpoint
-            else difference_line(job.config["init_from"], job.config["model"])
+            else difference_line(job.config.init_from, job.config.model)
         )
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
@@ -110,7 +109,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
         except StoppedEarly as stop:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
-    handle = instantiate(job.config["logger"], key="logger").start(folder)
+    handle = job.config.logger.build().start(folder)
     code = 1
     try:
         code = fit(run, checkpoint)

@@ -1,12 +1,13 @@
 """A sweep: every trial is checked before the first trains; then one after another, and a stop from outside ends it."""
 
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.tracking.redaction import redact_text
@@ -46,8 +47,8 @@ def run_sweep(trials: Sequence[Job], start: Callable[[Job], int]) -> int:
     finally:
         print_outcomes(outcomes)
         last = trials[-1]
-        print(f"  side by side: lmtrain compare {last.config['run']['root']}/{last.sweep}")
-        logger = instantiate(last.config["logger"], key="logger")
+        print(f"  side by side: lmtrain compare {last.config.run.root}/{last.sweep}")
+        logger = last.config.logger.build()
         logger.finish_sweep(Path(last.root), last.sweep, status=status_name(code))
     return code
 
@@ -69,7 +70,7 @@ def _ending(code: int) -> str:
 
 def _outcome(trial: Job, start: Callable[[Job], int]) -> int:
     try:  # a failing trial does not end the sweep
-        return start(trial)
+        return start(replace(trial, began=time.monotonic()))  # its seconds are not those of the trials before it
     except LMTRAIN_ERRORS as error:
         print(redact_text(f"{trial.name}: {error}"), file=sys.stderr)
         return error.exit_code

@@ -1,41 +1,121 @@
-"""What an option says of itself without loading what it builds with.
+"""What an option says of itself, read from the source of its code without loading torch.
 
-A strategy at PACKAGE.MODULE.NAME is described by the function NAME of PACKAGE.facts.MODULE, which takes the settings of
-its node and imports no torch.
+The code at MODULE.NAME is described by the function NAME_facts of the same module, with a class's name in snake case:
+ChunkedCrossEntropy by chunked_cross_entropy_facts. It takes those of the option's settings that it asks for. Of the
+module only these functions and its imports of arithmetic are run.
 """
 
-import importlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+import __future__
 
-from lmtrain.accounting.training_plan.spread import ModelSpread
+import ast
+import importlib.util
+import inspect
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+
+from lmtrain.composition.nodes.source_signatures import OURS, statements_of
 from lmtrain.errors import ConfigurationError
 
-OWN = "lmtrain.parallel."
+SUFFIX: Final = "_facts"
+ARITHMETIC: Final = "lmtrain.accounting."
+SHORT_STANDARD: Final = ("math", "typing", "collections.abc", "dataclasses")
 
 
-def spread_of(node: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> ModelSpread:
-    """Return how a strategy spreads a model; `allowed` are the packages that may be loaded beside our own.
+class Facts(Protocol):
+    """What an option of a group says."""
+
+    group: ClassVar[str]
+
+
+F = TypeVar("F", bound=Facts)
+
+
+def facts_of(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), **place: Any) -> F | None:
+    """Return what the option of a node says, None where it says nothing; `place` is beside its settings.
+
+    `allowed` are the packages that may be read beside our own.
 
     Raises:
-        ConfigurationError: It says nothing about itself.
+        ConfigurationError: It says something else, or needs more than arithmetic to say it.
     """
-    module, _, name = str(node["_target_"]).rpartition(".")
-    package, _, file = module.rpartition(".")
-    home = f"{package}.facts.{file}"
-    found = getattr(_imported(home), name, None) if f"{module}.{name}".startswith((OWN, *allowed)) else None
-    if found is None:
-        raise ConfigurationError(
-            f"strategy._target_={module}.{name} does not say what it shards and sends, which a plan counts on; write "
-            f"{name}(**settings) -> ModelSpread in {home.replace('.', '/')}.py, as lmtrain/parallel/facts/fsdp.py does."
-        )
-    return found(**{key: value for key, value in node.items() if not key.startswith("_")})
-
-
-def _imported(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or not name.startswith(missing.name):
-            raise
+    target = str(node.get("_target_", ""))
+    module, _, name = target.rpartition(".")
+    if not module or not target.startswith((*OURS, *allowed)):
         return None
+    try:
+        describe = _described(module).get(_snake_case(name))
+        if describe is None:
+            return None
+        taken = inspect.signature(describe).parameters
+        found = describe(**{key: value for key, value in {**node, **place}.items() if key in taken})
+    except (NameError, TypeError) as failure:
+        raise ConfigurationError(
+            f"{target}{SUFFIX} fails: {failure}; it takes settings of its option, and imports {ARITHMETIC}* alone."
+        ) from failure
+    if not isinstance(found, kind):
+        raise ConfigurationError(
+            f"{target}{SUFFIX} returns {type(found).__name__}; {kind.group} takes {kind.__name__}."
+        )
+    return found
+
+
+def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), **place: Any) -> F:
+    """Return what the option of a node says.
+
+    Raises:
+        ConfigurationError: It says nothing, which a plan counts on.
+    """
+    found = facts_of(node, kind, allowed=allowed, **place)
+    if found is None:
+        target = str(node["_target_"])
+        module, _, name = target.rpartition(".")
+        what = getattr(kind, "saying", "what it is")
+        raise ConfigurationError(
+            f"{kind.group}._target_={target} does not say {what}, which a plan counts on; write "
+            f"{_snake_case(name)}{SUFFIX}() -> {kind.__name__} beside it in {module.replace('.', '/')}.py."
+        )
+    return found
+
+
+def options_saying(package: str, kind: type[F]) -> Iterator[tuple[str, F]]:
+    """Give the targets of a package's functions that say such facts, with what they say of their default settings."""
+    spec = importlib.util.find_spec(package)
+    for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else None, prefix=f"{package}."):
+        for name, describe in sorted(_described(module.name).items()):
+            if describe.__annotations__.get("return") == kind.__name__:
+                yield f"{module.name}.{name}", describe()
+
+
+@cache
+def _described(module: str) -> dict[str, Callable[..., Any]]:
+    """Run what of a module's source says facts; return its functions by the names of their options."""
+    run = [statement for statement in statements_of(module) if _says(statement)]
+    code = compile(
+        ast.Module(body=run, type_ignores=[]),
+        filename=f"{module} ({SUFFIX})",
+        mode="exec",
+        flags=__future__.annotations.compiler_flag,
+        dont_inherit=True,
+    )
+    names: dict[str, Any] = {"__name__": module}
+    exec(code, names)  # noqa: S102  # of packages that a run imports whole
+    return {name.removesuffix(SUFFIX): found for name, found in names.items() if name.endswith(SUFFIX)}
+
+
+def _says(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.ImportFrom(module=str(module)):
+            return module.startswith(ARITHMETIC) or module in SHORT_STANDARD
+        case ast.FunctionDef(name=name):
+            return name.endswith(SUFFIX)
+        case ast.Assign(targets=targets):
+            return all(isinstance(target, ast.Name) and target.id.endswith(SUFFIX) for target in targets)
+        case _:
+            return False
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -59,20 +59,33 @@ def _type_of(annotation: ast.expr | None) -> Any:
             return None
 
 
+def gives_nothing(target: str) -> bool:
+    """Tell whether a target is the option that leaves a thing out: one of our functions that returns None."""
+    definition = _definition(target)
+    match definition:
+        case ast.FunctionDef(returns=ast.Constant(value=None)):
+            return True
+        case _:
+            return False
+
+
+@cache
+def statements_of(module: str) -> list[ast.stmt]:
+    """Return the statements of a module's source; none where there is none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:
+        return []
+    return ast.parse(Path(spec.origin).read_text()).body if spec is not None and spec.origin is not None else []
+
+
 @cache
 def _definition(target: str) -> Definition | None:
     """Find what a target names in the source of its module."""
-    module_name, _, name = target.rpartition(".")
+    module, _, name = target.rpartition(".")
     if not target.startswith(OURS):
         return None
-    try:
-        spec = importlib.util.find_spec(module_name)
-    except ModuleNotFoundError:
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    statements = ast.parse(Path(spec.origin).read_text()).body
-    found = (each for each in statements if isinstance(each, Definition) and each.name == name)
+    found = (each for each in statements_of(module) if isinstance(each, Definition) and each.name == name)
     return next(found, None)
 
 

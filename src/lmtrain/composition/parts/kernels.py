@@ -1,12 +1,12 @@
 """What of a run depends on its device: the attention kernel and the loss, settled before anything is allocated."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, KernelTarget
@@ -31,45 +31,44 @@ class FittedAttention:
             print(f"attention={self.line}", flush=True)
 
 
-def fit_attention(config: dict[str, Any], *, compute_dtype: torch.dtype) -> FittedAttention:
+def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAttention:
     """Choose the kernel for the device, the dtype and the widest head of the model.
 
     Raises:
         ConfigurationError: The kernel that was asked for cannot run there.
         EnvironmentProblem: Its package is missing.
     """
-    node = config["model"]
-    if "attention" not in node:
+    option = config.model.node("attention")
+    if option is None:
         return FittedAttention()
     with torch.device("meta"):
-        model: LanguageModel = instantiate(node, key="model")
+        model: LanguageModel = config.model.build()
     place = KernelTarget(
-        device_type=device_type(config["trainer"]["accelerator"]),
+        device_type=device_type(config.trainer.accelerator),
         dtype=compute_dtype,
         head_width=max((layer.head_width for layer in model.shape().attention), default=0),
-        is_compiled=is_compiled(config["compile"]),
+        is_compiled=is_compiled(config),
     )
-    option: Attention = instantiate(node["attention"], key="attention")
-    kernel = option.fitted(place)
+    asked: Attention = option.build()
+    kernel = asked.fitted(place)
     return FittedAttention(kernel=kernel, line=kernel.describe(place))
 
 
-def is_compiled(node: dict[str, Any]) -> bool:
-    """Tell whether the option of `compile` will compile on this machine."""
-    option = word_of(node)
-    return option != "none" and (option != "auto" or missing_compiler() is None)
+def is_compiled(config: RunConfig) -> bool:
+    """Tell whether the run will be compiled on this machine."""
+    found = facts_of(config.compile.values, CompileFacts, allowed=config.allowed) or CompileFacts()
+    return found.compiles and (not found.falls_back or missing_compiler() is None)
 
 
-def fit_loss(config: dict[str, Any], model: LanguageModel) -> TokenLoss:
+def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:
     """Build the loss and make sure that it can be computed on the device.
 
     Raises:
         ConfigurationError: It cannot.
         EnvironmentProblem: Its package is missing.
     """
-    loss: TokenLoss = instantiate(config["loss"], key="loss")
-    accelerator = config["trainer"]["accelerator"]
-    loss.require_fit(device_type=device_type(accelerator), soft_cap=model.output_head().soft_cap)
+    loss: TokenLoss = config.loss.build()
+    loss.require_fit(device_type=device_type(config.trainer.accelerator), soft_cap=model.output_head().soft_cap)
     return loss
 
 

@@ -2,19 +2,17 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 from torch.optim import Optimizer
 
-from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import group_lines, require_each_once
 
 
-def rehearsed_optimizer(config: dict[str, Any], model: LanguageModel) -> Optimizer:
+def rehearsed_optimizer(config: RunConfig, model: LanguageModel) -> Optimizer:
     """Build the optimizer of a run on a model without memory, so that it is refused before any data is prepared.
 
     Raises:
@@ -22,19 +20,18 @@ def rehearsed_optimizer(config: dict[str, Any], model: LanguageModel) -> Optimiz
         EnvironmentProblem: Its package is missing.
     """
     require_settings(config)
-    make = instantiate(config["optimizer"], key="optimizer", facts={"stochastic_rounding": False})
-    optimizer = _build(make, model, option=word_of(config["optimizer"]))
+    make = config.optimizer.build(facts={"stochastic_rounding": False})
+    optimizer = _build(make, model, option=config.optimizer.word)
     require_each_once(model, optimizer)
     return optimizer
 
 
 def build_optimizer(
-    config: dict[str, Any], *, rank: int, stochastic_rounding: bool = False
+    config: RunConfig, *, rank: int, stochastic_rounding: bool = False
 ) -> Callable[[LanguageModel], Optimizer]:
     """Return what builds the optimizer of a run, and tells of its groups once."""
-    facts = {"stochastic_rounding": stochastic_rounding}
-    make = instantiate(config["optimizer"], key="optimizer", facts=facts)
-    option = word_of(config["optimizer"])
+    make = config.optimizer.build(facts={"stochastic_rounding": stochastic_rounding})
+    option = config.optimizer.word
 
     def build(model: LanguageModel) -> Optimizer:
         optimizer = _build(make, model, option=option)

@@ -1,21 +1,20 @@
 """A run's precision: settled for its device before anything is allocated, told once, and handed to the optimizer."""
 
-from typing import Any
-
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.composition.nodes.facts import options_saying
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.policy import Precision
 from lmtrain.training.context import RunContext
 
 ROUNDING = "stochastic_rounding"
-THAT_ROUND = ("adamw", "muon")  # a test holds this to what the options of conf/optimizer take
 
 
-def build_precision(config: dict[str, Any]) -> Precision:
+def build_precision(config: RunConfig) -> Precision:
     """Settle the precision for the device of the run.
 
     Raises:
@@ -23,13 +22,16 @@ def build_precision(config: dict[str, Any]) -> Precision:
         EnvironmentProblem: A package is missing.
     """
     require_float8_head(config)
-    facts = {"device_type": device_type(config["trainer"]["accelerator"])}
-    precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
-    target = str(config["optimizer"]["_target_"])
-    if precision.stochastic_rounding and ROUNDING not in setting_names(target):
-        known = " and ".join(f"optimizer={name}" for name in THAT_ROUND)
+    facts = {"device_type": device_type(config.trainer.accelerator)}
+    precision: Precision = config.precision.build(facts=facts)
+    if precision.stochastic_rounding and ROUNDING not in setting_names(config.optimizer.target):
+        known = " and ".join(
+            f"optimizer={target.rpartition('.')[2]}"
+            for target, _ in options_saying("lmtrain.optim", OptimizerFacts)
+            if ROUNDING in setting_names(target)
+        )
         raise ConfigurationError(
-            f"precision.{ROUNDING}=true has no effect with optimizer={target.rpartition('.')[2]}, which rounds to "
+            f"precision.{ROUNDING}=true has no effect with optimizer={config.optimizer.word}, which rounds to "
             f"nearest; {known} can; nearest valid: false."
         )
     return precision

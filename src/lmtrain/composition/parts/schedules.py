@@ -1,22 +1,19 @@
 """The schedules of a run, from its config: checked against its budget before anything is allocated."""
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from lmtrain.accounting.budgets import Horizon
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim.schedules import ramp_steps
 
-WITH_RAMPS = ("schedule", "momentum_schedule")
 RAMPS = ("warmup", "warmdown")
 UNITS = ("steps", "tokens", "fraction")
 
 
-def schedules_of(
-    config: Mapping[str, Any], *, horizon: Horizon, tokens_per_step: int, fork_step: int | None
-) -> dict[str, Any]:
+def schedules_of(config: RunConfig, *, horizon: Horizon, tokens_per_step: int, fork_step: int | None) -> dict[str, Any]:
     """Return the schedules under the names that the training module has for them.
 
     `fork_step` is where a cool-down begins that is not told otherwise.
@@ -25,16 +22,16 @@ def schedules_of(
         ConfigurationError: A schedule that does not fit its budget, or that cannot be.
     """
     require_ramps_fit(config, horizon=horizon, tokens_per_step=tokens_per_step)
-    node = dict(config["schedule"])
+    node = config.schedule
     if node.get("start_step", 0) is None:
-        node["start_step"] = fork_step
-    schedule = instantiate(node, key="schedule", facts={"tokens_per_step": tokens_per_step})
+        node = node.changed(start_step=fork_step)
+    schedule = node.build(facts={"tokens_per_step": tokens_per_step})
     schedule(0, horizon.steps)  # refuses what it cannot be
-    others = {name: instantiate(config[name], key=name) for name in ("momentum_schedule", "weight_decay_schedule")}
-    return {"schedule": schedule, **others}
+    others = (config.momentum_schedule, config.weight_decay_schedule)
+    return {"schedule": schedule, **{node.key: node.build() for node in others}}
 
 
-def require_ramps_fit(config: Mapping[str, Any], *, horizon: Horizon, tokens_per_step: int) -> None:
+def require_ramps_fit(config: RunConfig, *, horizon: Horizon, tokens_per_step: int) -> None:
     """Refuse ramps of the learning rate or the momentum that together outlast the run.
 
     A budget of time, whose end moves, has no such rule.
@@ -44,19 +41,19 @@ def require_ramps_fit(config: Mapping[str, Any], *, horizon: Horizon, tokens_per
     """
     if horizon.seconds is not None:
         return
-    for name in WITH_RAMPS:
-        _require_fit(config[name], name, horizon.steps, tokens_per_step)
+    for node in (config.schedule, config.momentum_schedule):
+        _require_fit(node, horizon.steps, tokens_per_step)
 
 
-def _require_fit(node: Mapping[str, Any], name: str, num_steps: int, tokens_per_step: int) -> None:
+def _require_fit(node: Node, num_steps: int, tokens_per_step: int) -> None:
     lengths: dict[str, float] = {}
     for ramp in RAMPS:
         steps, tokens, fraction = (node.get(f"{ramp}_{unit}") for unit in UNITS)
-        lengths[ramp] = ramp_steps(ramp, steps, tokens, fraction, tokens_per_step, num_steps, key=name)
+        lengths[ramp] = ramp_steps(ramp, steps, tokens, fraction, tokens_per_step, num_steps, key=node.key)
     if sum(lengths.values()) <= num_steps * (1 + 1e-9):
         return
     told = " and ".join(
-        f"{name}.{ramp}_{unit}={node[f'{ramp}_{unit}']}"
+        f"{node.key}.{ramp}_{unit}={node.get(f'{ramp}_{unit}')}"
         for ramp in RAMPS
         for unit in UNITS
         if node.get(f"{ramp}_{unit}")
@@ -64,5 +61,5 @@ def _require_fit(node: Mapping[str, Any], name: str, num_steps: int, tokens_per_
     left = max(0, math.floor(num_steps - lengths["warmdown"]))
     raise ConfigurationError(
         f"{told} take {math.ceil(sum(lengths.values())):,} steps, longer than the run of {num_steps:,} steps; "
-        + (f"nearest valid: {name}.warmup_steps={left}." if left else "shorten them, or raise the budget.")
+        + (f"nearest valid: {node.key}.warmup_steps={left}." if left else "shorten them, or raise the budget.")
     )

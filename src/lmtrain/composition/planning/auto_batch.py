@@ -2,19 +2,19 @@
 
 import os
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
-from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.accounting.batches import BatchPlan, plan_batches
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.plan import fit_setting, fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.composition.settings import TrainerSettings
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.process_group import broadcast_outcome
 
 CPU_SHARE = 0.8  # of the memory that is free: the rest of the machine goes on living
@@ -28,35 +28,33 @@ class HeldDevice:
     num_bytes: int
 
 
-def batch_of(config: dict[str, Any], *, num_ranks: int, num_local_ranks: int) -> BatchPlan:
+def batch_of(config: RunConfig) -> BatchPlan:
     """Return the batch that a config asks for; the first rank finds what `auto` is for all.
 
     Raises:
         ConfigurationError: It does not divide, or not even one sequence fits.
     """
-    batch: Batch = instantiate(config["batch"], key="batch")
-    if batch.micro_batch_sequences != "auto":
-        return plan_batches(batch, num_ranks=num_ranks)
-    return broadcast_outcome(lambda: _largest(config, batch, num_ranks=num_ranks, num_local_ranks=num_local_ranks))
+    if config.batch.micro_batch_sequences != "auto":
+        return plan_batches(config.batch, num_ranks=config.num_ranks)
+    return broadcast_outcome(lambda: _largest(config))
 
 
-def held_device(*, accelerator: str, num_local_ranks: int) -> HeldDevice:
+def held_device(trainer: TrainerSettings) -> HeldDevice:
     """Return the device of this rank; ranks on one CPU share its free memory."""
-    if torch.cuda.is_available() and accelerator != "cpu":
+    if torch.cuda.is_available() and trainer.accelerator != "cpu":
         properties = torch.cuda.get_device_properties()
         return HeldDevice(properties.name, properties.total_memory)
     free = available_bytes() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return HeldDevice(None, int(free * CPU_SHARE / num_local_ranks))
+    return HeldDevice(None, int(free * CPU_SHARE / trainer.devices))
 
 
-def setting_here(config: dict[str, Any], *, num_ranks: int, num_local_ranks: int) -> Setting:
+def setting_here(config: RunConfig) -> Setting:
     """Return what decides the memory of this rank's device."""
-    device = held_device(accelerator=config["trainer"]["accelerator"], num_local_ranks=num_local_ranks)
-    planned = planned_setting(config, allowed=[])
+    device = held_device(config.trainer)
+    planned = planned_setting(config)
     if device.name and find_device(device.name):
         planned = replace(planned, cluster=replace(planned.cluster, device=device.name))
-    planned = replace(planned, num_ranks=num_ranks)
-    facts = model_facts(config, planned, allowed=[])
+    facts = model_facts(config, planned)
     return replace(fit_setting(planned, facts), device_bytes=device.num_bytes)
 
 
@@ -65,9 +63,13 @@ def is_out_of_memory(failure: RuntimeError) -> bool:
     return isinstance(failure, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(failure)
 
 
-def out_of_memory(config: dict[str, Any], batch: BatchPlan) -> EnvironmentProblem:
+def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
     """Say what a run that ran out of memory needed, and the largest micro batch that fits."""
-    setting = setting_here(config, num_ranks=batch.num_ranks, num_local_ranks=config["trainer"]["devices"])
+    size = f"batch.micro_batch_sequences={batch.micro_batch_sequences}"
+    try:
+        setting = setting_here(config)
+    except ConfigurationError as unplanned:
+        return EnvironmentProblem(f"out of memory at {size}, which cannot be planned: {unplanned}")
     needed, held = memory_of(setting, batch).total, setting.device_bytes or 0
     smaller = largest_micro_batch(setting, batch)
     if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
@@ -77,14 +79,12 @@ def out_of_memory(config: dict[str, Any], batch: BatchPlan) -> EnvironmentProble
     else:
         fix = "try recompute=every_block, loss=chunked, or strategy=fsdp over more devices"
     return EnvironmentProblem(
-        f"out of memory at batch.micro_batch_sequences={batch.micro_batch_sequences}: the plan says "
-        f"{needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
+        f"out of memory at {size}: the plan says {needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
     )
 
 
-def _largest(config: dict[str, Any], batch: Batch, *, num_ranks: int, num_local_ranks: int) -> BatchPlan:
-    setting = setting_here(config, num_ranks=num_ranks, num_local_ranks=num_local_ranks)
-    found = fitted_batch(batch, setting, num_ranks=num_ranks)
+def _largest(config: RunConfig) -> BatchPlan:
+    found = fitted_batch(config.batch, setting_here(config), num_ranks=config.num_ranks)
     print(
         f"batch.micro_batch_sequences=auto: {found.micro_batch_sequences} of {found.sequences_per_rank} sequences at a "
         f"time, {found.accumulation_micro_steps} micro-steps a step",

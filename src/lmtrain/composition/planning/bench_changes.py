@@ -4,58 +4,52 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.step_changes import Change
 from lmtrain.accounting.observed.step_parts import LARGE_OPTIMIZER, WORTH_TELLING, Bench
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.run_config import RunConfig
 
+AUTO_PRECISION: Final = Node("precision", {"_target_": "lmtrain.precision.policy.auto"})
 UNKNOWN: Final = 0.1  # of a step: what a change is taken to save where arithmetic cannot tell
 
 
-def changes(config: dict[str, Any], found: Bench, *, can_compile: bool, free_threads: int) -> list[Change]:
+def changes(config: RunConfig, found: Bench, *, can_compile: bool, free_threads: int) -> list[Change]:
     """Return what may help, the largest expected gain first; `free_threads` are those that the run left idle."""
     named = [*_switches(config), *_choices(config, can_compile=can_compile), *_waits(config, found)]
-    if free_threads and config["trainer"]["cpu_threads"] is not None:
+    if free_threads and config.trainer.cpu_threads is not None:
         named.append(Change(words=("trainer.cpu_threads=null",), why=f"{free_threads} threads of this CPU are unused"))
     named += [*_batches(config, found), *_of_optimizer(config, found, can_compile=can_compile)]
     return sorted(named, key=lambda change: -(UNKNOWN if change.most_saved is None else change.most_saved))
 
 
-def _switches(config: dict[str, Any]) -> list[Change]:
-    switches = {
-        "trainer.detect_anomaly": "every operation looks for NaN",
-        "deterministic": "some operations have a faster version whose result varies",
-    }
-    trainer = {f"trainer.{name}": value for name, value in config["trainer"].items()}
-    held = config | trainer
-    return [Change(words=(f"{key}=false",), why=why) for key, why in switches.items() if held.get(key)]
+def _switches(config: RunConfig) -> list[Change]:
+    switches = (
+        ("trainer.detect_anomaly", config.trainer.detect_anomaly, "every operation looks for NaN"),
+        ("deterministic", config.deterministic, "some operations have a faster version whose result varies"),
+    )
+    return [Change(words=(f"{key}=false",), why=why) for key, is_on, why in switches if is_on]
 
 
-def _choices(config: dict[str, Any], *, can_compile: bool) -> list[Change]:
+def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
     """Return options that were chosen where another is usually faster."""
-    compiled = word_of(config["compile"]) != "none"
-    found: list[Change] = []
-    if word_of(config["precision"]) in ("fp32", "tf32") and _auto_precision(config) != "fp32":
-        found.append(Change(words=("precision=auto",), why=f"products in {_auto_precision(config).split('_')[0]}"))
-    if word_of(config["recompute"]) != "none":
+    setting, found = planned_setting(config), list[Change]()
+    auto = planned_setting(config.changed(precision=AUTO_PRECISION)).precision.bytes_of
+    if setting.precision.bytes_of.activations > auto.activations:
+        found.append(Change(words=("precision=auto",), why=f"products in {auto.matmul}"))
+    if setting.recompute.recomputes:
         found.append(Change(words=("recompute=none",), why="no activation is computed twice; takes more memory"))
-    if word_of(config["attention"]) != "Auto":
+    if not setting.attention.chooses:
         found.append(Change(words=("attention=auto",), why="the kernel that is fastest on this device"))
-    if word_of(config["strategy"]) not in ("auto", "single"):
+    if setting.spread.reduces_alone:
         found.append(Change(words=("strategy=auto",), why="one process has nothing to share"))
-    if can_compile and not compiled:
+    if can_compile and not setting.is_compiled:
         found.append(Change(words=("compile=auto",), why="compiles for a minute or two, once"))
     return found
 
 
-def _auto_precision(config: dict[str, Any]) -> str:
-    """Return the precision that `auto` would be here."""
-    auto = {"_target_": "lmtrain.precision.policy.auto"}
-    return planned_setting({**config, "precision": auto}, allowed=[]).precision
-
-
-def _waits(config: dict[str, Any], found: Bench) -> list[Change]:
+def _waits(config: RunConfig, found: Bench) -> list[Change]:
     shares, told = found.parts.shares(), []
     if shares["data"] > WORTH_TELLING:
-        num = max(2, 2 * int(config["data"].get("num_workers") or 0))
+        num = max(2, 2 * int(config.data.get("num_workers") or 0))
         told.append(
             Change(
                 words=(f"data.num_workers={num}",),
@@ -64,7 +58,7 @@ def _waits(config: dict[str, Any], found: Bench) -> list[Change]:
                 compiles=False,
             )
         )
-    if shares["host"] > WORTH_TELLING and config["run"]["log_every_steps"] < 10:  # the default
+    if shares["host"] > WORTH_TELLING and config.run.log_every_steps < 10:  # the default
         told.append(
             Change(
                 words=("run.log_every_steps=10",),
@@ -76,7 +70,7 @@ def _waits(config: dict[str, Any], found: Bench) -> list[Change]:
     return told
 
 
-def _batches(config: dict[str, Any], found: Bench) -> list[Change]:
+def _batches(config: RunConfig, found: Bench) -> list[Change]:
     """Return a wider micro batch, by taking the micro-steps of a step together or by a larger step."""
     batch = found.batch
     if batch.accumulation_micro_steps > 1:
@@ -87,7 +81,7 @@ def _batches(config: dict[str, Any], found: Bench) -> list[Change]:
     shares = found.parts.shares()
     fixed = shares["optimizer"] + shares["host"]
     words = [f"batch.tokens_per_step={2 * batch.tokens_per_step}"]
-    if config["batch"]["micro_batch_sequences"] is not None:
+    if config.batch.micro_batch_sequences is not None:
         words.append(f"batch.micro_batch_sequences={2 * batch.micro_batch_sequences}")
     why = "half as many steps for the same tokens, each with more to learn from"
     return [Change(words=tuple(words), why=why, most_saved=fixed / 2 if fixed > WORTH_TELLING else None)]
@@ -97,9 +91,9 @@ def _left(batch: Any, num: int) -> int:
     return batch.accumulation_micro_steps % num
 
 
-def _of_optimizer(config: dict[str, Any], found: Bench, *, can_compile: bool) -> list[Change]:
+def _of_optimizer(config: RunConfig, found: Bench, *, can_compile: bool) -> list[Change]:
     share = found.parts.shares()["optimizer"]
-    if not can_compile or share <= LARGE_OPTIMIZER or config["optimizer"].get("compile_update") is not False:
+    if not can_compile or share <= LARGE_OPTIMIZER or config.optimizer.get("compile_update") is not False:
         return []
     words = ("optimizer.compile_update=true",)
     return [Change(words=words, why="the optimizer's arithmetic in fewer passes", most_saved=share / 2)]

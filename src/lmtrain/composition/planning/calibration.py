@@ -3,52 +3,44 @@
 import hashlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.measured import Calibration, Kind, Measurements
-from lmtrain.composition.nodes.canonical import canonical
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.setting import PlannedSetting
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.precision.cpu_features import cpu_name
 from lmtrain.tracking.measurements import read_measurements
 
-# All that decides how long a step takes, beside the device and how the step is divided.
-DECIDING: Final = (
-    "model",
-    "attention",
-    "loss",
-    "packing",
-    "optimizer",
-    "precision",
-    "strategy",
-    "recompute",
-    "compile",
-)
+
+def deciding(config: RunConfig) -> tuple[Node, ...]:
+    """Return all that decides how long a step takes, beside the device and how the step is divided."""
+    model = (config.model, config.attention, config.loss, config.packing)
+    return (*model, config.optimizer, config.precision, config.strategy, config.recompute, config.compile)
 
 
-def measurements_of(config: Mapping[str, Any]) -> Measurements:
+def measurements_of(config: RunConfig) -> Measurements:
     """Return what was measured on this machine before."""
-    return read_measurements(Path(config["run"]["cache"]))
+    return read_measurements(Path(config.run.cache))
 
 
-def calibration_of(config: Mapping[str, Any], batch: BatchPlan) -> Calibration | None:
+def calibration_of(config: RunConfig, batch: BatchPlan) -> Calibration | None:
     """Return how long a step of this very config took here; None for another cluster than this machine."""
-    if config["cluster"].get("device") is not None:
+    if config.cluster.device is not None:
         return None
     measured = measurements_of(config)
     return measured.calibrations.get(calibration_key(config, batch, measured))
 
 
-def calibration_key(config: Mapping[str, Any], batch: BatchPlan, measured: Measurements) -> str:
+def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements) -> str:
     """Return a hash of everything that decides the speed: the config's choices, the batch, the device."""
     kind = kind_here(config, measured)
     device = measured.find("gpu") if kind == "gpu" else None
     parts = {
-        "config": {name: canonical(config[name], key=name) for name in DECIDING},
+        "config": {node.key: node.canonical() for node in deciding(config)},
         "batch": [
             batch.context_tokens,
             batch.micro_batch_sequences,
@@ -61,7 +53,7 @@ def calibration_key(config: Mapping[str, Any], batch: BatchPlan, measured: Measu
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def peak_here(config: Mapping[str, Any], setting: PlannedSetting) -> Peak | None:
+def peak_here(config: RunConfig, setting: PlannedSetting) -> Peak | None:
     """Return the peak that was measured on this machine, for a cluster that names no device; loads no torch."""
     if setting.cluster.device is not None or setting.cluster.peak_flops is not None:
         return None
@@ -75,7 +67,7 @@ def peak_here(config: Mapping[str, Any], setting: PlannedSetting) -> Peak | None
     return setting.cluster.peak(matmul, detected_device=device.name) or device.peak(matmul)
 
 
-def measured_flops(config: Mapping[str, Any], matmul: MatmulDtype) -> float | None:
+def measured_flops(config: RunConfig, matmul: MatmulDtype) -> float | None:
     """Return the FLOP/s that the doctor measured of products on this machine's device, None where it did not."""
     measured = measurements_of(config)
     if kind_here(config, measured) == "cpu":
@@ -85,18 +77,17 @@ def measured_flops(config: Mapping[str, Any], matmul: MatmulDtype) -> float | No
     return device.matmul_flops.get(matmul) if device else None
 
 
-def kind_here(config: Mapping[str, Any], measured: Measurements) -> Kind:
+def kind_here(config: RunConfig, measured: Measurements) -> Kind:
     """Tell what this machine trains on, as far as the doctor has seen it."""
-    return "gpu" if measured.find("gpu") and config["trainer"]["accelerator"] != "cpu" else "cpu"
+    return "gpu" if measured.find("gpu") and config.trainer.accelerator != "cpu" else "cpu"
 
 
-def threads_here(config: Mapping[str, Any], measured: Measurements) -> int | None:
+def threads_here(config: RunConfig, measured: Measurements) -> int | None:
     """Return the threads of one process of a run; None where only torch would know."""
-    asked = config["trainer"].get("cpu_threads")
     words = os.environ.get("OMP_NUM_THREADS", "")
-    if asked is not None:
-        return int(asked)
+    if config.trainer.cpu_threads is not None:
+        return config.trainer.cpu_threads
     if words.isdigit():
         return int(words)
     default = measured.default_threads(cpu_name())
-    return None if default is None else max(1, default // int(config["trainer"]["devices"]))
+    return None if default is None else max(1, default // config.trainer.devices)

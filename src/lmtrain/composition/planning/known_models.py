@@ -3,12 +3,12 @@
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.model.known_facts import known_facts
 from lmtrain.accounting.model.model_facts import ModelFacts, facts_from_json
-from lmtrain.composition.nodes.canonical import canonical
-from lmtrain.composition.planning.setting import PlannedSetting, attention_of, context_tokens_of
+from lmtrain.composition.planning.setting import PlannedSetting, attention_of
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 VERSION: Final = 2  # raised when the same model comes to be measured otherwise
@@ -17,7 +17,7 @@ MERE_NUMBERS: Final = ("_std", "_eps", "_base")
 TABLE: Final = Path(__file__).parents[2] / "simulate" / "known_models.json"
 
 
-def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: list[str]) -> ModelFacts:
+def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     """Return what planning needs to know of the config's model; one that is new takes a few seconds, once.
 
     Raises:
@@ -28,39 +28,38 @@ def model_facts(config: dict[str, Any], setting: PlannedSetting, *, allowed: lis
         return found
     from lmtrain.composition.planning.measured_model import measure_model  # torch: only for a model that is new
 
-    facts = measure_model(config, setting, allowed=allowed)
+    facts = measure_model(config, setting)
     cache.parent.mkdir(parents=True, exist_ok=True)
     write_json(cache, facts.to_json())
     return facts
 
 
-def facts_known(config: dict[str, Any], setting: PlannedSetting) -> ModelFacts | None:
+def facts_known(config: RunConfig, setting: PlannedSetting) -> ModelFacts | None:
     """Return the facts of the config's model from the table or from an earlier measurement, None where both lack it."""
     return _known(config, setting)[0]
 
 
-def _known(config: dict[str, Any], setting: PlannedSetting) -> tuple[ModelFacts | None, Path]:
+def _known(config: RunConfig, setting: PlannedSetting) -> tuple[ModelFacts | None, Path]:
     """Return the facts that are known, and the file that has, or would have, those of this machine."""
-    key, context_tokens = key_of(config, setting), context_tokens_of(config)
-    cache = Path(config["run"]["cache"]) / "plan" / f"{key}-{context_tokens}.json"
+    key, context_tokens = key_of(config, setting), config.batch.context_tokens
+    cache = Path(config.run.cache) / "plan" / f"{key}-{context_tokens}.json"
     if found := known_facts(read_json(TABLE), key, context_tokens):
         return found, cache
     content = read_json(cache)
     return facts_from_json(content) if content else None, cache
 
 
-def key_of(config: dict[str, Any], setting: PlannedSetting) -> str:
+def key_of(config: RunConfig, setting: PlannedSetting) -> str:
     """Return a hash of everything that decides the facts but the context length."""
-    settings = config["model"].items()
-    model = {name: value for name, value in settings if name != "attention" and not name.endswith(MERE_NUMBERS)}
-    nodes = {"model": model, "attention": attention_of(config, setting), "loss": config["loss"]}
-    parts = {name: canonical(node, key=name) for name, node in nodes.items()} | {
+    ignored = [name for name in config.model.values if name == "attention" or name.endswith(MERE_NUMBERS)]
+    nodes = (config.model.without(*ignored), attention_of(config, setting), config.loss)
+    parts = {node.key: node.canonical() for node in nodes} | {
         "version": VERSION,
-        "recompute": canonical(config["recompute"], key="recompute"),
+        "recompute": config.recompute.canonical(),
         "is_compiled": setting.cuts_blocks,
-        "compute_dtype": setting.compute_dtype,
+        "compute_dtype": setting.precision.compute_dtype,
         "casts_parameters": setting.casts_parameters,
     }
-    if setting.residual is not None and not setting.casts_parameters:
-        parts["residual"] = setting.residual
+    if setting.precision.residual is not None and not setting.casts_parameters:
+        parts["residual"] = setting.precision.residual
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

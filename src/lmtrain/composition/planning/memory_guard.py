@@ -1,11 +1,12 @@
 """A refusal of runs that this machine's memory cannot hold: the kernel would kill them without a word."""
 
-from typing import Any, Final
+from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.fit import largest_micro_batch, memory_of
 from lmtrain.composition.planning.auto_batch import held_device, setting_here
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 # Less than any run takes: a run of which this is a small part of the memory is not looked at more closely, which can
@@ -15,19 +16,18 @@ FEWEST_BYTES_A_TOKEN: Final = 4_096
 CLEARLY_ENOUGH: Final = 1 / 8  # of the memory
 
 
-def require_memory(config: dict[str, Any], batch: BatchPlan, *, num_parameters: int) -> None:
+def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) -> None:
     """Hold the plan of a run's memory against the memory of this machine that is free now.
 
     Raises:
         ConfigurationError: It does not fit, with the micro batch that does.
     """
-    num_local_ranks = config["trainer"]["devices"]
-    device = held_device(accelerator=config["trainer"]["accelerator"], num_local_ranks=num_local_ranks)
+    device = held_device(config.trainer)
     tokens = batch.micro_batch_sequences * batch.context_tokens
     least = num_parameters * FEWEST_BYTES_A_PARAMETER + tokens * FEWEST_BYTES_A_TOKEN
     if least < CLEARLY_ENOUGH * device.num_bytes:
         return
-    setting = setting_here(config, num_ranks=batch.num_ranks, num_local_ranks=num_local_ranks)
+    setting = setting_here(config)
     needed, held = memory_of(setting, batch).total, setting.device_bytes or device.num_bytes
     if needed <= held:
         return

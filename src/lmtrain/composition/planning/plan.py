@@ -6,41 +6,33 @@ from functools import partial
 from typing import Any, Final
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
-from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
-from lmtrain.accounting.training_plan.communication import (
-    CommunicationVolume,
-    devices_in_a_node,
-    step_communication,
-)
-from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.communication import devices_in_a_node
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.depth_dial import offered
-from lmtrain.composition.nodes.check import check_node, check_value
-from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.parts.schedules import WITH_RAMPS, require_ramps_fit
-from lmtrain.composition.planning.calibration import calibration_of, peak_here
-from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
+from lmtrain.composition.nodes.check import TARGET, check_value
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.parts.schedules import require_ramps_fit
+from lmtrain.composition.planning.calibration import peak_here
+from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.known_models import facts_known, model_facts
+from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.prepared_tokens import (
     held_out_tokens,
-    masked_documents,
     prepared_train_tokens,
     source_epochs,
 )
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.rules.optimizer import require_settings
-from lmtrain.composition.scaling import scaling_of
+from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import Advice, advice
 
 FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
 EVERY_BLOCK_WORDS: Final = "recompute=every_block"
-NO_RECOMPUTE: Final = "lmtrain.parallel.activation_checkpoint.none"
 EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
 
 
@@ -69,26 +61,27 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
 
     found: list[PlannedRun] = []
 
-    def task(config: dict[str, Any], choices: Choices) -> None:
+    def task(composed: dict[str, Any], choices: Choices) -> None:
+        config = read_config(composed, allowed=arguments.allowed_targets)
         require_settings(config)
-        setting = planned_setting(config, allowed=arguments.allowed_targets)
-        facts = model_facts(config, setting, allowed=arguments.allowed_targets)
-        planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
-        schedules = {name: check_node(config[name], key=name, allowed=arguments.allowed_targets) for name in WITH_RAMPS}
-        require_ramps_fit(schedules, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
+        setting = planned_setting(config)
+        facts = model_facts(config, setting)
+        planned = plan_on_paper(config, setting, facts)
+        ramps = config.with_checked("schedule", "momentum_schedule")
+        require_ramps_fit(ramps, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
         planned = replace(
             planned,
-            scaling=scaling_of(config) or offered(config, choices.overrides),
+            scaling=config.scaling or offered(composed, choices.overrides),
             source_epochs=source_epochs(config, planned.horizon.tokens),
         )
-        planned = planned_evaluation(planned, config)
+        planned = with_time_of_evaluation(planned)
         fit = fit_setting(setting, facts)
         said = advice(
             planned,
             fit,
-            recompute=setting.recompute,
-            recomputed=None if planned.fits is not False else recomputed(config, allowed=arguments.allowed_targets),
-            sharded=partial(sharded, config, allowed=arguments.allowed_targets),
+            recomputes=setting.recompute.recomputes,
+            recomputed=None if planned.fits is not False else recomputed(config, setting),
+            sharded=partial(sharded, config, setting),
         )
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
@@ -96,63 +89,40 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
     return found
 
 
-def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts, *, allowed: list[str]) -> Plan:
-    """Compute everything that a config implies.
+def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> Plan:
+    """Compute everything that a config implies, its memory and checkpoints too, without building it.
 
     Raises:
         ConfigurationError: A batch that does not divide, or a budget that cannot be.
     """
     fit = fit_setting(setting, facts)
-    batch = planned_batch(config, setting, fit, allowed=allowed)
-    documents = masked_documents(config)
-    flops = flops_per_token(facts.shape, batch.context_tokens, documents=documents)
-    peak = setting.peak() or peak_here(config, setting)
-    sent = _sent(setting, facts, batch)
-    known = calibration_of(config, batch)
-    speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
+    batch = planned_batch(config, setting, fit)
     device = setting.cluster.known_device
-    train_tokens = prepared_train_tokens(config)
-    budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
-    return Plan(
-        shape=facts.shape,
-        components=facts.components,
-        batch=batch,
-        horizon=horizon(
-            budget,
-            tokens_per_step=batch.tokens_per_step,
-            num_parameters=facts.shape.num_parameters,
-            flops_per_token=flops.palm,
-            train_tokens=train_tokens,
-            rate=rate_of(setting.cluster, speed, num_ranks=batch.num_ranks),
+    plan = make_plan(
+        config,
+        PlanFacts(
+            shape=facts.shape,
+            batch=batch,
+            value_bytes=setting.bytes_of.activations,
+            train_tokens=prepared_train_tokens(config),
+            held_out=held_out_tokens(config, validated_split(config)),
+            peak=setting.peak() or peak_here(config, setting),
+            peak_source="unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
+            device_watts=device.power_watts if device else None,
+            trusts_assumed_speed=True,
         ),
-        flops_per_token=flops,
-        train_tokens=train_tokens,
-        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
-        peak_flops=peak.flops if peak else None,
-        peak_source=peak.source if peak else "unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
-        usd_per_gpu_hour=setting.cluster.usd_per_gpu_hour,
-        usd_per_kwh=setting.cluster.usd_per_kwh,
-        device_watts=device.power_watts if device else None,
+    )
+    return replace(
+        plan,
+        components=facts.components,
         device_bytes=fit.device_bytes,
         memory=memory_of(fit, batch),
-        speed=speed,
-        communication=sent,
         checkpoints=_checkpoints(config, setting, facts),
     )
 
 
-def _sent(setting: PlannedSetting, facts: ModelFacts, batch: BatchPlan) -> CommunicationVolume:
-    return step_communication(
-        setting.cluster,
-        batch,
-        spread=setting.spread,
-        num_parameters=facts.parameters.num_total,
-        gathered_value_bytes=setting.bytes_of.activations,
-    )
-
-
-def _checkpoints(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts) -> CheckpointPlan:
-    kept = (config["callbacks"].get("checkpoint") or {}).get("keep_last", 1)
+def _checkpoints(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> CheckpointPlan:
+    kept = config.callbacks["checkpoint"].get("keep_last", 1) if "checkpoint" in config.callbacks else 1
     return checkpoint_plan(
         facts.parameters,
         precision=setting.bytes_of,
@@ -161,10 +131,8 @@ def _checkpoints(config: dict[str, Any], setting: PlannedSetting, facts: ModelFa
     )
 
 
-def planned_evaluation(plan: Plan, config: dict[str, Any]) -> Plan:
-    """Count the passes over held-out text; in a budget of time they take the place of steps."""
-    held_out = held_out_tokens(config, validated_split(config))
-    plan = with_evaluation(plan, config, held_out=held_out)
+def with_time_of_evaluation(plan: Plan) -> Plan:
+    """Take the passes over held-out text out of a budget of time, in the place of steps."""
     if plan.horizon.limited_by in ("hours", "usd") and plan.speed is not None:
         steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
         plan = replace(plan, horizon=plan.horizon.ending_at(max(1, steps)))
@@ -186,17 +154,17 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
     )
 
 
-def recomputed(config: dict[str, Any], *, allowed: list[str]) -> Setting | None:
+def recomputed(config: RunConfig, setting: PlannedSetting) -> Setting | None:
     """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
-    if config["recompute"]["_target_"] != NO_RECOMPUTE:
+    if setting.recompute.recomputes:
         return None
-    changed = {**config, "recompute": {**config["recompute"], "_target_": EVERY_BLOCK}}
-    setting = planned_setting(changed, allowed=allowed)
-    facts = facts_known(changed, setting)
-    return fit_setting(setting, facts) if facts else None
+    changed = config.changed(recompute=config.recompute.pointed_at(EVERY_BLOCK))
+    planned = planned_setting(changed)
+    facts = facts_known(changed, planned)
+    return fit_setting(planned, facts) if facts else None
 
 
-def sharded(config: dict[str, Any], *, allowed: list[str]) -> list[tuple[str, Setting]]:
+def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[str, Setting]]:
     """Return what decides the memory under strategy=fsdp, as it is and with recompute=every_block, each with its words.
 
     A model that computes with gathered weights keeps other activations and another workspace than one of whole weights;
@@ -204,18 +172,18 @@ def sharded(config: dict[str, Any], *, allowed: list[str]) -> list[tuple[str, Se
     """
     found: list[tuple[str, Setting]] = []
     for word, recompute in (("", None), (f"{EVERY_BLOCK_WORDS} ", EVERY_BLOCK)):
-        node = config["recompute"] if recompute is None else {**config["recompute"], "_target_": recompute}
-        if recompute is not None and config["recompute"]["_target_"] != NO_RECOMPUTE:
+        node = config.recompute if recompute is None else config.recompute.pointed_at(recompute)
+        if recompute is not None and setting.recompute.recomputes:
             continue
-        changed = {**config, "strategy": {"_target_": FULLY_SHARDED}, "recompute": node}
-        setting = planned_setting(changed, allowed=allowed)
-        found.append((word, fit_setting(setting, model_facts(changed, setting, allowed=allowed))))
+        changed = config.changed(strategy=Node("strategy", {TARGET: FULLY_SHARDED}), recompute=node)
+        planned = planned_setting(changed)
+        found.append((word, fit_setting(planned, model_facts(changed, planned))))
     return found
 
 
-def planned_batch(config: dict[str, Any], setting: PlannedSetting, fit: Setting, *, allowed: list[str]) -> BatchPlan:
+def planned_batch(config: RunConfig, setting: PlannedSetting, fit: Setting) -> BatchPlan:
     """Divide a step over the devices; a micro batch called `auto` becomes the largest that fits."""
-    batch: Batch = instantiate(check_node(config["batch"], key="batch", allowed=allowed), key="batch")
+    batch = config.batch
     if batch.micro_batch_sequences == "auto":
         return fitted_batch(batch, fit, num_ranks=setting.num_ranks)
     return plan_batches(batch, num_ranks=setting.num_ranks)

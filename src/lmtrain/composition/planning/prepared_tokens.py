@@ -6,49 +6,50 @@ tells its name: a run that has come to know it remembers it in the cache, for la
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from lmtrain.composition.nodes.canonical import canonical
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 MANIFEST = "dataset.json"
 
 
-def prepared_train_tokens(config: Mapping[str, Any]) -> int | None:
+def prepared_train_tokens(config: RunConfig) -> int | None:
     """Return the training tokens of all folders that the config reads, None where one of them is not known."""
-    sources: dict[str, dict[str, Any]] | None = config["data"].get("sources")
+    sources: dict[str, dict[str, Any]] | None = config.data.get("sources")
     if sources:
         return _sum(_tokens_of(source.get("path")) for source in sources.values())
     return _tokens_of(_folder_of(config))
 
 
-def held_out_tokens(config: Mapping[str, Any], split: str) -> list[int]:
+def held_out_tokens(config: RunConfig, split: str) -> list[int]:
     """Return the tokens of a split of each folder that the config reads; empty where one of them is not known."""
-    sources: dict[str, dict[str, Any]] = config["data"].get("sources") or {}
+    sources: dict[str, dict[str, Any]] = config.data.get("sources") or {}
     folders = [source.get("path") for source in sources.values()] or [_folder_of(config)]
     counts = [_tokens_of(folder, split=split) for folder in folders]
     return [count for count in counts if count is not None] if None not in counts else []
 
 
-def source_epochs(config: Mapping[str, Any], run_tokens: int) -> dict[str, float]:
+def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
     """Return how many times a run of so many tokens reads each source of a mixture; empty where that is not known."""
-    if not config["data"].get("sources"):
+    if not config.data.get("sources"):
         return {}
     counts = {name: (share, _tokens_of(str(folder))) for name, (folder, share) in _mixed(config).items()}
     return {name: share * run_tokens / count for name, (share, count) in counts.items() if count}
 
 
-def masked_documents(config: Mapping[str, Any], folder: Path | None = None) -> dict[int, float] | None:
+def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int, float] | None:
     """Return how many documents have which length, where they do not see one another and the data is known.
 
     `folder` None is the one that the config's data is known to come to. Those of a mixture count by their sources'
     shares of the run's tokens.
     """
-    if not config["packing"].get("document_mask"):
+    if not config.packing.get("document_mask"):
         return None
-    if config["data"].get("sources"):
+    if config.data.get("sources"):
         shares = {folder: share for folder, share in _mixed(config).values() if share}
     else:
         found = folder or _folder_of(config)
@@ -67,39 +68,38 @@ def masked_documents(config: Mapping[str, Any], folder: Path | None = None) -> d
     return mixed
 
 
-def _mixed(config: Mapping[str, Any]) -> dict[str, tuple[Path, float]]:
+def _mixed(config: RunConfig) -> dict[str, tuple[Path, float]]:
     """Return the folder of each source of a mixture, and its share of the run's tokens."""
     from lmtrain.data.mixture_settings import mean_shares, parse_schedule, parse_sources  # numpy: for mixtures alone
 
-    sources = parse_sources(config["data"]["sources"])
-    shares = mean_shares(parse_schedule(sources, config["data"].get("schedule") or ()))
+    sources = parse_sources(config.data.get("sources"))
+    shares = mean_shares(parse_schedule(sources, config.data.get("schedule") or ()))
     return {name: (Path(source.path), shares[name]) for name, source in sources.items()}
 
 
-def _folder_of(config: Mapping[str, Any]) -> str | None:
-    node = config["data"].get("folder")
-    if not isinstance(node, dict):
+def _folder_of(config: RunConfig) -> str | None:
+    folder = config.data.node("folder")
+    if folder is None:
         return None
-    settings = cast("dict[str, Any]", node)
-    remembered: dict[str, Any] = {} if "path" in settings else read_json(_memory(config))
-    return settings.get("path") or remembered.get("folder")
+    remembered: dict[str, Any] = {} if "path" in folder else read_json(_memory(config, folder))
+    return folder.get("path") or remembered.get("folder")
 
 
-def remember_folder(config: Mapping[str, Any], folder: Path) -> None:
+def remember_folder(config: RunConfig, folder: Path) -> None:
     """Keep which folder the data's settings came to."""
-    if not isinstance(config["data"].get("folder"), dict):
+    node = config.data.node("folder")
+    if node is None:
         return
-    memory, content = _memory(config), {"folder": str(folder.absolute())}
+    memory, content = _memory(config, node), {"folder": str(folder.absolute())}
     if read_json(memory) != content:
         memory.parent.mkdir(parents=True, exist_ok=True)
         write_json(memory, content)
 
 
-def _memory(config: Mapping[str, Any]) -> Path:
+def _memory(config: RunConfig, folder: Node) -> Path:
     """Return the file of the cache that has the folder of these settings."""
-    node = {name: value for name, value in config["data"]["folder"].items() if name not in ("engine", "num_processes")}
-    content = json.dumps(canonical(node, key="folder"), sort_keys=True, default=str)
-    return Path(config["run"]["cache"]) / "data" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
+    content = json.dumps(folder.without("engine", "num_processes").canonical(), sort_keys=True, default=str)
+    return Path(config.run.cache) / "data" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
 
 
 def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:

@@ -1,41 +1,36 @@
 """What a composed config means for planning: which devices, in which format, how spread out; loads nothing heavy."""
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any, Final
 
 from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
-from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
-from lmtrain.accounting.quantities import parse_whole
-from lmtrain.accounting.training_plan.spread import ModelSpread
-from lmtrain.composition.nodes.check import check_node
-from lmtrain.composition.nodes.facts import spread_of
-from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, CompileFacts, RecomputeFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.nodes.check import TARGET
+from lmtrain.composition.nodes.facts import facts_of, require_facts
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
-
-SDPA: Final = {"_target_": "lmtrain.models.attention.sdpa.SDPA"}
-UNCOMPILED: Final = {"_target_": "lmtrain.models.attention.auto.Uncompiled"}
-FUSED_ON_GPUS: Final = ("auto", "sdpa", "flash", "flex")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSetting:
-    """The choices of a config that memory and speed depend on; words are those of the command line."""
+    """The choices of a config that memory and speed depend on, as its options describe them."""
 
     cluster: Cluster
     num_ranks: int
-    precision: str
-    optimizer: str
+    precision: PrecisionFacts
     state: OptimizerState
     spread: ModelSpread
-    recompute: str
+    recompute: RecomputeFacts
+    attention: AttentionFacts
     is_compiled: bool
-    residual: str | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -45,88 +40,64 @@ class PlannedSetting:
     @property
     def casts_parameters(self) -> bool:
         """Tell whether the model computes with weights in the format of its products, so that no copy is kept."""
-        return self.spread.casts_parameters or self.precision == "bf16_true"
+        return self.spread.casts_parameters or self.precision.casts_parameters
 
     @property
     def cuts_blocks(self) -> bool:
         """Tell whether the compiler decides what a block keeps: blocks that recompute all keep the same either way."""
-        return self.is_compiled and self.recompute in {"none", "selective"}
+        return self.is_compiled and self.recompute.is_cut
 
     @property
     def bytes_of(self) -> PrecisionBytes:
         """Return the bytes of a value by role; sharding casts what it gathers and keeps no copy."""
-        held = precision_bytes(self.precision)
+        held = self.precision.bytes_of
         return replace(held, compute_copy=0) if self.casts_parameters else held
-
-    @property
-    def compute_dtype(self) -> str:
-        """Return torch's word for the format of matrix products."""
-        return {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16"}.get(self.bytes_of.matmul, "float32")
 
     def peak(self) -> Peak | None:
         """Return the dense peak of one device for the run's products."""
         return self.cluster.peak(self.bytes_of.matmul)
 
 
-def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSetting:
+def planned_setting(config: RunConfig) -> PlannedSetting:
     """Read the choices of a composed config.
 
     Raises:
         ConfigurationError: One that cannot be, or that planning does not know.
     """
     require_float8_head(config)
-    cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
-    trainer = config["trainer"]
-    num_ranks = math.prod(parse_whole(trainer[name], f"trainer.{name}") for name in ("devices", "num_nodes"))
-    require_recordable(config, num_ranks=num_ranks, device="cuda")  # a plan may be of another machine
-    setting = PlannedSetting(
-        cluster=cluster,
-        num_ranks=num_ranks,
-        precision=word_of(config["precision"]),
-        optimizer=word_of(config["optimizer"]),
+    require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
+    on_gpu, allowed = config.cluster.device is not None, config.allowed
+    compiles = facts_of(config.compile.values, CompileFacts, allowed=allowed) or CompileFacts()
+    place = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
+    return PlannedSetting(
+        cluster=config.cluster,
+        num_ranks=config.num_ranks,
+        precision=_precision(config, on_gpu=on_gpu),
         state=_state(config),
-        spread=spread_of(config["strategy"], allowed=allowed),
-        recompute=word_of(config["recompute"]),
-        is_compiled=word_of(config["compile"]) != "none",
-        residual=_residual(config["precision"]),
+        spread=require_facts(config.strategy.values, ModelSpread, allowed=allowed),
+        recompute=facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts(),
+        attention=facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts(),
+        is_compiled=compiles.compiles,
     )
-    return _without_auto(setting)
 
 
-def _state(config: dict[str, Any]) -> OptimizerState:
+def _state(config: RunConfig) -> OptimizerState:
     """Return what is kept for each parameter: by the optimizer, and by an average of the weights."""
-    state = optimizer_state(word_of(config["optimizer"]), config["optimizer"])
-    keeps_average = "decay" in config.get("weight_average", {})
-    return replace(state, average_bytes=FP32_BYTES) if keeps_average else state
+    state = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
+    average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed) or AverageFacts()
+    return replace(state, average_bytes=average.num_bytes)
 
 
-def _residual(precision: dict[str, Any]) -> str | None:
-    """Return the format that the residual stream is rounded to, None where nothing rounds it."""
-    residual = precision.get("residual")
-    if residual not in (None, "bf16"):
-        raise ConfigurationError(f"precision.residual={residual} is none of bf16, or null.")
-    return residual
+def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:
+    """Return the formats, chosen for those devices where the precision chooses."""
+    place = {"has_bf16": on_gpu or bool(bf16_flags())}
+    found = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, **place)
+    if found.residual not in (None, "bf16"):
+        raise ConfigurationError(f"precision.residual={found.residual} is none of bf16, or null.")
+    return found
 
 
-def attention_of(config: dict[str, Any], setting: PlannedSetting) -> dict[str, Any]:
-    """Return the attention to measure with: every fused kernel of a GPU keeps what torch's own one keeps."""
-    kernel = str(config["attention"]["_target_"]).split(".")[-2]
-    if setting.is_gpu:
-        return SDPA if kernel in FUSED_ON_GPUS else config["attention"]
-    return UNCOMPILED if kernel == "auto" and not setting.is_compiled else config["attention"]
-
-
-def context_tokens_of(config: dict[str, Any]) -> int:
-    """Return the tokens of one sequence, as a person may write them.
-
-    Raises:
-        ConfigurationError: They are no whole number of at least 1.
-    """
-    return parse_whole(config["batch"]["context_tokens"], "batch.context_tokens")
-
-
-def _without_auto(setting: PlannedSetting) -> PlannedSetting:
-    """Choose as the options called `auto` would on those devices."""
-    if setting.precision == "auto":
-        setting = replace(setting, precision="bf16_mixed" if setting.is_gpu or bf16_flags() else "fp32")
-    return setting
+def attention_of(config: RunConfig, setting: PlannedSetting) -> Node:
+    """Return the attention to measure with: one that keeps the same, where the run's own runs elsewhere."""
+    target = setting.attention.measured_as
+    return config.attention if target is None else Node("attention", {TARGET: target})

@@ -1,22 +1,22 @@
 """Whether the head's products run in fp8, told from a config alone: for plans too, which do without torch."""
 
-from typing import Any, Final
-
+from lmtrain.accounting.options.parts import LossFacts
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
-MAKES_PRODUCTS: Final = "lmtrain.losses.chunked.ChunkedCrossEntropy"
 
-
-def require_float8_head(config: dict[str, Any]) -> None:
+def require_float8_head(config: RunConfig) -> None:
     """Refuse `precision.head` where it cannot be.
 
     Raises:
         ConfigurationError: It is neither true nor false, or the loss lets others make the head's products.
     """
-    head, loss = config["precision"].get("head", False), str(config["loss"]["_target_"])
+    head, loss = config.precision.get("head", False), config.loss.target
     if not isinstance(head, bool):
         raise ConfigurationError(f"precision.head={head} is not of type bool; nearest valid: false.")
-    if head and loss != MAKES_PRODUCTS:
+    found = facts_of(config.loss.values, LossFacts, allowed=config.allowed) or LossFacts()
+    if head and not found.makes_head_products:
         raise ConfigurationError(
             f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "
             "does not; nearest valid: loss=chunked."

@@ -1,115 +1,84 @@
 """What a run's optimizer cannot be, told from its config alone: for plans too, which do without torch."""
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
 
-from lmtrain.composition.nodes.facts import OWN as OWN_STRATEGIES
-from lmtrain.composition.nodes.facts import spread_of
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.parts import ScheduleFacts
+from lmtrain.accounting.options.ranges import COMMON, RATE, Range
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.nodes.facts import facts_of, options_saying
+from lmtrain.composition.nodes.source_signatures import gives_nothing
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
-# Options whose library cannot take sharded parameters (torch 2.11 to 2.13: its squares of partial sums are in place).
-WHOLE_ONLY: Final = ("adafactor",)
-SHARDED: Final = ("muon", "adamw", "adamw_8bit", "schedule_free", "lion", "rmsprop", "adagrad", "momentum", "sgd")
-SCHEDULES: Final = "lmtrain.optim.schedules."
-OWN: Final = "lmtrain.optim."
-DECOUPLED: Final = ("muon", "adamw", "adamw_8bit", "schedule_free", "lion", "adafactor")  # a step takes lr x decay off
-SCHEDULED: Final = ("momentum", "weight_decay")
+OWN: Final = "lmtrain.optim"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Range:
-    """What a number may be: at least `low` and at most `high`, or below it; `usual` is what it mostly is."""
-
-    low: float = 0.0
-    high: float = math.inf
-    usual: str
-    is_open: bool = True
-    why: str = ""
-
-    def refusal(self, value: float) -> str | None:
-        """Return what is wrong with a value and what would do; None for nothing."""
-        if self.low <= value < self.high or (value == self.high and not self.is_open):
-            return None
-        if self.high == math.inf:
-            rule = f"not a finite number of at least {self.low:g}"
-        elif self.low == -math.inf:
-            rule = f"not a finite number of at most {self.high:g}"
-        else:
-            rule = f"not at least {self.low:g} and {'below' if self.is_open else 'at most'} {self.high:,g}"
-        return f"{rule}{self.why}; {self.usual} is usual"
+def optimizer_states() -> dict[str, OptimizerState]:
+    """Return what each optimizer of ours keeps, at its default settings."""
+    return {name: facts.state for name, facts in _own_optimizers().items()}
 
 
-FADING: Final = Range(high=1.0, usual="0.95")  # the share of a running mean that stays at each step
-RATE: Final = Range(high=1e4, usual="0.001 to 0.5", is_open=False)
-RANGES: Final = {
-    **dict.fromkeys(("momentum", "beta1", "beta2", "row_beta"), FADING),
-    "weight_decay": Range(usual="0.1"),
-    "eps": Range(low=1e-38, usual="1e-8", why=", which keeps a gradient of 0 from being divided by 0"),
-    "beta2_decay": Range(low=-math.inf, high=0.0, is_open=False, usual="-0.8"),
-    "clip_threshold": Range(low=1.0, usual="1"),
-    "relative_eps": Range(usual="0.001"),
-    "initial_accumulator": Range(usual="0"),
-}
-
-
-def require_settings(config: dict[str, Any]) -> None:
+def require_settings(config: RunConfig) -> None:
     """Refuse an optimizer that does not go with its own numbers, its strategy or its schedules.
+
+    One that says nothing of itself has no rules.
 
     Raises:
         ConfigurationError: The first thing that is wrong, with what would do.
     """
-    option, strategy = word_of(config["optimizer"]), word_of(config["strategy"])
-    if option in WHOLE_ONLY and _shards(config["strategy"]):
-        msg = (
-            f"optimizer={option} does not work with strategy={strategy}: it needs whole parameters; use strategy=ddp, "
-            f"or one of optimizer={', '.join(SHARDED)}."
+    option, allowed = config.optimizer.word, config.allowed
+    found = facts_of(config.optimizer.values, OptimizerFacts, allowed=allowed)
+    if found is None:
+        return
+    spread = facts_of(config.strategy.values, ModelSpread, allowed=allowed) or ModelSpread()
+    if spread.shards_over is not None and not found.takes_shards:
+        can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
+        raise ConfigurationError(
+            f"optimizer={option} does not work with strategy={config.strategy.word}: it needs whole parameters; "
+            f"use strategy=ddp, or one of optimizer={', '.join(can)}."
         )
-        raise ConfigurationError(msg)
-    schedule = str(config["schedule"]["_target_"])
-    if option == "schedule_free" and schedule.startswith(SCHEDULES) and word_of(config["schedule"]) != "constant":
-        msg = (
-            f"optimizer=schedule_free averages its steps in place of a decaying learning rate, and schedule="
-            f"{word_of(config['schedule'])} decays; leave the schedule out, or use schedule=constant, with its warm-up."
+    schedule = facts_of(config.schedule.values, ScheduleFacts, allowed=allowed) or ScheduleFacts()
+    if found.averages_steps and schedule.decays:
+        raise ConfigurationError(
+            f"optimizer={option} averages its steps in place of a decaying learning rate, and schedule="
+            f"{config.schedule.word} decays; leave the schedule out, or use schedule=constant, with its warm-up."
         )
-        raise ConfigurationError(msg)
-    if str(config["optimizer"]["_target_"]).startswith(OWN):
-        require_ranges(config["optimizer"], option=option)
-        require_scheduled(config, option=option)
+    require_ranges(config.optimizer.values, found)
+    require_scheduled(config, option=option)
 
 
-def _shards(strategy: dict[str, Any]) -> bool:
-    """Tell whether a strategy of ours cuts parameters; those from elsewhere are looked at where they are allowed."""
-    return str(strategy["_target_"]).startswith(OWN_STRATEGIES) and spread_of(strategy).shards_over is not None
+def _own_optimizers() -> dict[str, OptimizerFacts]:
+    return {target.rpartition(".")[2]: facts for target, facts in options_saying(OWN, OptimizerFacts)}
 
 
-def require_scheduled(config: dict[str, Any], *, option: str) -> None:
+def require_scheduled(config: RunConfig, *, option: str) -> None:
     """Refuse a schedule of what the optimizer has not got, or has at 0.
 
     Raises:
         ConfigurationError: There is one.
     """
-    for name in SCHEDULED:
-        word = word_of(config[f"{name}_schedule"])
-        if word != "none" and not config["optimizer"].get(name):
-            has = f"optimizer.{name}=0" if name in config["optimizer"] else f"optimizer={option} has no {name}"
+    for name, schedule in (("momentum", config.momentum_schedule), ("weight_decay", config.weight_decay_schedule)):
+        if not gives_nothing(schedule.target) and not config.optimizer.get(name):
+            has = f"optimizer.{name}=0" if name in config.optimizer else f"optimizer={option} has no {name}"
             raise ConfigurationError(
-                f"{name}_schedule={word} has no effect: {has}; set optimizer.{name} above 0 where there is one, or "
-                f"leave {name}_schedule=none."
+                f"{name}_schedule={schedule.word} has no effect: {has}; set optimizer.{name} above 0 where there is "
+                f"one, or leave {name}_schedule=none."
             )
 
 
-def require_ranges(node: dict[str, Any], *, option: str) -> None:
+def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
     """Refuse numbers with which a step goes uphill, grows without end or is none; libraries look at some of them only.
 
     Raises:
         ConfigurationError: The first of them, with what is usual.
     """
     multipliers = {f"lr_multipliers.{name}": value for name, value in (node.get("lr_multipliers") or {}).items()}
-    for name, value in (node | multipliers).items():
-        is_rate = name == "lr" or name.endswith("_lr") or name in multipliers
-        allowed = RATE if is_rate else RANGES.get(name)
+    ranges = {**COMMON, **dict.fromkeys(multipliers, RATE), **found.ranges}
+    for name, value in {**node, **multipliers}.items():
+        allowed: Range | None = RATE if name == "lr" or name.endswith("_lr") else ranges.get(name)
         if allowed is not None and _is_number(value) and (reason := allowed.refusal(value)):
             raise ConfigurationError(f"optimizer.{name}={value:g} is {reason}.")
     if node.get("lr") == 0:
@@ -117,14 +86,13 @@ def require_ranges(node: dict[str, Any], *, option: str) -> None:
             "optimizer.lr=0 trains nothing; set it above 0. One group of parameters stays as it is with a rate or "
             "multiplier of its own at 0."
         )
-    if option == "schedule_free" and node.get("beta1") == 0:
-        raise ConfigurationError("optimizer.beta1=0 leaves schedule_free without its average; 0.9 is usual.")
-    if option == "momentum" and node.get("momentum") == 0:
-        raise ConfigurationError("optimizer.momentum=0 leaves optimizer=momentum without one; nearest: optimizer=sgd.")
-    _require_decay(node, option=option)
+    for name, loss in found.never_zero.items():
+        if node.get(name) == 0:
+            raise ConfigurationError(f"optimizer.{name}=0 leaves {loss}.")
+    _require_decay(node, is_decoupled=found.decay == "decoupled")
 
 
-def _require_decay(node: dict[str, Any], *, option: str) -> None:
+def _require_decay(node: Mapping[str, Any], *, is_decoupled: bool) -> None:
     """Refuse a decay that turns weights round, and a setting of it where there is none."""
     lr, decay = node.get("lr"), node.get("weight_decay")
     for name in ("decay_embeddings", "cautious_decay"):
@@ -132,7 +100,7 @@ def _require_decay(node: dict[str, Any], *, option: str) -> None:
             raise ConfigurationError(
                 f"optimizer.{name}=true has no effect while optimizer.weight_decay=0; nearest valid: false."
             )
-    if option in DECOUPLED and _is_number(lr) and _is_number(decay) and lr * decay >= 1:
+    if is_decoupled and _is_number(lr) and _is_number(decay) and lr * decay >= 1:
         raise ConfigurationError(
             f"optimizer.weight_decay={decay:g} at optimizer.lr={lr:g} takes {lr * decay:.2g} times a weight off it at "
             f"every step; it has to be below {1 / lr:.4g}, and 0.1 is usual."

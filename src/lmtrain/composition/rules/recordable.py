@@ -4,41 +4,43 @@ What is not known to be right when it is recorded is refused: a recorded step th
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
 
-from lmtrain.composition.nodes.targets import word_of
+from lmtrain.accounting.options.parts import RecomputeFacts
+from lmtrain.accounting.options.precision import UNTRIED, PrecisionFacts
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
-PRECISIONS: Final = ("auto", "fp32", "tf32", "bf16_mixed", "bf16_true")
 
-
-def require_recordable(config: dict[str, Any], *, num_ranks: int, device: str) -> None:
+def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> None:
     """Refuse `compile.cuda_graphs` where it cannot be, on that kind of device.
 
     Raises:
         ConfigurationError: The run does what a recorded step cannot do, or what nobody has tried in one.
     """
-    if config["compile"].get("cuda_graphs", False):
+    if config.compile.get("cuda_graphs", False):
         for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):
             raise ConfigurationError(f"compile.cuda_graphs=true: {obstacle}; nearest valid: {fix}.")
 
 
-def _obstacles(config: dict[str, Any], *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
+def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
     """Yield what stands in the way, and what would not."""
-    precision, recompute, strategy = (word_of(config[group]) for group in ("precision", "recompute", "strategy"))
+    precision, recompute, strategy = (node.word for node in (config.precision, config.recompute, config.strategy))
+    spread = facts_of(config.strategy.values, ModelSpread, allowed=config.allowed) or ModelSpread()
+    formats = facts_of(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
+    recomputation = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
     if device != "cuda":
         yield f"a {device} device has none", "compile.cuda_graphs=false"
-    if num_ranks > 1 or strategy not in ("auto", "single"):
+    if num_ranks > 1 or spread.reduces_alone:
         ranks = "on 1 rank" if num_ranks == 1 else f"on {num_ranks} ranks"
         yield f"strategy={strategy} {ranks} sums gradients in the backward pass", "strategy=single trainer.devices=1"
-    if precision == "fp16_mixed":
-        yield "precision=fp16_mixed scales its loss anew as it goes", "precision=bf16_mixed"
-    elif precision not in PRECISIONS:
-        yield f"precision={precision} has not been tried in a recorded step", "precision=bf16_mixed"
-    if recompute != "none":
+    if reason := formats.unrecordable if formats else UNTRIED:
+        yield f"precision={precision} {reason}", "precision=bf16_mixed"
+    if recomputation.recomputes:
         yield (
             f"recompute={recompute} reads the state of random numbers, which a recording forbids",
             "recompute=none",
         )
-    if config["trainer"]["detect_anomaly"]:
+    if config.trainer.detect_anomaly:
         yield "trainer.detect_anomaly=true looks at every operation", "trainer.detect_anomaly=false"

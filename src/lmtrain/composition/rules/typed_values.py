@@ -3,22 +3,20 @@
 Everything is checked again, and more, before anything is allocated; here it is only told sooner.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from lmtrain.accounting.batches import Batch, plan_batches
-from lmtrain.accounting.budgets import Budget, limits_of
+from lmtrain.accounting.batches import plan_batches
+from lmtrain.accounting.budgets import limits_of
 from lmtrain.composition.command_line.unknown_words import node_at
-from lmtrain.composition.nodes.check import TARGET, check_node, check_value
-from lmtrain.composition.nodes.instantiate import instantiate
+from lmtrain.composition.nodes.check import TARGET, check_value
 from lmtrain.composition.nodes.source_signatures import setting_types
 from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.models.dimensions import REQUIRED, check_positive, check_possible
 
-WITHOUT_TORCH: Final = ("run", "batch", "budget", "cluster")  # what they build is light
 
-
-def refuse_typed(config: dict[str, Any], typed: Sequence[str], *, allowed: Sequence[str]) -> None:
+def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
     """Look at the typed values of a composed config.
 
     Raises:
@@ -26,23 +24,17 @@ def refuse_typed(config: dict[str, Any], typed: Sequence[str], *, allowed: Seque
     """
     keys = [word.lstrip("+").partition("=")[0] for word in typed if "=" in word and not word.startswith("~")]
     for key in keys:
-        _require_type(config, key)
+        _require_type(config.values, key)
     groups = {key.partition(".")[0] for key in keys}
-    for name in sorted(groups & {*WITHOUT_TORCH}):
-        built = instantiate(check_node(config[name], key=name, allowed=allowed), key=name)
-        if isinstance(built, Batch):
-            _require_division(built, config["trainer"])
-        if isinstance(built, Budget):
-            limits_of(built)
-    if "trainer" in groups:
-        _require_division(
-            instantiate(check_node(config["batch"], key="batch", allowed=allowed), key="batch"), config["trainer"]
-        )
+    if groups & {"batch", "trainer"} and config.batch.micro_batch_sequences != "auto":
+        plan_batches(config.batch, num_ranks=config.num_ranks)
+    if "budget" in groups:
+        limits_of(config.budget)
     if "optimizer" in groups:
         require_settings(config)
 
 
-def _require_type(config: dict[str, Any], key: str) -> None:
+def _require_type(config: Mapping[str, Any], key: str) -> None:
     """Check a value against the annotation in the source of what it is a setting of, where that is a plain one."""
     parent, _, name = key.rpartition(".")
     node = node_at(config, parent)
@@ -55,9 +47,3 @@ def _require_type(config: dict[str, Any], key: str) -> None:
         check_possible(key, value)
     if key == "batch.context_tokens" and isinstance(value, int):
         check_possible(key, value)
-
-
-def _require_division(batch: Batch, trainer: dict[str, Any]) -> None:
-    ranks = (trainer["devices"], trainer["num_nodes"])
-    if batch.micro_batch_sequences != "auto" and all(isinstance(count, int) for count in ranks):
-        plan_batches(batch, num_ranks=ranks[0] * ranks[1])

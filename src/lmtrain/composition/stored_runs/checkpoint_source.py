@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from lmtrain.composition.nodes.check import check_node
-from lmtrain.composition.stored_runs.job import Job, load_job
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.tracking.run_folder import RunFolder
@@ -18,7 +17,7 @@ class CheckpointSource:
     """One checkpoint and the run that made it."""
 
     run: Path
-    job: Job
+    job: StoredJob
     checkpoint: CheckpointFacts
 
 
@@ -40,7 +39,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     return CheckpointSource(run=run, job=job, checkpoint=facts)
 
 
-def find_job(path: Path, *, key: str) -> Job:
+def find_job(path: Path, *, key: str) -> StoredJob:
     """Return the last accepted job of a run, or of the run of a checkpoint; no checkpoint is verified for that.
 
     The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
@@ -57,13 +56,13 @@ def find_job(path: Path, *, key: str) -> Job:
     return replace(load_job(attempt / "job.json"), allowed_targets=[])
 
 
-def checked_part(job: Job, name: str, *, allowed: Sequence[str] = ()) -> dict[str, Any]:
+def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> Node:
     """Return one node of a stored job's config, checked as if it were typed; `allowed` is from the command line.
 
     Raises:
         ConfigurationError: It names code that is not allowed, or settings that are none.
     """
-    return check_node(job.config[name], key=name, allowed=allowed)
+    return Node(name, job.config[name]).checked(allowed)
 
 
 def _run_of(path: Path) -> Path:

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, checked_part, find_source
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import ModelToExport, export_config
@@ -69,16 +68,16 @@ def _of_import(folder: Path) -> ModelToExport:
 
 def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own_code: bool) -> ModelToExport:
     node = checked_part(source.job, "model", allowed=allowed)
-    export_config(node, own_code=own_code)
+    export_config(node.values, own_code=own_code)
     with torch.device("meta"):
-        model: LanguageModel = instantiate(node, key="model")
+        model: LanguageModel = node.build()
     model.to_empty(device="cpu")  # every weight is read next; a start would only cost time
     load_weights(model, source.checkpoint.path, kind)
     weights = model.state_dict()
     tokenizer = load_tokenizer(source.run / "tokenizer")
     began = source.job.config.get("init_from")
     return ModelToExport(
-        settings=node,
+        settings=node.values,
         weights=weights.__getitem__,
         dtype_of=lambda name: weights[name].dtype,
         tokenizer=tokenizer,

@@ -19,7 +19,7 @@ def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
     before = _attempt_before(RunFolder(job.folder))
     if before is None or not (before / "job.json").is_file():
         return line
-    changes = changed_settings(load_job(before / "job.json").config, job.config)
+    changes = changed_settings(load_job(before / "job.json").config, job.config.values)
     if not changes:
         return line
     more = f" and {len(changes) - MOST} more" if len(changes) > MOST else ""

@@ -5,9 +5,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import default_settings
 from lmtrain.composition.stored_runs.checkpoint_source import find_job, find_source
-from lmtrain.composition.stored_runs.job import Job
+from lmtrain.composition.stored_runs.job import StoredJob
 from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.interop.model_settings import TARGET, WITHOUT_EFFECT
@@ -22,9 +23,7 @@ KEY: Final = "init_from"
 OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
 
 
-def find_weights(
-    init_from: str | None, model: LanguageModel, *, node: Mapping[str, Any] | None = None
-) -> ModelTransform:
+def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | None = None) -> ModelTransform:
     """Return what fills a model with the weights of `init_from`, or leaves it as it is; `node` is the model's.
 
     Raises:
@@ -46,7 +45,7 @@ def find_weights(
     return _filled(partial(fill_from, files=files))
 
 
-def difference_line(init_from: str | None, node: Mapping[str, Any]) -> str | None:
+def difference_line(init_from: str | None, node: Node) -> str | None:
     """Return what a model is not told alike in the run that `init_from` names, or None.
 
     Weights fit by their names and shapes. Heads of another number, other rotations or another activation fit too, and
@@ -67,9 +66,9 @@ def fingerprint_of(init_from: str | None) -> str | None:
     return file_sha256(folder / MANIFEST)
 
 
-def _differences(job: Job, node: Mapping[str, Any] | None) -> str:
+def _differences(job: StoredJob, node: Node | None) -> str:
     """Return what two models are told otherwise, as one sentence; empty where that is nothing."""
-    here, there = _completed(node or {}), _completed(job.config["model"])
+    here, there = _completed(node.values if node else {}), _completed(job.config["model"])
     differing = [
         f"model.{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"
         for name in sorted({*here, *there} - WITHOUT_EFFECT - OF_THE_SHAPES)

@@ -5,10 +5,11 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import RunFolder
@@ -26,11 +27,10 @@ class Job:
     `began` is when it was asked for, on this machine's time.monotonic; `program` is how the command line began.
     """
 
-    config: dict[str, Any]
+    config: RunConfig
     overrides: list[str]
     name: str
     root: str
-    allowed_targets: list[str] = field(default_factory=list[str])
     sweep: str | None = None
     began: float = field(default_factory=time.monotonic)
     program: str = "python train.py"
@@ -47,24 +47,56 @@ class Job:
 
     def save(self, path: Path) -> None:
         """Keep the job without its secrets, for its owner alone; a rank gets those by `handed_over`."""
-        kept = {**asdict(self), "config": redact(self.config), "overrides": [*map(redact_override, self.overrides)]}
+        kept = {
+            **self._plain(),
+            "config": redact(self.config.values),
+            "overrides": [*map(redact_override, self.overrides)],
+        }
         write_text(path, json.dumps(kept, indent=1), private=True)
 
     def handed_over(self) -> dict[str, str]:
         """Return what a rank's environment needs to have the job as it is; nothing where the file says all."""
-        return {HANDED_OVER: json.dumps(asdict(self))} if redact(self.config) != self.config else {}
+        values = self.config.values
+        return {HANDED_OVER: json.dumps(self._plain())} if redact(values) != values else {}
+
+    def _plain(self) -> dict[str, Any]:
+        others = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {**others, "config": self.config.values, "allowed_targets": [*self.config.allowed]}
 
 
-def load_job(path: Path) -> Job:
+@dataclass(frozen=True, kw_only=True)
+class StoredJob:
+    """A job as a run's folder has it, which may be anybody's: the config is data, of which parts are checked."""
+
+    config: dict[str, Any]
+    overrides: list[str]
+    name: str
+    root: str
+    allowed_targets: list[str] = field(default_factory=list[str])
+    sweep: str | None = None
+    began: float = field(default_factory=time.monotonic)
+    program: str = ""
+
+
+def load_job(path: Path) -> StoredJob:
     """Read a job that `save` wrote; secrets are in it as far as this environment has them."""
     stored = resolve_references(json.loads(path.read_text()))
-    return Job(**{name: stored[name] for name in Job.__dataclass_fields__ if name in stored})
+    return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
 
 
 def job_of_rank(path: Path) -> Job:
     """Return the job of this rank: as its parent handed it over, else as `save` wrote it."""
     whole = os.environ.get(HANDED_OVER)
-    return Job(**json.loads(whole)) if whole else load_job(path)
+    stored = StoredJob(**json.loads(whole)) if whole else load_job(path)
+    return Job(
+        config=read_config(stored.config, allowed=stored.allowed_targets),
+        overrides=stored.overrides,
+        name=stored.name,
+        root=stored.root,
+        sweep=stored.sweep,
+        began=stored.began,
+        program=stored.program,
+    )
 
 
 def default_name(model: str, overrides: Sequence[str], *, swept: Collection[str] = ()) -> str:

@@ -35,7 +35,7 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
             has begun elsewhere.
         EnvironmentProblem: There are checkpoints, and all are damaged.
     """
-    resume = job.config["resume"]
+    resume = job.config.resume
     if resume == "never":
         return None
     if resume not in ("auto", "must"):
@@ -83,12 +83,12 @@ def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:
     newest, fork = _newest(job.folder), read_fork(job.folder)
     if newest is None:
         return facts
-    asked = Path(job.config["resume"]).resolve()
+    asked = Path(job.config.resume).resolve()
     if fork is not None and asked in (fork.checkpoint, *fork.checkpoint.parents[1:2]):
         return newest
     began = f"from {fork.checkpoint}" if fork else "at step 0"
     raise ConfigurationError(
-        f"resume={job.config['resume']} is another run's, but {job.folder} began {began} and has checkpoints of its "
+        f"resume={job.config.resume} is another run's, but {job.folder} began {began} and has checkpoints of its "
         "own; choose another run.name for a new fork, or resume=auto to go on with this one."
     )
 

@@ -17,15 +17,15 @@ OF_BYTES = {"2": "uint16", "4": "uint32"}
 
 
 def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
-    """Describe a shard; `dtype` None takes what the metadata tells, else the narrowest that holds the vocabulary.
+    """Describe a shard; `dtype` None takes the metadata's, else the narrowest for the vocabulary.
 
     Raises:
         DataError: The ids or their index are missing, or do not belong together.
     """
-    told = _told_dtype(path)
-    if dtype is not None and told is not None and dtype != told:
-        raise DataError(f"data.folder.dtype={dtype} is not what {path}.metadata tells: {told}.")
-    file = headerless(path, dtype=dtype or told or narrowest_dtype(vocab_size), what="datatrove's .ds")
+    stated = _stated_dtype(path)
+    if dtype is not None and stated is not None and dtype != stated:
+        raise DataError(f"data.folder.dtype={dtype} differs from {path}.metadata: {stated}.")
+    file = headerless(path, dtype=dtype or stated or narrowest_dtype(vocab_size), what="datatrove's .ds")
     index = path.with_name(f"{path.name}.index")
     if size_of(index) % 8:
         raise DataError(f"{index} has {size_of(index):,} bytes, no whole number of uint64: it is cut off.")
@@ -40,7 +40,7 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     return TokenFile(path, file.dtype, offset_bytes=0, num_tokens=file.num_tokens, read_ends=read_ends)
 
 
-def _told_dtype(path: Path) -> str | None:
+def _stated_dtype(path: Path) -> str | None:
     metadata = path.with_name(f"{path.name}.metadata")
     if not metadata.is_file():
         return None

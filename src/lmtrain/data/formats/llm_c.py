@@ -22,7 +22,7 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     """Describe a file by its header.
 
     Raises:
-        DataError: Another magic number, version, type or size than the header tells.
+        DataError: Another magic number, version, type or size than in the header.
     """
     del vocab_size
     num_bytes = size_of(path)
@@ -39,8 +39,8 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     if found is None:
         raise DataError(f"{path} has ids of {bytes_per_id} bytes; this reads 2 and 4.")
     if dtype not in (None, found):
-        raise DataError(f"data.folder.dtype={dtype} is not what {path} tells: {found}.")
+        raise DataError(f"data.folder.dtype={dtype} differs from {path}: {found}.")
     expected = HEADER_BYTES + num_tokens * DTYPES[found].itemsize
     if num_tokens < 1 or num_bytes != expected:
-        raise DataError(f"{path} has {num_bytes:,} bytes, its header tells {num_tokens:,} ids: {expected:,} bytes.")
+        raise DataError(f"{path} has {num_bytes:,} bytes, its header declares {num_tokens:,} ids: {expected:,} bytes.")
     return TokenFile(path, found, offset_bytes=HEADER_BYTES, num_tokens=num_tokens)

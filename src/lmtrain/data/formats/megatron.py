@@ -22,7 +22,7 @@ NAMES = {1: "uint8", 2: "int8", 3: "int16", 5: "int64", 6: "float64", 7: "float3
 
 
 def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
-    """Describe a pair by either of its names, or by what both begin with.
+    """Describe a pair by either of its names, or by their common beginning.
 
     Raises:
         DataError: No such pair, another version or type, or an index that is not of these ids.
@@ -41,7 +41,7 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     if code not in OF_CODE or dtype not in (None, OF_CODE[code]):
         asked = f", data.folder.dtype={dtype}" if dtype else ""
         name = OF_CODE.get(code) or NAMES.get(code, "unknown")
-        raise DataError(f"{index} tells ids of type {name} (code {code}){asked}; this reads uint16 and int32.")
+        raise DataError(f"{index} declares ids of type {name} (code {code}){asked}; this reads uint16 and int32.")
     expected = HEADER.size + num_sequences * 12 + num_starts * 8
     if num_index_bytes < expected:
         msg = f"{index} has {num_index_bytes:,} bytes, {num_sequences:,} sequences take {expected:,}: cut off."
@@ -50,7 +50,7 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     num_tokens = int(lengths.sum(dtype=np.int64))
     itemsize = DTYPES[OF_CODE[code]].itemsize
     if num_tokens == 0 or num_bytes != num_tokens * itemsize:
-        raise DataError(f"{ids} has {num_bytes:,} bytes, its index tells {num_tokens:,} ids of {itemsize}.")
+        raise DataError(f"{ids} has {num_bytes:,} bytes, its index declares {num_tokens:,} ids of {itemsize}.")
     _require_in_order(index, lengths, itemsize, num_sequences)
 
     def read_ends() -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from lmtrain.data.formats.token_file import TokenFile, headerless
 
 
 def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
-    """Describe a file; `dtype` None is uint16, whatever the vocabulary.
+    """Describe a file; `dtype` None is uint16 for any vocabulary.
 
     Raises:
         DataError: It cannot be such a file.

@@ -7,7 +7,7 @@ from lmtrain.data.layout import narrowest_dtype
 
 
 def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
-    """Describe a file; `dtype` None is the narrowest that holds the vocabulary, as OLMo-core chooses it.
+    """Describe a file; `dtype` None is the narrowest for the vocabulary, OLMo-core's choice.
 
     Raises:
         DataError: It cannot be such a file; one with numpy's own header is named.

@@ -1,4 +1,4 @@
-"""A file of token ids that another program wrote, as its reader found it: nothing is copied, ids stay in place."""
+"""Another program's file of token ids, as found by its reader: nothing is copied, ids stay in place."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.blocked import NUM_BLOCKS, blocked
@@ -138,6 +139,12 @@ class ByCase(Attention):
         because = f" ({self.notice})" if self.notice else ""
         cut = self.cut.describe(place)
         return f"auto: sdpa ({kernel_picked(place)}); windows and documents in {cut}{because}"
+
+
+def auto_facts(*, on_gpu: bool, is_compiled: bool) -> AttentionFacts:
+    """Keep what torch's own kernel keeps on a GPU, and uncompiled on a CPU mostly."""
+    uncompiled = None if is_compiled else "lmtrain.models.attention.auto.Uncompiled"
+    return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else uncompiled, chooses=True)
 
 
 auto = Auto()

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmtrain.models.attention.masks import Prepared, prepare_masks
+from lmtrain.models.documents import Documents, EarlierTokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,3 +71,13 @@ class Attention(ABC):
     @abstractmethod
     def describe(self, place: KernelTarget) -> str:
         """Say in a few words which kernel runs there."""
+
+
+def what_layers_see(
+    kernel: Attention, tokens: Int[Tensor, "B T"], documents: Documents | None, *, windows: Collection[int | None]
+) -> Int[Tensor, "B T"] | Prepared | None:
+    """Return what a kernel takes as `documents` in every layer: prepared once, or earlier tokens as they are."""
+    if isinstance(documents, EarlierTokens):
+        return Prepared(documents)
+    prepared = kernel.prepare(documents, num_tokens=tokens.shape[1], windows=windows, device=tokens.device)
+    return documents if prepared is None else prepared

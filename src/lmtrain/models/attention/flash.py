@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.flash_packages import FlashPackage, Lines, load_package
@@ -126,3 +127,8 @@ class LoadedFlash(Attention):
     @override
     def describe(self, place: KernelTarget) -> str:
         return f"flash: {self.package.name} on {place.device_type}"
+
+
+def flash_facts(*, on_gpu: bool) -> AttentionFacts:
+    """Keep what torch's own kernel keeps on a GPU."""
+    return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else None)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import AttentionFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared
@@ -137,3 +138,8 @@ def _rule(documents: Int[Tensor, "B T"], window_tokens: int | None) -> Callable[
 def _compiled() -> Any:
     """Compile the kernel for callers that are not compiled themselves, as it would build all scores otherwise."""
     return torch.compile(flex_attention, dynamic=False)
+
+
+def flex_facts(*, on_gpu: bool) -> AttentionFacts:
+    """Keep what torch's own kernel keeps on a GPU."""
+    return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else None)

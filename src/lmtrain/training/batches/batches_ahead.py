@@ -1,6 +1,6 @@
-"""Batches on the device, the next one already on its way: its copy runs beside what the device computes.
+"""Batches on the device, the next one already on its way: its copy runs beside the device's work.
 
-Lightning copies a batch when its step begins, on the stream that computes, so that the step waits for the copy.
+Lightning copies a batch at the start of its step, on the computing stream, and the step waits for the copy.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,7 +46,7 @@ def _to_device(batch: Batch, device: torch.device) -> Batch:
 
 
 def _arrived(copies: PendingCopies[Batch]) -> Batch:
-    """Return a batch that the device will not read before it is there; the host does not wait."""
+    """Return a batch, safe to read on the device once its copy is done; the host does not wait."""
     parts = [copies.result] if isinstance(copies.result, Tensor) else copies.result
     copies.end.hold_compute(*(part for part in parts if part is not None))
     return copies.result

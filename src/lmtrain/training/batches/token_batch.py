@@ -1,4 +1,4 @@
-"""What a loader hands over where ids alone do not say everything. `B sequences, T context tokens`."""
+"""A loader's batch where ids alone do not say everything. `B sequences, T context tokens`."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class TokenBatch(NamedTuple):
 
 
 class TrainingTokens(NamedTuple):
-    """What a model is trained on: int64 inputs and targets [B, T], targets without loss -100, documents or None."""
+    """A model's training input: int64 inputs and targets [B, T], targets without loss -100, documents or None."""
 
     inputs: Tensor
     targets: Tensor

@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on, as all ranks of a run agree on them."""
+"""Checkpoints written while training goes on, by agreement of all ranks of a run."""
 
 import logging
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SECONDS_FOR_OTHER_RANKS: Final = 30.0  # to write their shards, where one of the
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """What became of the checkpoint of a step; `problem` None: it is whole. Seconds and bytes are the writer's."""
+    """The outcome of a step's checkpoint; `problem` None: it is whole. Seconds and bytes are the writer's."""
 
     step: int
     stall_seconds: float
@@ -30,14 +30,14 @@ class SaveOutcome:
 class BackgroundSaves:
     """At most one checkpoint in flight: `begin` it, `poll` now and then, `settle` it on all ranks.
 
-    A state of less than `from_bytes` (None: any) is not worth it. `told` hears of each outcome once, when it is known,
-    on the ranks that write.
+    A state of less than `from_bytes` (None: any) is not worth it. `report` is called with each outcome once, when it is
+    known, on the ranks that write.
     """
 
-    def __init__(self, *, from_bytes: int | None, told: Callable[[SaveOutcome], object]) -> None:
+    def __init__(self, *, from_bytes: int | None, report: Callable[[SaveOutcome], object]) -> None:
         self.is_wanted = from_bytes is not None
         self._from_bytes = from_bytes or 0
-        self._told = told
+        self._report = report
         self._writer: BackgroundWriter | None = None
         self._is_prepared = False
         self._is_agreed = False
@@ -46,7 +46,7 @@ class BackgroundSaves:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a checkpoint of this rank's is not yet written."""
+        """Return whether a checkpoint of this rank's is not yet written."""
         return self._writer is not None and self._writer.is_busy
 
     def prepare(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -71,7 +71,7 @@ class BackgroundSaves:
             _tell_of_waiting(problem)
 
     def is_possible(self, trainer: pl.Trainer, module: pl.LightningModule) -> bool:
-        """Agree with all ranks, once, whether each that writes has what it needs."""
+        """Agree with all ranks, once, whether each writing rank is ready."""
         if self.is_wanted and not self._is_agreed:
             self.prepare(trainer, module)
             is_ready = self._writer is not None or not self._is_prepared
@@ -88,12 +88,12 @@ class BackgroundSaves:
         self._in_flight = (step, stall_seconds)
 
     def hold_compute(self) -> None:
-        """Let the device change nothing that is still being copied."""
+        """Let the device change no tensor still being copied."""
         if self._writer is not None:
             self._writer.hold_compute()
 
     def poll(self) -> None:
-        """Go on with what can go on without waiting."""
+        """Continue as far as possible without waiting."""
         if self._writer is not None:
             self._note(self._writer.poll())
 
@@ -114,7 +114,7 @@ class BackgroundSaves:
         _tell_of_waiting(problem)
 
     def finish_alone(self, trainer: pl.Trainer) -> None:
-        """Wait for the checkpoint in flight on a rank that fails, and end the process."""
+        """Wait for the checkpoint in flight on a failing rank, and end the process."""
         if self._writer is not None:
             self._note(self._writer.wait(at_most_seconds=None if trainer.world_size == 1 else SECONDS_FOR_OTHER_RANKS))
             if self._in_flight is not None and (self._outcome is None or self._outcome.problem):
@@ -132,7 +132,7 @@ class BackgroundSaves:
     def _note(self, answer: Answer | None) -> None:
         if answer is not None and self._in_flight is not None:
             self._outcome = SaveOutcome(*self._in_flight, *answer)
-            self._told(self._outcome)
+            self._report(self._outcome)
 
 
 def _tell_of_waiting(problem: object) -> None:

@@ -1,6 +1,6 @@
 """The trainer's side of the process that writes checkpoints: copy, hand over, go on, ask how it went.
 
-One job is in flight at most. Its copy goes into memory that both processes see and that is kept for the next one.
+One job is in flight at most. Its copy goes into memory shared by both processes and kept for the next one.
 """
 
 import contextlib
@@ -36,10 +36,10 @@ class _Writer:
 
 
 class BackgroundWriter:
-    """Calls jobs in another process; a job is any picklable callable that returns how many bytes it wrote.
+    """Calls jobs in another process; a job is any picklable callable with the written bytes as its result.
 
-    Call `poll` now and then, `hold_compute` before the next change of what a job was made of, and `close` at the end.
-    The process ends with the thread that made the first call.
+    Call `poll` now and then, `hold_compute` before the next change of a job's tensors, and `close` at the end. The
+    process ends with the thread that made the first call.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -54,7 +54,7 @@ class BackgroundWriter:
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a job was started whose answer nobody has yet."""
+        """Return whether a started job's answer is outstanding."""
         return self._staging is not None or self._is_writing
 
     def prepare(self, num_bytes: int, *, num_alike: int = 1) -> None:
@@ -85,7 +85,7 @@ class BackgroundWriter:
         self._hand_over_if_copied()
 
     def hold_compute(self) -> None:
-        """Let the device change nothing that is still being copied."""
+        """Let the device change no tensor still being copied."""
         if self._staging is not None:
             self._staging.end.hold_compute()
 
@@ -125,7 +125,7 @@ class BackgroundWriter:
         self._send(staging.staged)
 
     def _send(self, request: object) -> None:
-        """Ask the process, or a new one where it has ended; `_receive` tells where that ended too."""
+        """Ask the process, or a new one where it has ended; `_receive` reports the end of that one too."""
         for _ in range(2):
             if self._writer is None:
                 self._writer = _start_writer(self._memory)
@@ -140,14 +140,14 @@ class BackgroundWriter:
         return self._writer is None or self._writer.connection.poll(within_seconds)
 
     def _receive(self) -> Answer:
-        """Take the answer to the job, which comes after that to a call for memory that nobody waited for."""
+        """Take the answer to the job; an answer to an earlier call for memory, not waited for, comes first."""
         if self._is_reserving:
             self._take_reserved()
         self._is_writing = False
         return self._next_answer()
 
     def _take_reserved(self) -> None:
-        """See the memory that the process found, on a thread: locking it takes CUDA seconds.
+        """Map the process's memory, on a thread: locking it takes CUDA seconds.
 
         Where it found none, or a job came first, `start` found its own, or said why not.
         """
@@ -192,7 +192,7 @@ def _start_writer(memory: SharedMemory) -> _Writer:
             "OMP_NUM_THREADS": "1",
         },
         stdin=subprocess.DEVNULL,
-        start_new_session=True,  # a signal to the trainer's group is for the trainer, which waits for this process
+        start_new_session=True,  # a signal to the group is for the trainer, and the trainer waits for this process
     )
     theirs.close()
     return _Writer(process, ours)

@@ -32,7 +32,7 @@ class AtomicCheckpointIO(CheckpointIO):
         path: Any,
         storage_options: Callable[[Callable[[], int]], object] | None = None,
     ) -> None:
-        """Write a checkpoint atomically, or let `storage_options` do it, which is given how."""
+        """Write a checkpoint atomically, or by `storage_options`."""
         write = WriteState(checkpoint, Path(path))
         if storage_options is None:
             write()
@@ -41,7 +41,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
     @override
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """Read a checkpoint of either layout whose bytes match its manifest; nothing in it can run code."""
+        """Read a checkpoint of either layout, its bytes held against its manifest; nothing in it can run code."""
         del weights_only
         require_whole(Path(path))
         if (Path(path) / SHARDED).is_dir():

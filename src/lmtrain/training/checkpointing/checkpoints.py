@@ -13,7 +13,7 @@ NOT_SET = "not set"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFacts:
-    """What a checkpoint's manifest says: optimizer steps and tokens done, identity of its run, metrics at that step."""
+    """A checkpoint's manifest: optimizer steps and tokens done, identity of its run, metrics at that step."""
 
     path: Path
     step: int
@@ -44,7 +44,7 @@ def read_facts(path: Path) -> CheckpointFacts | None:
 
 
 def newest_whole(folder: Path) -> tuple[CheckpointFacts | None, list[str]]:
-    """Return the newest undamaged checkpoint and a line for each newer one that was passed over.
+    """Return the newest undamaged checkpoint and a line for each newer one passed over.
 
     Raises:
         EnvironmentProblem: There are checkpoints, but every one is damaged: never a silent start from step 0.
@@ -52,7 +52,7 @@ def newest_whole(folder: Path) -> tuple[CheckpointFacts | None, list[str]]:
     passed_over: list[str] = []
     for path in sorted(folder.glob("step_*"), reverse=True):
         facts = read_facts(path)
-        problem = damage(path) or (None if facts else f"{MANIFEST} does not tell step, tokens and identity")
+        problem = damage(path) or (None if facts else f"{MANIFEST} has no step, tokens and identity")
         if problem is None:
             return facts, passed_over
         passed_over.append(f"{path.name} is damaged: {problem}")
@@ -66,16 +66,16 @@ def require_same_identity(facts: CheckpointFacts, identity: dict[str, Any]) -> N
     """Refuse to resume from a checkpoint of another model, data set, tokenizer, seed or batch.
 
     Raises:
-        ConfigurationError: Naming each field that differs.
+        ConfigurationError: Naming each different field.
     """
     names = sorted({*facts.identity, *identity})
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]
     if differing:
-        told = "; ".join(
+        differences = "; ".join(
             f"{name}={identity.get(name, NOT_SET)}, there {facts.identity.get(name, NOT_SET)}" for name in differing
         )
         msg = (
-            f"Checkpoint {facts.path} belongs to another run: {told}. "
+            f"Checkpoint {facts.path} belongs to another run: {differences}. "
             "Put these back, or start a new run with another run.name."
         )
         raise ConfigurationError(msg)

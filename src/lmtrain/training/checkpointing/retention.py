@@ -1,4 +1,4 @@
-"""Which checkpoints stay once a new one is written: the last few and the best."""
+"""The checkpoints to keep once a new one is written: the last few and the best."""
 
 import logging
 import shutil
@@ -17,7 +17,7 @@ BEST_BY: Final = "validation/bits_per_byte"  # lower is better
 
 @dataclass(frozen=True, kw_only=True)
 class Retention:
-    """Delete what is neither among the `keep_last` newest nor, with `keep_best`, the best."""
+    """Delete all but the `keep_last` newest and, with `keep_best`, the best."""
 
     keep_last: int
     keep_best: bool
@@ -39,7 +39,7 @@ class Retention:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteAndRetain:
-    """Write a checkpoint, then delete what it makes unwanted."""
+    """Write a checkpoint, then delete the ones it replaces."""
 
     write: Callable[[], int]
     path: Path
@@ -58,7 +58,7 @@ def _best(checkpoints: list[CheckpointFacts]) -> CheckpointFacts | None:
 
 
 def _delete(path: Path) -> None:
-    """Delete a checkpoint so that a crash on the way leaves nothing that looks like one."""
+    """Delete a checkpoint; a crash on the way leaves nothing like one."""
     hidden = path.with_name(f".{path.name}.deleting")
     try:
         path.rename(hidden)

@@ -1,6 +1,6 @@
-"""Host memory that another process can read: it has no name, so nothing is left of it when both have ended.
+"""Host memory shared with another process: it has no name, so nothing is left of it when both have ended.
 
-A memfd rather than /dev/shm, which a container often limits to 64 MB, beyond which a write is a SIGBUS.
+A memfd rather than /dev/shm, often limited to 64 MB in a container: a write beyond it is a SIGBUS.
 """
 
 import mmap
@@ -21,9 +21,9 @@ Undo = Callable[[], object]
 
 
 class SharedMemory:
-    """Memory behind `descriptor`, which a child process can be given; None makes it, empty.
+    """Memory behind `descriptor`, to pass to a child process; None makes it, empty.
 
-    `settle` does what copies to a new buffer would wait for, and returns what undoes that.
+    `settle` prepares a new buffer, so that copies need not wait, and returns the call to undo that.
     """
 
     def __init__(self, descriptor: int | None = None, *, settle: Callable[[mmap.mmap], Undo] | None = None) -> None:
@@ -34,7 +34,7 @@ class SharedMemory:
         self._unsettle: Undo | None = None
 
     def reserve(self, num_bytes: int) -> None:
-        """Have at least so many bytes, truly there; what was in them stays, in a new `buffer`.
+        """Have at least so many bytes, truly there; their content stays, in a new `buffer`.
 
         Raises:
             EnvironmentProblem: The host has not so many free.
@@ -80,7 +80,7 @@ def require_room(num_bytes: int) -> None:
 
 
 def free_host_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the bytes that this process could take without swapping, by its host and container; None: unknown."""
+    """Return the bytes free for this process without swapping, by its host and container; None: unknown."""
     found = [_available(proc / "meminfo"), *(_left(cgroup / limit, cgroup / used) for limit, used in CGROUPS)]
     return min((num_bytes for num_bytes in found if num_bytes is not None), default=None)
 

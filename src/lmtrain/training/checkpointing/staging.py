@@ -1,4 +1,4 @@
-"""Copy an object whole into shared memory, tensors and all, so that another process can have it as it was.
+"""Copy an object whole into shared memory, tensors and all, for another process.
 
 It is pickled as torch.save does it, with the bytes of each storage aside: every tensor that torch.save can save, shared
 and quantized ones too, comes out of `restore` as it went in, but on the CPU.
@@ -32,7 +32,7 @@ class Staged:
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """What is on its way into the memory; `sources` are kept until `end`."""
+    """Copies on their way into the memory; `sources` are kept until `end`."""
 
     staged: Staged
     end: Moment
@@ -40,7 +40,7 @@ class Staging:
 
 
 def stage(thing: object, *, memory: SharedMemory, side: SideStream) -> Staging:
-    """Start to copy a thing into memory that holds it, or grows.
+    """Start to copy a thing into memory, which grows where it is too small.
 
     Raises:
         EnvironmentProblem: There is not enough memory.
@@ -64,7 +64,7 @@ def stage(thing: object, *, memory: SharedMemory, side: SideStream) -> Staging:
 
 
 def num_state_bytes(*states: Any) -> int:
-    """Return the bytes of all tensors in nested states: about what a copy of them needs, sharded ones on this rank."""
+    """Return the bytes of all tensors in nested states: about the size of a copy of them, sharded ones on this rank."""
     return sum(_num_bytes(state) for state in states)
 
 
@@ -84,7 +84,7 @@ class _WithoutStorages(pickle.Pickler):
 
     @override
     def persistent_id(self, obj: Any) -> Place | None:
-        """Name a storage by its place, bytes and type; one that several tensors share has one place."""
+        """Name a storage by its place, bytes and type; one shared by several tensors has one place."""
         if isinstance(obj, torch.storage.TypedStorage):
             return (*self._place(obj._untyped_storage), obj.dtype)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         if isinstance(obj, torch.UntypedStorage):  # of the types that came last; torch.load too calls it bytes

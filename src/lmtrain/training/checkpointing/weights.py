@@ -53,7 +53,7 @@ def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _read(checkpoint: Path, prefix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return what a checkpoint has under a prefix, without it; a sharded one is asked for the names in `like`."""
+    """Return a checkpoint's values under a prefix, named without it; a sharded one is asked for the names in `like`."""
     if (checkpoint / STATE).is_file():
         state: dict[str, Any] = load_plain(checkpoint / STATE, map_location="cpu", mmap=True)
         saved: dict[str, Tensor] = state["state_dict"]

@@ -1,7 +1,7 @@
-"""The process that writes checkpoints while training goes on.
+"""The process for writing checkpoints while training goes on.
 
-It takes what to do from the trainer's pipe, does it, and answers; it ends with the trainer, and never sees its GPUs.
-What it unpickles comes from the process that started it, through memory that has no name.
+It takes requests from the trainer's pipe, serves them, and answers; it ends with the trainer, and never sees its GPUs.
+It unpickles only its parent's objects, from memory without a name.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class Reserve(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What became of a request: why it failed (None: it did not), its seconds, and the bytes that it wrote."""
+    """The outcome of a request: why it failed (None: it did not), its seconds, and its written bytes."""
 
     problem: str | None
     seconds: float
@@ -33,14 +33,14 @@ class Answer(NamedTuple):
 
 
 def serve(connection: "Connection[Any, Any]", memory: SharedMemory) -> None:
-    """Do what the connection asks for, one after another, until it asks for None or closes."""
+    """Serve the connection's requests, one after another, until None or its end."""
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while (request := connection.recv()) is not None:
             connection.send(answer(request, memory))
 
 
 def answer(request: Reserve | Staged, memory: SharedMemory) -> Answer:
-    """Reserve memory, or call what was staged there, which returns how many bytes it wrote."""
+    """Reserve memory, or call the job staged there, with the written bytes as its result."""
     began, num_bytes, problem = time.perf_counter(), 0, None
     try:
         if isinstance(request, Reserve):

@@ -1,7 +1,7 @@
-"""What makes two runs of one command equal to the last bit: algorithms whose sums have one order.
+"""The conditions for two runs of one command to be equal to the last bit: algorithms with one order of sums.
 
-Seeds, data order and random numbers are pure functions of (seed, step, rank) anyway. What is left are kernels: those
-that add by atomics, pick an algorithm by timing, or take a workspace of any size
+Seeds, data order and random numbers are pure functions of (seed, step, rank) anyway. The rest are kernels: those that
+add by atomics, pick an algorithm by timing, or take a workspace of any size
 (https://docs.pytorch.org/docs/stable/notes/randomness.html). It holds for the same machine, software, ranks and
 threads.
 """
@@ -18,9 +18,9 @@ INDUCTOR: Final = "torch._inductor.config"
 
 
 def be_deterministic() -> None:
-    """Choose deterministic algorithms for this whole process, before it has used a GPU; what has none raises.
+    """Choose deterministic algorithms for this whole process, before it has used a GPU; operations without one raise.
 
-    Memory is not filled before it is written to, which torch would do too: that finds mistakes, and costs time.
+    torch's filling of memory before its first write is switched off: that finds mistakes, and costs time.
     """
     os.environ.update(ENVIRONMENT)
     inductor: Any = sys.modules.get(INDUCTOR)

@@ -1,4 +1,4 @@
-"""Keep memory that a step has freed for the next one, on a CPU.
+"""Keep a step's freed memory for the next one, on a CPU.
 
 glibc gives the end of its heap and every large block back to the kernel as soon as they are free. The next step asks
 for the same bytes again, and the kernel maps and clears them page by page: a quarter of the default run's time
@@ -20,7 +20,7 @@ SETTINGS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THR
 
 
 def keep_freed_memory() -> bool:
-    """Let malloc keep what is freed, for the rest of this process; return whether it will.
+    """Let malloc keep freed memory, for the rest of this process; return whether it will.
 
     Where the environment says how malloc is to do it, and where malloc is not glibc's, everything stays as it is.
     """
@@ -34,7 +34,7 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_freed_memory() -> None:
-    """Let the kernel have what is free now, where malloc is glibc's."""
+    """Give free memory back to the kernel, where malloc is glibc's."""
     malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

@@ -1,4 +1,4 @@
-"""The step that ends a run: known beforehand, or, under a budget of time, estimated anew as the run goes."""
+"""The last step of a run: known beforehand, or, under a budget of time, estimated anew as the run goes."""
 
 import math
 
@@ -6,8 +6,8 @@ import math
 class LastStep:
     """`steps` is the number of the last step, from 1, as it is known now; every rank holds the same.
 
-    `seconds` is the time the whole run may take over all attempts (None: no limit) and `most_steps` what its other
-    budgets allow.
+    `seconds` is the time the whole run may take over all attempts (None: no limit) and `most_steps` the most steps of
+    its other budgets.
     """
 
     def __init__(self, steps: int, *, seconds: float | None = None, most_steps: int | None = None) -> None:

@@ -24,14 +24,14 @@ from lmtrain.training.undo import Undo
 class PrecisionPlugin(LightningPrecision):
     """Carry out a precision; `strategy_casts` says that the strategy casts weights and inputs by itself.
 
-    In fp16 a step whose gradient is not finite on any rank is skipped on all of them: gradients are summed over ranks
-    before they are looked at. The host never asks: an optimizer that takes `found_inf` (torch's fused ones) skips on
-    the device, and the step of any other is taken back there.
+    In fp16 a step with a gradient that is not finite on any rank is skipped on all of them: gradients are summed over
+    ranks before they are looked at. The host never asks: an optimizer that takes `found_inf` (torch's fused ones) skips
+    on the device, and the step of any other is taken back there.
     """
 
     def __init__(self, precision: Precision, *, device_type: str, strategy_casts: bool = False) -> None:
         self.precision = precision.name  # pyright: ignore[reportAttributeAccessIssue]  # a Literal of other words there
-        self.matmul_precision = "highest" if precision.name == "fp32" else "high"
+        self.matmul_precision = "highest" if precision.matmul == "fp32" else "high"
         self._device_type = device_type
         self._autocast = precision.compute_dtype if precision.casts and not strategy_casts else None
         self._scaler = torch.amp.GradScaler(device_type) if precision.scales_loss else None
@@ -50,7 +50,7 @@ class PrecisionPlugin(LightningPrecision):
 
     @override
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Run the model as it trains, at once; also around what is evaluated or generated meanwhile."""
+        """Run the model as it trains, at once; also around evaluation and generation meanwhile."""
         if self._copies:
             self._copies.refresh()
         if self._autocast is None:
@@ -102,13 +102,13 @@ class PrecisionPlugin(LightningPrecision):
 
     @staticmethod
     def _step_unless_infinite(optimizer: Optimizer, scaler: torch.amp.GradScaler, **kwargs: Any) -> None:
-        """Step without a read by the host: torch's scaler asks whether to call an optimizer that cannot skip itself."""
+        """Step without a read by the host: torch's scaler decides on calling an optimizer unable to skip by itself."""
         if getattr(optimizer, "_step_supports_amp_scaling", False):
             scaler.step(optimizer, **kwargs)
             return
         undo = Undo(optimizer)
         optimizer.step(**kwargs)
-        # Nothing public tells (torch 2.13).
+        # Nothing public says so (torch 2.13).
         found = scaler._found_inf_per_device(optimizer).values()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         undo.where(torch.stack([infinite.bool() for infinite in found]).any())
 

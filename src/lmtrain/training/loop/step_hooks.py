@@ -21,9 +21,9 @@ PROFILED_HOOKS: Final = ("on_train_batch_start", "on_train_batch_end")
 
 
 class StepHooks:
-    """What callbacks and the module do at each hook of a step, in Lightning's order: callbacks, then the module.
+    """The actions of callbacks and module at each hook of a step, in Lightning's order: callbacks, then the module.
 
-    Callbacks that are added while training goes on are not heard before the next `fit`.
+    Callbacks added while training goes on are not called before the next `fit`.
     """
 
     def __init__(self, trainer: pl.Trainer) -> None:
@@ -42,7 +42,7 @@ class StepHooks:
         }
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call a hook of all that define it, and return what the module's returned."""
+        """Call a hook of all with one, and return the module's result."""
         of_callbacks, of_module = self._of_callbacks[name], self._of_module[name]
         if not of_callbacks and of_module is None:
             return None

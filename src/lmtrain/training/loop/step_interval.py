@@ -8,7 +8,7 @@ from lmtrain.training.loop.steps import is_step_end
 
 
 class StepInterval:
-    """The steps that are a multiple of `every_steps`, or `num_times` of them spread evenly, and the last one.
+    """The multiples of `every_steps`, or `num_times` steps spread evenly, and the last one.
 
     With neither, only the last. Raises: ConfigurationError under the setting's `key` for an interval below 1.
     """
@@ -21,13 +21,13 @@ class StepInterval:
         self._last_step = last_step
 
     def is_due(self, trainer: pl.Trainer, batch_idx: int) -> bool:
-        """Tell, in `on_train_batch_end`, whether this micro-batch (from 0) ended such a step."""
+        """Return, in `on_train_batch_end`, whether this micro-batch (from 0) ended such a step."""
         if not is_step_end(trainer, batch_idx):
             return False
         return self.includes(trainer.global_step)
 
     def includes(self, step: int) -> bool:
-        """Tell whether this step, counted from 1, is one of them."""
+        """Return whether this step, counted from 1, is one of them."""
         if step >= self._last_step.steps:
             return True
         if self._num_times is not None:

@@ -28,7 +28,7 @@ HOOKS_OF_A_MOVE: Final = ("on_before_batch_transfer", "transfer_batch_to_device"
 
 
 class StepLoop(_TrainingEpochLoop):
-    """Runs micro-batches; for modules with automatic optimization whose `training_step` takes a batch and its index."""
+    """Runs micro-batches; for modules with automatic optimization and a `training_step` of a batch and its index."""
 
     def __init__(self, trainer: pl.Trainer) -> None:
         old = trainer.fit_loop.epoch_loop
@@ -39,7 +39,7 @@ class StepLoop(_TrainingEpochLoop):
     @property
     @override
     def global_step(self) -> int:
-        """Return the optimizer steps so far, which callbacks ask for some sixteen times a step."""
+        """Return the optimizer steps so far: callbacks ask some sixteen times a step."""
         return self.automatic_optimization.optim_progress.optimizer_steps
 
     @override
@@ -110,7 +110,7 @@ class StepLoop(_TrainingEpochLoop):
         results.batch, results.batch_size, results.dataloader_idx = batch, None, None
 
     def _end_results(self) -> None:
-        """Gather what `self.log` was given, if anything was."""
+        """Gather the values given to `self.log`, if any."""
         results, connector = self._results, self.trainer._logger_connector
         if results:
             connector.on_batch_end()
@@ -130,7 +130,7 @@ class StepOptimization(_AutomaticOptimization):
     """Forward, backward and, at the end of a window, the optimizer's step."""
 
     def begin(self, hooks: StepHooks) -> None:
-        """Look up what a run does not change; the Trainer asks its strategy for each anew."""
+        """Look up the constants of a run; the Trainer asks its strategy for each anew."""
         self._hooks, self._strategy = hooks, self.trainer.strategy
         module = self._strategy.lightning_module
         assert module is not None
@@ -171,7 +171,7 @@ class StepOptimization(_AutomaticOptimization):
 
     @override
     def _optimizer_step(self, batch_idx: int, train_step_and_backward_closure: Any) -> None:
-        is_step = not self.trainer.fit_loop._should_accumulate()  # a strategy that accumulates is called at every one
+        is_step = not self.trainer.fit_loop._should_accumulate()  # an accumulating strategy is called at every one
         progress = self.optim_progress.optimizer.step
         if is_step:
             progress.increment_ready()

@@ -15,7 +15,7 @@ _LOG = logging.getLogger(__name__)
 def use_step_loop(trainer: pl.Trainer) -> bool:
     """Give a Trainer our loop in place of its own, before it has run; return whether it did.
 
-    Another version of Lightning keeps its own loop, which trains the same and takes more Python a step.
+    Another version of Lightning keeps its own loop: the same training, with more Python a step.
     """
     if not lightning.__version__.startswith(TESTED):
         _LOG.warning(
@@ -24,6 +24,6 @@ def use_step_loop(trainer: pl.Trainer) -> bool:
             TESTED,
         )
         return False
-    # Not above: it imports private parts of Lightning, which another version may not have.
+    # Not above: it imports private parts of Lightning, perhaps absent from another version.
     trainer.fit_loop.epoch_loop = importlib.import_module(LOOP).StepLoop(trainer)
     return True

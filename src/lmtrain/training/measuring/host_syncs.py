@@ -53,6 +53,6 @@ class HostSyncs:
 
 
 def _of_optimizer(event: FunctionEvent) -> bool:
-    """Tell whether the CPU's fused AdamW reads its step counts, which on a GPU it does not."""
+    """Return whether the CPU's fused AdamW reads its step counts here; a GPU's does not."""
     parent = event.cpu_parent
     return parent is not None and ("fused_adam" in parent.name or _of_optimizer(parent))

@@ -1,4 +1,4 @@
-"""The FLOP/s that utilization divides by: a table's figure for a known GPU, a measured matrix product for a CPU."""
+"""The FLOP/s at a utilization of 1: a table's figure for a known GPU, a measured matrix product for a CPU."""
 
 import time
 
@@ -24,8 +24,8 @@ def device_peak(
 ) -> Peak | None:
     """Return the peak of products in a format on one device (one process, on CPU), or None where it is unknown.
 
-    `cpu_threads` None is torch's own choice. `measured` is what `lmtrain doctor` found: it stands in
-    for a table that lacks a GPU, and for measuring a CPU anew.
+    `cpu_threads` None is torch's own choice. `measured` is `lmtrain doctor`'s finding: it stands in for a table that
+    lacks a GPU, and for measuring a CPU anew.
     """
     measured = measured or Measurements()
     uses_gpu = torch.cuda.is_available() and accelerator != "cpu"

@@ -1,4 +1,4 @@
-"""Tell a run's stopwatch what the Trainer is doing, through the seam that Lightning has for profilers."""
+"""Report the Trainer's actions to the run's stopwatch, through Lightning's seam for profilers."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -9,7 +9,7 @@ from typing_extensions import override
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 KIND_OF_ACTION: Final[dict[str, Kind]] = {
-    "run_training_epoch": "host_overhead",  # the loop itself: what none of those below takes
+    "run_training_epoch": "host_overhead",  # the loop itself: all actions not listed below
     "[StepLoop].train_dataloader_next": "data_wait",
     "run_training_batch": "compute",  # forward, backward, optimizer step
 }
@@ -33,18 +33,18 @@ class _Action:
 class TimeProfiler(Profiler):
     """Switch the stopwatch at the start and end of each action; callbacks count as logging unless they say otherwise.
 
-    Actions nest, and Lightning ends the inner one first; those of no kind leave the stopwatch as it is. An action in
-    which something longer began, such as the first step, leaves that going.
+    Actions nest, and Lightning ends the inner one first; those of no kind leave the stopwatch as it is. A longer phase
+    begun within an action, such as the first step, goes on after it.
     """
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         super().__init__()
         self._stopwatch = stopwatch
-        self._switched: dict[str, tuple[Kind, Kind]] = {}  # to what, from what
+        self._switched: dict[str, tuple[Kind, Kind]] = {}  # the new kind, the old kind
 
     @override
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Return a context for an action; the many that are of no kind share one that does nothing."""
+        """Return a context for an action; the many of no kind share an idle one."""
         return _NOTHING if self._kind_of(action_name) is None else _Action(self, action_name)
 
     @override

@@ -1,0 +1,66 @@
+"""What the smaller options say of themselves; silence is the plain case, each class without arguments."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionFacts:
+    """An attention; `measured_as` is the target of a kernel that keeps the same, where its own cannot be measured.
+
+    `chooses`: it picks the fastest kernel of the device.
+    """
+
+    group: ClassVar[str] = "attention"
+    measured_as: str | None = None
+    chooses: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecomputeFacts:
+    """A recomputation; `is_cut` where the compiler, if there is one, decides what a block keeps."""
+
+    group: ClassVar[str] = "recompute"
+    recomputes: bool = True
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossFacts:
+    """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8."""
+
+    group: ClassVar[str] = "loss"
+    makes_head_products: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileFacts:
+    """A compilation; `falls_back`: it runs eagerly where the machine has no compiler."""
+
+    group: ClassVar[str] = "compile"
+    compiles: bool = True
+    falls_back: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleFacts:
+    """A schedule of the learning rate; `decays`: it ends below its peak."""
+
+    group: ClassVar[str] = "schedule"
+    decays: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageFacts:
+    """An average of the weights, by its bytes a parameter."""
+
+    group: ClassVar[str] = "weight_average"
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingFacts:
+    """The rule by which a model's settings carry over to other sizes of it."""
+
+    group: ClassVar[str] = "model"
+    carries_over: Literal["depth", "width"] | None = None

@@ -1,0 +1,28 @@
+"""What a precision says of itself: bytes of a value by role, formats, and whether its steps can be recorded."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+
+UNTRIED: Final = "has not been tried in a recorded step"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionFacts:
+    """A precision's formats; `name` is its word, and for one that chooses that of its choice.
+
+    `compute_dtype` is torch's word for activations beside the products. `casts_parameters` computes with the weights
+    themselves, rounded, so that no copy is kept. `residual` rounds the residual stream, None leaves it as it is.
+    `unrecordable` is the reason against a CUDA graph of its steps, None where that is known to be right.
+    """
+
+    group: ClassVar[str] = "precision"
+    saying: ClassVar[str] = "the bytes of a value and the format of its products"
+
+    name: str
+    bytes_of: PrecisionBytes
+    compute_dtype: str = "float32"
+    casts_parameters: bool = False
+    residual: str | None = None
+    unrecordable: str | None = UNTRIED

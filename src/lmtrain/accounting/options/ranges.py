@@ -1,0 +1,42 @@
+"""The numbers that a setting may be."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """What a number may be: at least `low` and at most `high`, or below it; `usual` is what it mostly is."""
+
+    low: float = 0.0
+    high: float = math.inf
+    usual: str
+    is_open: bool = True
+    why: str = ""
+
+    def refusal(self, value: float) -> str | None:
+        """Return what is wrong with a value and what would do; None for nothing."""
+        if self.low <= value < self.high or (value == self.high and not self.is_open):
+            return None
+        if self.high == math.inf:
+            rule = f"not a finite number of at least {self.low:g}"
+        elif self.low == -math.inf:
+            rule = f"not a finite number of at most {self.high:g}"
+        else:
+            rule = f"not at least {self.low:g} and {'below' if self.is_open else 'at most'} {self.high:,g}"
+        return f"{rule}{self.why}; {self.usual} is usual"
+
+
+SHARE: Final = Range(high=1.0, usual="0.95")  # of a running mean, kept at each step
+RATE: Final = Range(high=1e4, usual="0.001 to 0.5", is_open=False)
+# Settings that mean the same in every optimizer that has them.
+COMMON: Final[Mapping[str, Range]] = MappingProxyType(
+    {
+        **dict.fromkeys(("momentum", "beta1", "beta2"), SHARE),
+        "weight_decay": Range(usual="0.1"),
+        "eps": Range(low=1e-38, usual="1e-8", why=", which keeps a gradient of 0 from being divided by 0"),
+    }
+)

@@ -1,0 +1,88 @@
+"""The plan of a run: on paper, from what is known of its model, and before its first step, on its devices."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import horizon
+from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.training_plan.communication import step_communication
+from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.composition.nodes.facts import require_facts
+from lmtrain.composition.planning.calibration import calibration_of
+from lmtrain.composition.planning.evaluation import with_evaluation
+from lmtrain.composition.planning.prepared_tokens import masked_documents
+from lmtrain.composition.run_config import RunConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFacts:
+    """The facts of model, data and devices that a plan adds to a config.
+
+    `value_bytes` are those of one gathered weight, `held_out` the tokens of each source's validation, `folder` that of
+    the data (None: as far as the config tells). `peak` None is not known, for the reason in `peak_source`.
+    `trusts_assumed_speed` lets a budget of time end where an assumed speed says; else only where a stated one does.
+    """
+
+    shape: ModelShape
+    batch: BatchPlan
+    value_bytes: int
+    train_tokens: int | None
+    held_out: Sequence[int]
+    folder: Path | None = None
+    peak: Peak | None
+    peak_source: str
+    device_watts: float | None
+    measured_flops: float | None = None
+    trusts_assumed_speed: bool
+
+
+def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
+    """Compute everything that a config implies.
+
+    Raises:
+        ConfigurationError: A budget that cannot be.
+    """
+    cluster, batch, shape = config.cluster, facts.batch, facts.shape
+    documents = masked_documents(config, facts.folder)
+    flops = flops_per_token(shape, batch.context_tokens, documents=documents)
+    sent = step_communication(
+        cluster,
+        batch,
+        spread=require_facts(config.strategy.values, ModelSpread, allowed=config.allowed),
+        num_parameters=shape.num_parameters,
+        gathered_value_bytes=facts.value_bytes,
+    )
+    known = calibration_of(config, batch)
+    speed = expected_speed(cluster, facts.peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
+    trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
+    plan = Plan(
+        shape=shape,
+        batch=batch,
+        horizon=horizon(
+            config.budget,
+            tokens_per_step=batch.tokens_per_step,
+            num_parameters=shape.num_parameters,
+            flops_per_token=flops.palm,
+            train_tokens=facts.train_tokens,
+            rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks),
+        ),
+        flops_per_token=flops,
+        train_tokens=facts.train_tokens,
+        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
+        peak_flops=facts.peak.flops if facts.peak else None,
+        peak_source=facts.peak.source if facts.peak else facts.peak_source,
+        measured_flops=facts.measured_flops,
+        usd_per_gpu_hour=cluster.usd_per_gpu_hour,
+        usd_per_kwh=cluster.usd_per_kwh,
+        device_watts=facts.device_watts,
+        speed=speed,
+        communication=sent,
+        scaling=config.scaling,
+    )
+    return with_evaluation(plan, config, held_out=facts.held_out)

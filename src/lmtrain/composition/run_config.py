@@ -1,0 +1,145 @@
+"""The one reading of a composed config: from here on a run's settings are typed and frozen."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, get_type_hints
+
+from lmtrain.accounting.batches import Batch
+from lmtrain.accounting.budgets import Budget
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.quantities import parse_whole
+from lmtrain.accounting.scaling import Scaling
+from lmtrain.composition.nodes.check import check_value
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.scaling import scaling_of
+from lmtrain.composition.settings import RunSettings, TrainerSettings
+from lmtrain.errors import ConfigurationError, suggest
+
+SCALARS: Final[Mapping[str, Any]] = {
+    "seed": int,
+    "resume": str,
+    "init_from": str | None,
+    "gradient_clip_norm": float | None,
+    "deterministic": bool,
+}
+# Groups that are part of `data`, which repeats them.
+WITHIN_DATA: Final = ("source", "cleaning", "deduplicate", "engine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What a run was asked to be; `allowed` are the packages that may be loaded beside our own.
+
+    Options that build something are nodes; `callbacks` are those that were not switched off, in their order. `values`
+    is the same as plain values, to keep, to hash and to compare.
+    """
+
+    seed: int
+    resume: str
+    init_from: str | None
+    gradient_clip_norm: float | None
+    deterministic: bool
+    run: RunSettings
+    batch: Batch
+    budget: Budget
+    cluster: Cluster
+    trainer: TrainerSettings
+    scaling: Scaling | None
+    callbacks: Mapping[str, Node]
+    data: Node
+    tokenizer: Node
+    packing: Node
+    model: Node
+    attention: Node
+    loss: Node
+    optimizer: Node
+    schedule: Node
+    momentum_schedule: Node
+    weight_decay_schedule: Node
+    spikes: Node
+    weight_average: Node
+    precision: Node
+    strategy: Node
+    recompute: Node
+    compile: Node
+    logger: Node
+    make_trainer: Node
+    allowed: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def num_ranks(self) -> int:
+        """Count the processes of all nodes."""
+        return self.trainer.devices * self.trainer.num_nodes
+
+    def changed(self, **groups: Any) -> "RunConfig":
+        """Return the reading of the same config with other groups, each a node or plain values."""
+        plain = {name: group.values if isinstance(group, Node) else group for name, group in groups.items()}
+        return read_config({**self.values, **plain}, allowed=self.allowed)
+
+    def with_checked(self, *names: str) -> "RunConfig":
+        """Return the config with some nodes checked against what they build.
+
+        Raises:
+            ConfigurationError: The first thing that is wrong.
+        """
+        return replace(self, **{name: getattr(self, name).checked(self.allowed) for name in names})
+
+
+NODES: Final = tuple(
+    name for name, kind in get_type_hints(RunConfig).items() if kind is Node and name != "make_trainer"
+)
+KEYS: Final = (
+    *SCALARS,
+    *(entry.name for entry in fields(RunConfig) if entry.name not in {*SCALARS, "make_trainer", "allowed", "values"}),
+    *WITHIN_DATA,
+)
+
+
+def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> RunConfig:
+    """Read a composed config; what the nodes build with is neither imported nor checked here.
+
+    Raises:
+        ConfigurationError: An unknown key, or a value that cannot be.
+    """
+    for name in values:
+        if name not in KEYS:
+            raise ConfigurationError(f"{name}={values[name]} is not a key of a run.{suggest(name, KEYS)}")
+    scalars = {name: check_value(values[name], kind, key=name) for name, kind in SCALARS.items()}
+    _require_scalars(scalars)
+    light: dict[str, Any] = {
+        name: Node(name, values[name]).checked(allowed).build() for name in ("run", "batch", "budget", "cluster")
+    }
+    nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
+    return RunConfig(
+        **scalars,
+        **light,
+        **nodes,
+        make_trainer=Node("trainer", values["trainer"]),
+        trainer=_trainer_settings(values["trainer"]),
+        scaling=scaling_of(dict(values)),
+        callbacks={
+            name: Node(f"callbacks.{name}", node) for name, node in values["callbacks"].items() if node is not None
+        },
+        allowed=tuple(allowed),
+        values=values,
+    )
+
+
+def _require_scalars(scalars: Mapping[str, Any]) -> None:
+    clip, seed = scalars["gradient_clip_norm"], scalars["seed"]
+    if clip is not None and not 0 < clip < math.inf:
+        msg = f"gradient_clip_norm={clip:g} is not a finite number above 0; 1 is usual, and null does not clip."
+        raise ConfigurationError(msg)
+    if not 0 <= seed < 2**63:
+        msg = f"seed={seed} is not at least 0 and below 2**63; nearest valid: {abs(seed) % 2**63}."
+        raise ConfigurationError(msg)
+
+
+def _trainer_settings(node: Mapping[str, Any]) -> TrainerSettings:
+    counts = {name: parse_whole(node[name], f"trainer.{name}") for name in ("devices", "num_nodes")}
+    kinds: dict[str, Any] = {"accelerator": str, "cpu_threads": int | None, "detect_anomaly": bool}
+    given = {name: node[name] for name in kinds if name in node}
+    others = {name: check_value(value, kinds[name], key=f"trainer.{name}") for name, value in given.items()}
+    return TrainerSettings(**counts, **others)

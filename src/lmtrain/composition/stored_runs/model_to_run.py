@@ -1,0 +1,112 @@
+"""A run, a checkpoint, an imported folder or one of transformers, as a model that writes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, checked_part, find_source
+from lmtrain.errors import ConfigurationError
+from lmtrain.inference.loaded_model import LoadedModel, ids_of_ends, read_template
+from lmtrain.inference.paged_attention import paged
+from lmtrain.interop.hf_import import CONFIG, fill_from_hugging_face, open_hugging_face
+from lmtrain.interop.imported import fill_from, open_weights, read_facts
+from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER
+from lmtrain.interop.model_settings import build
+from lmtrain.models.base import LanguageModel
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.training.checkpointing.weights import Kind, load_weights
+
+
+def model_to_run(
+    path: Path, *, weights: Kind = "raw", device: str = "auto", allowed: Sequence[str] = ()
+) -> LoadedModel:
+    """Return the model that a path means, with its weights in fp32; `allowed` are targets of the command line.
+
+    `device` auto is an accelerator where there is one, else the CPU.
+
+    Raises:
+        ConfigurationError: It means none, or this machine has no such device.
+        DataError: The folder is damaged, or has no tokenizer.
+        EnvironmentProblem: The checkpoint is damaged.
+    """
+    place = _device(device)
+    if (path / CONFIG).is_file():
+        _require_raw(weights, path, "a folder of transformers")
+        return _of_hugging_face(path, place)
+    source = find_source(path, key="RUN")
+    if isinstance(source, Path):
+        _require_raw(weights, path, "an imported folder")
+        return _of_import(source, place)
+    return _of_run(source, weights, place, allowed=allowed)
+
+
+def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allowed: Sequence[str]) -> LoadedModel:
+    node = checked_part(source.job, "model", allowed=allowed)
+    # Whatever it was trained with: attention over a cache, where the model attends.
+    more: dict[str, Any] = {"attention": paged} if "attention" in node else {}
+    with torch.device("meta"):
+        model: LanguageModel = node.without("attention").build(**more)
+    _make_room(model)
+    load_weights(model, source.checkpoint.path, kind)
+    tokenizer = load_tokenizer(source.run / "tokenizer")
+    return LoadedModel(
+        name=source.run.name,
+        model=model.to(device),
+        tokenizer=tokenizer,
+        end_ids=ids_of_ends(tokenizer),
+    )
+
+
+def _of_import(folder: Path, device: torch.device) -> LoadedModel:
+    if not (folder / TOKENIZER).is_dir():
+        raise ConfigurationError(f"RUN={folder} was imported without its tokenizer; import it again with one.")
+    model, tokenizer = build(read_facts(folder)["settings"], attention=paged), load_tokenizer(folder / TOKENIZER)
+    _make_room(model)
+    fill_from(model, open_weights(folder))
+    original = folder / ORIGINAL
+    return LoadedModel(
+        name=folder.name,
+        model=model.to(device),
+        tokenizer=tokenizer,
+        template=read_template(original),
+        end_ids=ids_of_ends(tokenizer, original),
+    )
+
+
+def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
+    source = open_hugging_face(folder, with_tokenizer=False)
+    tokenizer = load_tokenizer(folder)
+    model = build(source.description.settings, attention=paged)
+    _make_room(model)
+    fill_from_hugging_face(model, source)
+    return LoadedModel(
+        name=folder.resolve().name,
+        model=model.to(device),
+        tokenizer=tokenizer,
+        template=read_template(folder),
+        end_ids=ids_of_ends(tokenizer, folder),
+    )
+
+
+def _make_room(model: LanguageModel) -> None:
+    """Give a model of the meta device memory and its tables; its weights are read next."""
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        model.initialize_weights(torch.Generator().manual_seed(0))
+
+
+def _require_raw(weights: Kind, path: Path, what: str) -> None:
+    if weights != "raw":
+        raise ConfigurationError(f"--weights {weights}: {path} is {what}, which has one kind; leave it out.")
+
+
+def _device(name: str) -> torch.device:
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    if name == "cpu" or (accelerator is not None and accelerator.type == name):
+        return torch.device(name)
+    nearest = "cpu" if accelerator is None else f"cpu or {accelerator.type}"
+    raise ConfigurationError(f"--device {name} is not on this machine; nearest valid: {nearest}.")

@@ -1,0 +1,113 @@
+"""Which blocks of a cache's memory belong to which text, and which hold a prefix that another text begins with too.
+
+Pages as in vLLM (arXiv 2309.06180). A block holds so many consecutive tokens of a text; full ones are found again by
+the tokens from the text's start to their end. No tensor is touched here.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+ROOT = 0  # the serial of what stands before a text's first block
+
+
+@dataclass
+class _Prefix:
+    """A full block's place in the tree of prefixes: after which one, with which tokens."""
+
+    parent: int
+    tokens: tuple[int, ...]
+    serial: int
+
+
+@final
+@dataclass
+class BlockTable:
+    """One text's blocks in order; `last_serial` names the prefix that its shared blocks end."""
+
+    blocks: list[int] = field(default_factory=list[int])
+    num_shared: int = 0
+    last_serial: int = ROOT
+
+
+@final
+class BlockPool:
+    """Blocks 0 to `num_blocks`, each used by texts or kept for its prefix until its room is needed, oldest first."""
+
+    def __init__(self, num_blocks: int, *, block_tokens: int) -> None:
+        self.num_blocks, self.block_tokens = num_blocks, block_tokens
+        self.num_touched = 0  # blocks that were ever used are those below
+        self._free: list[int] = []
+        self._num_users: dict[int, int] = {}
+        self._prefixes: dict[int, _Prefix] = {}
+        self._found_by: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._idle: OrderedDict[int, None] = OrderedDict()
+        self._num_serials = ROOT
+
+    @property
+    def num_used(self) -> int:
+        """Return how many blocks belong to a text."""
+        return len(self._num_users)
+
+    @property
+    def num_kept(self) -> int:
+        """Return how many blocks belong to none, and are kept for their prefix."""
+        return len(self._idle)
+
+    def open(self, tokens: Sequence[int]) -> BlockTable:
+        """Return the table of a text with the full blocks of its longest known prefix, but for its last token."""
+        table = BlockTable()
+        for end in range(self.block_tokens, len(tokens), self.block_tokens):
+            block = self._found_by.get((table.last_serial, tuple(tokens[end - self.block_tokens : end])))
+            if block is None:
+                break
+            self._num_users[block] = self._num_users.get(block, 0) + 1
+            self._idle.pop(block, None)
+            table.blocks.append(block)
+            table.last_serial = self._prefixes[block].serial
+        table.num_shared = len(table.blocks)
+        return table
+
+    def extend(self, table: BlockTable, num_tokens: int) -> None:
+        """Give a text the blocks for so many tokens in all; whoever calls has made sure that there are enough."""
+        while len(table.blocks) * self.block_tokens < num_tokens:
+            block = self._take()
+            self._num_users[block] = 1
+            table.blocks.append(block)
+
+    def publish(self, table: BlockTable, tokens: Sequence[int]) -> None:
+        """Let other texts find the blocks that `tokens`, all of them cached, fill; the same prefix is kept once."""
+        while (end := (table.num_shared + 1) * self.block_tokens) <= len(tokens):
+            block, piece = table.blocks[table.num_shared], tuple(tokens[end - self.block_tokens : end])
+            key = (table.last_serial, piece)
+            known = self._found_by.setdefault(key, block)
+            if known == block:
+                self._num_serials += 1
+                self._prefixes[block] = _Prefix(*key, serial=self._num_serials)
+            table.last_serial = self._prefixes[known].serial
+            table.num_shared += 1
+
+    def close(self, table: BlockTable) -> None:
+        """Give back a text's blocks: the last first, so that a prefix outlives what follows it."""
+        for block in reversed(table.blocks):
+            self._num_users[block] -= 1
+            if self._num_users[block] == 0:
+                del self._num_users[block]
+                if block in self._prefixes:
+                    self._idle[block] = None
+                else:
+                    self._free.append(block)
+        table.blocks, table.num_shared, table.last_serial = [], 0, ROOT
+
+    def _take(self) -> int:
+        if self._free:
+            return self._free.pop()
+        if self.num_touched < self.num_blocks:
+            self.num_touched += 1
+            return self.num_touched - 1
+        assert self._idle, "more blocks were asked for than were reserved"
+        block, _ = self._idle.popitem(last=False)
+        prefix = self._prefixes.pop(block)
+        del self._found_by[prefix.parent, prefix.tokens]
+        return block

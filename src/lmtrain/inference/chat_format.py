@@ -1,0 +1,154 @@
+"""Messages to the ids that a model goes on from: by its own chat tokens, its template, or in plain words.
+
+A model that never saw a conversation gets the plain words: "User: ...", "Assistant:", each turn on a line of its own.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, final
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from lmtrain.errors import DataError
+from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.chat import chat_style, render_prompt
+from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, Turn, read_conversation
+from lmtrain.tokenizers.special_tokens import CHAT_TOKENS
+
+Messages = Sequence[Mapping[str, Any]]
+NAMES = {USER: "User", ASSISTANT: "Assistant", TOOL: "Tool"}
+
+
+class ChatFormat(Protocol):
+    """A way to write conversations down; `stops` end an answer beside its tokens."""
+
+    @property
+    def name(self) -> str:
+        """Return its name for people."""
+        ...
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Return the strings that end an answer."""
+        ...
+
+    def prompt(self, messages: Messages) -> list[int]:
+        """Return the ids up to the start of the answer.
+
+        Raises:
+            DataError: The messages are no conversation, or none that this model's template writes.
+        """
+        ...
+
+
+def chat_format(loaded: LoadedModel) -> ChatFormat:
+    """Return how a model converses."""
+    specials = loaded.tokenizer.special_tokens
+    if loaded.template is not None and not set(CHAT_TOKENS) <= set(specials):
+        return TemplateFormat(loaded.tokenizer, loaded.template)
+    try:
+        style = chat_style(loaded.tokenizer)
+    except DataError:
+        return PlainFormat(loaded.tokenizer)
+    return StyleFormat(loaded.tokenizer, style.name)
+
+
+@final
+@dataclass(frozen=True)
+class StyleFormat:
+    """One of the styles that conversations are trained in here."""
+
+    tokenizer: Tokenizer
+    name: str
+    stops: tuple[str, ...] = ()
+
+    def prompt(self, messages: Messages) -> list[int]:
+        """Return the ids up to the start of the answer."""
+        return render_prompt(self.tokenizer, messages, style=self.name).tolist()
+
+
+@final
+@dataclass(frozen=True)
+class PlainFormat:
+    """Words alone, for a model without chat tokens."""
+
+    tokenizer: Tokenizer
+    name: str = "plain"
+    stops: tuple[str, ...] = ("\nUser:", "\nAssistant:")
+
+    def prompt(self, messages: Messages) -> list[int]:
+        """Return the ids up to the start of the answer; the conversation begins a document."""
+        turns = read_conversation(messages, for_answer=True)
+        text = "".join(map(_plain, turns)) + f"{NAMES[ASSISTANT]}:"
+        return [self.tokenizer.end_of_text_id, *self.tokenizer.encode(text)]
+
+
+def _plain(turn: Turn) -> str:
+    text = "\n".join([*([turn.text] if turn.text else []), *(call.as_json() for call in turn.calls)])
+    return f"{text}\n\n" if turn.role == SYSTEM else f"{NAMES[turn.role]}: {text}\n"
+
+
+@final
+@dataclass(frozen=True)
+class TemplateFormat:
+    """A template of transformers, run in a sandbox; special tokens come from its own text alone."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    name: str = "template"
+    stops: tuple[str, ...] = ()
+
+    def prompt(self, messages: Messages) -> list[int]:
+        """Return the ids up to the start of the answer."""
+        turns = read_conversation(messages, for_answer=True)
+        mark = secrets.token_hex(8)  # not to be guessed by whoever writes a message
+        text = self._rendered([_as_message(turn, self._broken, mark) for turn in turns])
+        return self._encoded(text, mark)
+
+    def _broken(self, text: str, mark: str) -> str:
+        """Return a message's text with every special token in it broken by a mark."""
+        for name in self.tokenizer.special_tokens:
+            text = text.replace(name, f"{name[:1]}{mark}{name[1:]}") if name in text else text
+        return text
+
+    def _rendered(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+        functions: dict[str, Any] = {"raise_exception": _refuse}
+        names = {"bos_token": self.template.begin, "eos_token": self.template.end}
+        try:
+            made = environment.from_string(self.template.text, globals=functions)
+            return made.render(messages=messages, add_generation_prompt=True, tools=None, **names)
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as problem:
+            raise DataError(
+                f"messages: the model's chat template does not write them ({problem}); leave out what it does "
+                "not know, as a system or tool turn."
+            ) from problem
+
+    def _encoded(self, text: str, mark: str) -> list[int]:
+        """Return the ids of a text whose special tokens are those that no mark breaks."""
+        specials, ids, start = self.tokenizer.special_tokens, list[int](), 0
+        while found := min(
+            ((at, -len(name), name) for name in specials if (at := text.find(name, start)) >= 0), default=None
+        ):
+            ids += self._plain_ids(text[start : found[0]], mark)
+            ids.append(specials[found[2]])
+            start = found[0] - found[1]
+        return ids + self._plain_ids(text[start:], mark)
+
+    def _plain_ids(self, text: str, mark: str) -> list[int]:
+        return self.tokenizer.encode(text.replace(mark, "")) if text else []
+
+
+def _as_message(turn: Turn, broken: Any, mark: str) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": turn.role, "content": broken(turn.text, mark)}
+    if turn.calls:
+        calls = [{"name": broken(call.name, mark), "arguments": dict(call.arguments)} for call in turn.calls]
+        message["tool_calls"] = [{"type": "function", "function": call} for call in calls]
+    return message
+
+
+def _refuse(message: str) -> None:
+    raise jinja2.TemplateError(message)

@@ -1,0 +1,207 @@
+"""Write many texts at once: a forward pass reads the next token of each, and a piece of the prompts that wait.
+
+Continuous batching (Orca, OSDI 2022) with prompts in pieces (Sarathi, arXiv 2308.16369). What `lmtrain generate`,
+`chat` and `serve` share. N tokens of several texts one after the other.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.inference.blocks import BlockPool
+from lmtrain.inference.fair_queue import FairQueue
+from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
+from lmtrain.inference.kv_cache import KVCache, Piece, Step
+from lmtrain.inference.sampling import choose, likeliest
+from lmtrain.models.base import LanguageModel
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class EngineLimits:
+    """How much is kept and done at once.
+
+    `cache_tokens` None has room for `num_texts` of the model's whole context, of which memory is taken as it is used.
+    `prefill_tokens` are those of prompts in one forward pass: more read prompts faster, fewer let others write on.
+    """
+
+    num_texts: int = 16
+    cache_tokens: int | None = None
+    block_tokens: int = 16
+    prefill_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        for name in ("num_texts", "cache_tokens", "block_tokens", "prefill_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigurationError(f"{name}={value} is below 1; nearest valid: 1.")
+
+
+@final
+class TextEngine:
+    """A model, built with `paged` attention, its cache, and the texts that it writes; of one thread."""
+
+    def __init__(self, model: LanguageModel, pieces: Sequence[bytes], *, limits: EngineLimits | None = None) -> None:
+        """Take a model that has its weights, and the bytes of every token."""
+        self.model, self.limits = model.eval(), limits or EngineLimits()
+        self._pieces = pieces
+        device = next(model.parameters()).device
+        size = self.limits.block_tokens
+        wanted = self.limits.cache_tokens or self.limits.num_texts * model.max_context_tokens
+        self.pool = BlockPool(max(-(-wanted // size), -(-model.max_context_tokens // size)), block_tokens=size)
+        self.cache = KVCache(block_tokens=size, device=device)
+        self.waiting = FairQueue()
+        self.running: list[Generation] = []
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nobody waits for a token."""
+        return not self.running and not len(self.waiting)
+
+    def prepare(self, request: Request) -> Generation:
+        """Return a request's text, which waits for nothing yet; safe in any thread.
+
+        Raises:
+            ConfigurationError: Its prompt is beyond the model's context, or has a token that the model has no row for.
+        """
+        context, num_tokens = self.model.max_context_tokens, len(request.prompt)
+        if num_tokens > context and not request.slides:
+            raise ConfigurationError(
+                f"prompt has {num_tokens} tokens, over the model's context of {context}; nearest valid: {context}."
+            )
+        named = (*request.prompt, *request.sampling.logit_bias)
+        if bad := [token for token in named if not 0 <= token < self.model.vocab_size]:
+            raise ConfigurationError(
+                f"token {bad[0]} is none of the model's {self.model.vocab_size}: 0 to vocab_size - 1."
+            )
+        generation = Generation(request, pieces=self._pieces)
+        generation.begins_at = max(0, num_tokens - context)
+        return generation
+
+    def submit(self, request: Request) -> Generation:
+        """Let a request wait for its turn; raises as `prepare` does."""
+        generation = self.prepare(request)
+        self.waiting.add(generation)
+        return generation
+
+    def cancel(self, generation: Generation) -> None:
+        """End a text now and free its memory; one that has ended stays as it is."""
+        if generation.finish_reason is not None:
+            return
+        generation.finish_reason = "cancelled"
+        if generation in self.running:
+            self._end(generation)
+        else:
+            self.waiting.take(generation)
+
+    def run(self, requests: Sequence[Request]) -> Iterator[Delta]:
+        """Write the texts of requests and yield each new piece as it comes."""
+        for request in requests:
+            self.submit(request)
+        while not self.is_idle:
+            yield from self.step()
+
+    def step(self) -> list[Delta]:
+        """Do one forward pass and return the new pieces of texts."""
+        self._admit()
+        turns = self._turns()
+        if not turns:
+            return []
+        with torch.inference_mode():
+            logits = self._logits(turns)
+        complete = [generation for generation, _ in turns if generation.num_pending == 0]
+        return [self._add(generation, row) for generation, row in zip(complete, logits, strict=True)]
+
+    def _admit(self) -> None:
+        """Start texts in the order of turns, while the blocks that they may come to need are there."""
+        for generation in list(self.waiting):
+            if len(self.running) >= self.limits.num_texts:
+                return
+            reserved = sum(map(self._most_blocks, self.running)) + self._most_blocks(generation)
+            if reserved > self.pool.num_blocks:
+                return
+            if self._will_share(generation):
+                continue
+            self.waiting.take(generation)
+            generation.table = self.pool.open(generation.tokens[generation.begins_at :])
+            generation.num_cached = len(generation.table.blocks) * self.limits.block_tokens
+            generation.num_prefix_tokens = generation.num_cached
+            self.running.append(generation)
+
+    def _most_blocks(self, generation: Generation) -> int:
+        request = generation.request
+        num_tokens = min(self.model.max_context_tokens, len(request.prompt) + request.num_new_tokens)
+        return -(-num_tokens // self.limits.block_tokens)
+
+    def _will_share(self, generation: Generation) -> bool:
+        """Tell whether a running text is about to read the prefix that this one begins with too."""
+        size, begins = self.limits.block_tokens, generation.begins_at
+        first = generation.tokens[begins : begins + size]
+        if len(generation.tokens) - begins <= size:
+            return False
+        return any(
+            other.num_pending > 1 and other.tokens[other.begins_at : other.begins_at + size] == first
+            for other in self.running
+        )
+
+    def _turns(self) -> list[tuple[Generation, int]]:
+        """Return who reads how many tokens now: first those who write, then pieces of prompts within the limit."""
+        writing = [(generation, 1) for generation in self.running if generation.num_pending == 1]
+        reading: list[tuple[Generation, int]] = []
+        left = self.limits.prefill_tokens
+        for generation in self.running:
+            if generation.num_pending > 1 and left > 0:
+                reading.append((generation, min(generation.num_pending, left)))
+                left -= reading[-1][1]
+        # A piece of one token is a text that writes, as far as the cache is concerned.
+        return writing + sorted(reading, key=lambda turn: turn[1] > 1)
+
+    def _logits(self, turns: Sequence[tuple[Generation, int]]) -> Tensor:
+        """Read the pieces [1, N]; return the logits after each text whose tokens are all read."""
+        pieces: list[Piece] = []
+        tokens: list[int] = []
+        lasts: list[int] = []
+        for generation, num_tokens in turns:
+            start = generation.num_cached
+            self.pool.extend(generation.table, start + num_tokens)
+            pieces.append(Piece(generation.table.blocks, start, num_tokens))
+            begins = generation.begins_at + start
+            tokens += generation.tokens[begins : begins + num_tokens]
+            generation.num_cached += num_tokens
+            if generation.num_pending == 0:
+                lasts.append(len(tokens) - 1)
+        step = Step(self.cache, pieces, num_blocks=self.pool.num_touched)
+        row = torch.tensor([tokens], device=self.cache.device)
+        hidden = self.model.hidden_states(row, step)[0]  # [N, D]
+        for generation, _ in turns:
+            self.pool.publish(generation.table, generation.cached_tokens)
+        return self.model.logits(hidden[lasts].unsqueeze(0))[0] if lasts else hidden[:0]
+
+    def _add(self, generation: Generation, logits: Tensor) -> Delta:
+        request = generation.request
+        draw = generation.draw()
+        token = choose(logits, request.sampling, prompt=request.prompt, new=generation.new_tokens, draw=draw)
+        score = None
+        if request.num_likeliest is not None:
+            score = TokenScore(token, *likeliest(logits, token, num=request.num_likeliest))
+        is_past = generation.num_cached >= self.model.max_context_tokens
+        delta = generation.add(token, score, is_full=is_past and not request.slides)
+        if delta.finish_reason is not None:
+            self._end(generation)
+        elif is_past:
+            self._slide(generation)
+        return delta
+
+    def _slide(self, generation: Generation) -> None:
+        """Let a text begin one token later: every position changes, and so does all that is cached."""
+        self.pool.close(generation.table)
+        generation.begins_at = len(generation.tokens) - self.model.max_context_tokens
+        generation.num_cached = 0
+
+    def _end(self, generation: Generation) -> None:
+        self.running.remove(generation)
+        self.pool.close(generation.table)

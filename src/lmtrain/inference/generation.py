@@ -1,0 +1,118 @@
+"""One text that is asked for, and how far it has come."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, final
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.inference.blocks import BlockTable
+from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.text_stream import TextStream
+
+FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A prompt to go on with, of token ids, at most `num_new_tokens` of them.
+
+    `end_ids` end the text and are no part of it, as `stops` do. `seed` None draws anew each time; `index` tells the
+    texts of one request apart. `num_likeliest` None reports no log-probabilities. `client` is whose turn it is when
+    others wait too. `slides` goes on past the model's context with the newest tokens alone, each read again.
+    Raises: ConfigurationError for a prompt without tokens, or fewer new tokens than one.
+    """
+
+    prompt: Sequence[int]
+    num_new_tokens: int
+    sampling: Sampling = field(default_factory=Sampling)
+    end_ids: frozenset[int] = frozenset()
+    stops: tuple[str, ...] = ()
+    seed: int | None = None
+    index: int = 0
+    num_likeliest: int | None = None
+    client: str = ""
+    slides: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.prompt:
+            raise ConfigurationError("prompt='' has no tokens; nearest valid: the end-of-text token alone.")
+        if self.num_new_tokens < 1:
+            raise ConfigurationError(f"num_new_tokens={self.num_new_tokens} is below 1; nearest valid: 1.")
+
+
+@final
+@dataclass(frozen=True)
+class TokenScore:
+    """A token's log-probability in nats, and those of the likeliest ones at its place."""
+
+    token: int
+    log_probability: float
+    likeliest: Sequence[tuple[int, float]]
+
+
+@final
+@dataclass(frozen=True)
+class Delta:
+    """A step's addition to a text; `finish_reason` None while it goes on."""
+
+    generation: "Generation"
+    text: str
+    token: int | None = None
+    score: TokenScore | None = None
+    finish_reason: FinishReason | None = None
+
+
+@final
+class Generation:
+    """A request's text: its tokens, the cached ones' blocks, and the words written so far."""
+
+    def __init__(self, request: Request, *, pieces: Sequence[bytes]) -> None:
+        self.request = request
+        self.tokens = [*request.prompt]
+        self.table = BlockTable()
+        self.num_cached = 0
+        self.num_prefix_tokens = 0
+        self.begins_at = 0  # the token at position 0: later ones once a text slides
+        self.text = ""
+        self.finish_reason: FinishReason | None = None
+        self.scores: list[TokenScore] = []
+        self._stream = TextStream(pieces, stops=request.stops)
+        seed = None if request.seed is None else f"{request.seed}/{request.index}"  # a text's hash seeds alike anywhere
+        self._random = random.Random(seed)
+
+    @property
+    def new_tokens(self) -> list[int]:
+        """Return the written tokens, an ending one included."""
+        return self.tokens[len(self.request.prompt) :]
+
+    @property
+    def num_pending(self) -> int:
+        """Return how many tokens are to be read before the next one is chosen."""
+        return len(self.tokens) - self.begins_at - self.num_cached
+
+    @property
+    def cached_tokens(self) -> list[int]:
+        """Return the tokens that the cache holds, from position 0."""
+        return self.tokens[self.begins_at : self.begins_at + self.num_cached]
+
+    def draw(self) -> float:
+        """Return the next number in [0, 1) of this text's own."""
+        return self._random.random()
+
+    def add(self, token: int, score: TokenScore | None, *, is_full: bool) -> Delta:
+        """Append a token and return the new certain text; `is_full` ends the text as its length does."""
+        self.tokens.append(token)
+        if score is not None:
+            self.scores.append(score)
+        text = "" if token in self.request.end_ids else self._stream.add(token)
+        if token in self.request.end_ids or self._stream.is_stopped:
+            self.finish_reason = "stop"
+        elif is_full or len(self.tokens) - len(self.request.prompt) >= self.request.num_new_tokens:
+            self.finish_reason = "length"
+        if self.finish_reason is not None:
+            text += self._stream.finish()
+            self.finish_reason = "stop" if self._stream.is_stopped else self.finish_reason
+        self.text += text
+        return Delta(self, text, token, score, self.finish_reason)

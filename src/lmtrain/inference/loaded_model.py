@@ -1,0 +1,86 @@
+"""A model that is ready to write: its weights, its tokenizer, and how it converses."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from lmtrain.errors import DataError
+from lmtrain.inference.engine import EngineLimits, TextEngine
+from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
+from lmtrain.models.base import LanguageModel
+from lmtrain.tokenizers.base import Tokenizer
+
+TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
+
+
+@final
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A chat template of transformers, and the tokens that it may write at the begin and the end."""
+
+    text: str
+    begin: str = ""
+    end: str = ""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A model with `paged` attention, on its device; `template` None: it came without one.
+
+    `end_ids` end a text.
+    """
+
+    name: str
+    model: LanguageModel
+    tokenizer: Tokenizer
+    template: ChatTemplate | None = None
+    end_ids: frozenset[int] = frozenset()
+
+    def engine(self, limits: EngineLimits | None = None) -> TextEngine:
+        """Return an engine of its own."""
+        return TextEngine(self.model, self.tokenizer.bytes_of_ids(), limits=limits)
+
+    def encode(self, prompt: str) -> list[int]:
+        """Return a prompt's ids; an empty one begins a new document."""
+        return self.tokenizer.encode(prompt) or [self.tokenizer.end_of_text_id]
+
+
+def read_template(folder: Path) -> ChatTemplate | None:
+    """Return the chat template in a folder of transformers: of its own file, else of the tokenizer's configuration.
+
+    Raises:
+        DataError: A file of the folder is damaged.
+    """
+    config = _json(folder / TOKENIZER_CONFIG)
+    found = config.get("chat_template")
+    if isinstance(found, list):  # several by name
+        found = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}.get("default")
+    if (file := folder / "chat_template.jinja").is_file():
+        found = file.read_text(encoding="utf-8")
+    if not isinstance(found, str):
+        return None
+    return ChatTemplate(found, _token(config.get("bos_token")), _token(config.get("eos_token")))
+
+
+def _token(named: Any) -> str:
+    content = named.get("content") if isinstance(named, dict) else named
+    return content if isinstance(content, str) else ""
+
+
+def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:
+    """Return the ids that end a text: of the tokenizer, and of a folder's generation config."""
+    ends = {tokenizer.end_of_text_id, *(id_ for name, id_ in tokenizer.special_tokens.items() if name in TURN_ENDS)}
+    more = _json(folder / GENERATION_CONFIG).get("eos_token_id") if folder else None
+    return frozenset(ends | {id_ for id_ in (more if isinstance(more, list) else [more]) if isinstance(id_, int)})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise DataError(f"{path} is damaged ({problem}); copy it again.") from problem
+    return content if isinstance(content, dict) else {}

@@ -1,0 +1,67 @@
+"""Prompts from a file of JSON lines, answers into another, which goes on where it was interrupted."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmtrain.errors import ConfigurationError, DataError
+
+
+def read_prompts(path: Path) -> list[str]:
+    """Return the `prompt` of each line.
+
+    Raises:
+        ConfigurationError: There is no such file.
+        DataError: A line is no object with a text `prompt`.
+    """
+    if not path.is_file():
+        raise ConfigurationError(f"--prompts {path} is not a file; name one with a JSON object a line.")
+    return [_prompt(line, f"{path}:{number}") for number, line in enumerate(_lines(path), start=1)]
+
+
+def written_so_far(path: Path, prompts: Sequence[str]) -> set[int]:
+    """Return which prompts, from 0, have their answer in a file, and cut off a last line that is not whole.
+
+    Raises:
+        DataError: It holds answers to other prompts.
+    """
+    if not path.is_file():
+        return set()
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        path.write_bytes(whole)
+    return {_place(line, f"{path}:{n}", prompts) for n, line in enumerate(_lines(path), start=1)}
+
+
+def _place(line: str, where: str, prompts: Sequence[str]) -> int:
+    answer = _object(line, where)
+    place = answer.get("index")
+    if isinstance(place, int) and 0 <= place < len(prompts) and prompts[place] == answer.get("prompt"):
+        return place
+    raise DataError(f"{where} answers another file's prompt; name a new file with --out, or remove this one.")
+
+
+def _prompt(line: str, where: str) -> str:
+    prompt = _object(line, where).get("prompt")
+    if isinstance(prompt, str):
+        return prompt
+    raise DataError(f'{where} has no text "prompt"; each line is an object as {{"prompt": "..."}}.')
+
+
+def _object(line: str, where: str) -> Mapping[str, Any]:
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        raise DataError(f"{where} is no JSON ({problem}); correct the line.") from problem
+    if not isinstance(content, dict):
+        raise DataError(f'{where} is no object; each line is one as {{"prompt": "..."}}.')
+    return content
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
+    except UnicodeDecodeError as problem:
+        raise DataError(f"{path} is no UTF-8 ({problem}); convert it.") from problem

@@ -1,0 +1,96 @@
+"""A server's answers, in the words of OpenAI's API: whole answers, chunks of a stream, log-probabilities, errors."""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from lmtrain.inference.generation import Delta, Generation, TokenScore
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """One answer's frame: its id, when it was asked for, by which model, in which of the two forms."""
+
+    model: str
+    is_chat: bool
+    pieces: Sequence[bytes]
+    created: int = field(default_factory=lambda: int(time.time()))
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def whole(self, generations: Sequence[Generation]) -> dict[str, Any]:
+        """Return the answer when all of its texts have ended."""
+        choices = [self._choice(index, generation) for index, generation in enumerate(generations)]
+        return {**self._frame(), "choices": choices, "usage": usage(generations)}
+
+    def first(self, index: int) -> dict[str, Any]:
+        """Return the chunk that begins a message of a chat."""
+        return self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None)
+
+    def chunk(self, index: int, delta: Delta) -> dict[str, Any]:
+        """Return the chunk of an addition to a text."""
+        scores = [] if delta.score is None else [delta.score]
+        said: dict[str, Any] = {"delta": {"content": delta.text}} if self.is_chat else {"text": delta.text}
+        said["logprobs"] = self._scores(scores) if scores else None
+        return self._chunk(index, said, delta.finish_reason)
+
+    def last(self, generations: Sequence[Generation]) -> dict[str, Any]:
+        """Return the chunk without a text that says how many tokens there were."""
+        return {**self._frame(chunk=True), "choices": [], "usage": usage(generations)}
+
+    def _choice(self, index: int, generation: Generation) -> dict[str, Any]:
+        text = generation.text
+        said: dict[str, Any] = {"message": {"role": "assistant", "content": text}} if self.is_chat else {"text": text}
+        scores = self._scores(generation.scores) if generation.scores else None
+        return {"index": index, **said, "logprobs": scores, "finish_reason": generation.finish_reason}
+
+    def _chunk(self, index: int, said: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
+        return {**self._frame(chunk=True), "choices": [{"index": index, **said, "finish_reason": finish_reason}]}
+
+    def _frame(self, *, chunk: bool = False) -> dict[str, Any]:
+        name = "chat.completion" if self.is_chat else "text_completion"
+        kind = f"{name}.chunk" if chunk and self.is_chat else name
+        prefix = "chatcmpl" if self.is_chat else "cmpl"
+        return {"id": f"{prefix}-{self.key}", "object": kind, "created": self.created, "model": self.model}
+
+    def _scores(self, scores: Sequence[TokenScore]) -> dict[str, Any]:
+        if self.is_chat:
+            return {"content": [self._scored(score) for score in scores]}
+        return {
+            "tokens": [self._text(score.token) for score in scores],
+            "token_logprobs": [score.log_probability for score in scores],
+            "top_logprobs": [{self._text(token): value for token, value in score.likeliest} for score in scores],
+        }
+
+    def _scored(self, score: TokenScore) -> dict[str, Any]:
+        near = [self._token(token, value) for token, value in score.likeliest]
+        return {**self._token(score.token, score.log_probability), "top_logprobs": near}
+
+    def _token(self, token: int, value: float) -> dict[str, Any]:
+        return {"token": self._text(token), "logprob": value, "bytes": list(self._bytes(token))}
+
+    def _text(self, token: int) -> str:
+        return self._bytes(token).decode(errors="replace")
+
+    def _bytes(self, token: int) -> bytes:
+        return self.pieces[token] if token < len(self.pieces) else b""
+
+
+def usage(generations: Sequence[Generation]) -> dict[str, Any]:
+    """Count tokens: those of a prompt once, however many texts go on from it."""
+    prompts = {id(generation.request.prompt): len(generation.request.prompt) for generation in generations}
+    num_prompt, num_new = sum(prompts.values()), sum(len(generation.new_tokens) for generation in generations)
+    cached = sum(generation.num_prefix_tokens for generation in generations)
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_new,
+        "total_tokens": num_prompt + num_new,
+        "prompt_tokens_details": {"cached_tokens": min(cached, num_prompt)},
+    }
+
+
+def error(message: str, *, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
+    """Return a refusal as OpenAI's clients read it."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -1,0 +1,201 @@
+"""OpenAI's API over a model, as a Starlette application: keys, refusals, and the way of answers."""
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from lmtrain.errors import LMTRAIN_ERRORS
+from lmtrain.inference.chat_format import chat_format
+from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.serving.answers import Writing, error
+from lmtrain.serving.body import Asked, parse, read_chat, read_completion
+from lmtrain.serving.exchange import EngineFailed, Exchange
+from lmtrain.serving.metrics import ServerMetrics
+from lmtrain.serving.pages import page_routes
+from lmtrain.serving.worker import EngineWorker, QueueFull
+
+KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+HERE = {"localhost", "127.0.0.1", "[::1]"}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """Who may ask, and how much at once; `api_key` None lets everybody on this machine."""
+
+    api_key: str | None = None
+    max_body_bytes: int = 1 << 20
+    host: str = "127.0.0.1"
+
+
+def build_app(loaded: LoadedModel, worker: EngineWorker, settings: ServerSettings) -> Starlette:
+    """Return the application; `worker` writes with `loaded`."""
+    service = Service(loaded, worker, settings)
+    routes = [
+        Route("/health", service.health),
+        Route("/metrics", service.guarded(service.measure)),
+        Route("/v1/models", service.guarded(service.models)),
+        Route("/v1/chat/completions", service.guarded(service.chat), methods=["POST"]),
+        Route("/v1/completions", service.guarded(service.complete), methods=["POST"]),
+        Route("/v1/embeddings", service.guarded(_no_embeddings), methods=["POST"]),
+        *page_routes(),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
+
+
+@final
+class Service:
+    """The handlers of the addresses."""
+
+    def __init__(self, loaded: LoadedModel, worker: EngineWorker, settings: ServerSettings) -> None:
+        self._loaded, self._worker, self._settings = loaded, worker, settings
+        self._format, self._metrics = chat_format(loaded), ServerMetrics()
+        self._pieces = loaded.tokenizer.bytes_of_ids()
+
+    async def health(self, request: Request) -> Response:
+        """Answer 200 while the engine works."""
+        del request
+        is_well = self._worker.failure is None
+        return JSONResponse({"status": "ok" if is_well else "failed"}, 200 if is_well else 503)
+
+    async def measure(self, request: Request) -> Response:
+        """Answer Prometheus."""
+        del request
+        gauges = {
+            "texts_waiting": ("Texts that wait for their turn", self._worker.num_queued),
+            "texts_running": ("Texts that are written: the batch", self._worker.num_running),
+            "cache_share": ("Share of the cache that texts use", self._worker.cache_share),
+        }
+        return PlainTextResponse(self._metrics.page(gauges), media_type="text/plain; version=0.0.4")
+
+    async def models(self, request: Request) -> Response:
+        """Answer with the one model that there is."""
+        del request
+        context = self._loaded.model.max_context_tokens
+        model = {"id": self._loaded.name, "object": "model", "created": 0, "owned_by": "lmtrain"}
+        return JSONResponse({"object": "list", "data": [{**model, "max_model_len": context}]})
+
+    async def chat(self, request: Request) -> Response:
+        """Go on with a conversation."""
+        body, client = await self._body(request), self._client(request)
+        asked = await run_in_threadpool(read_chat, body, self._loaded, self._format, client=client)
+        return await self._answer(request, asked)
+
+    async def complete(self, request: Request) -> Response:
+        """Go on with a text."""
+        body, client = await self._body(request), self._client(request)
+        return await self._answer(request, await run_in_threadpool(read_completion, body, self._loaded, client=client))
+
+    def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Let a handler answer those who may ask; turn its errors into one clear answer."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                self._require_allowed(request)
+                response = await serve(request)
+            except HTTPException as problem:
+                response = await _refuse(request, problem)
+            except LMTRAIN_ERRORS as problem:
+                response = JSONResponse(error(str(problem)), 400)
+            except QueueFull as problem:
+                response = JSONResponse(error(str(problem), kind=KINDS[429]), 429, headers={"Retry-After": "1"})
+            except EngineFailed as problem:
+                response = JSONResponse(error(str(problem), kind="server_error"), 503)
+            except ClientDisconnect:
+                response = Response(status_code=499)
+            self._metrics.requests[response.status_code] += 1
+            return response
+
+        return answer
+
+    def _require_allowed(self, request: Request) -> None:
+        """Refuse a wrong key; without keys, refuse requests from web pages elsewhere."""
+        key = self._settings.api_key
+        if key is None:
+            name = request.headers.get("host", "").rsplit(":", 1)[0].lower()
+            if name not in HERE | {self._settings.host}:
+                raise HTTPException(403, f"host {name} is not this machine; start the server with a key to allow it.")
+            return
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), key.encode()):
+            raise HTTPException(401, "the key is missing or wrong; send the header Authorization: Bearer KEY.")
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise HTTPException(415, "the content type is not application/json; send the header Content-Type.")
+        content, most = bytearray(), self._settings.max_body_bytes
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > most:
+                raise HTTPException(413, f"the body is over {most} bytes; send less, or start with --max-body-bytes.")
+        body = await run_in_threadpool(parse, bytes(content))
+        if body.get("model", self._loaded.name) != self._loaded.name:
+            name = str(body["model"])[:80]
+            raise HTTPException(404, f"model={name} is not here; nearest valid: {self._loaded.name}.")
+        return body
+
+    def _client(self, request: Request) -> str:
+        return request.client.host if request.client else ""
+
+    async def _answer(self, request: Request, asked: Asked) -> Response:
+        generations = [self._worker.prepare(each) for each in asked.requests]
+        if self._worker.failure is not None:
+            raise EngineFailed(f"the engine failed: {self._worker.failure}.")
+        exchange = Exchange(self._worker, generations, self._metrics)
+        writing = Writing(model=self._loaded.name, is_chat=asked.is_chat, pieces=self._pieces)
+        if asked.stream:
+            events = exchange.events(writing, include_usage=asked.include_usage)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        await _until_left(request, _all(exchange))
+        return JSONResponse(writing.whole(generations))
+
+
+async def _all(exchange: Exchange) -> None:
+    async with aclosing(exchange.pieces()) as pieces:
+        async for _ in pieces:
+            pass
+
+
+async def _until_left(request: Request, work: Awaitable[None]) -> None:
+    """Do the work unless the client leaves, which ends it; raises ClientDisconnect then."""
+    doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        done, _ = await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if doing not in done:
+            raise ClientDisconnect
+        doing.result()
+    finally:
+        for task in (doing, leaving):
+            task.cancel()
+        await asyncio.gather(doing, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _refuse(request: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    known = {404: f"{request.url.path} is not here; see /v1/models.", 405: f"{request.method} is not for this address."}
+    told = problem.detail
+    if told == HTTPStatus(problem.status_code).phrase:
+        told = known.get(problem.status_code, told)
+    kind = KINDS.get(problem.status_code, "invalid_request_error")
+    return JSONResponse(error(told, kind=kind), problem.status_code, headers=problem.headers)
+
+
+async def _no_embeddings(request: Request) -> Response:
+    del request
+    return JSONResponse(error("embeddings are not offered: a causal model's states make poor ones."), 501)

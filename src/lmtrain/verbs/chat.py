@@ -1,0 +1,178 @@
+"""`lmtrain chat RUN`: a conversation in the terminal."""
+
+import argparse
+import readline
+import signal
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
+from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling
+
+if TYPE_CHECKING:
+    from lmtrain.inference.chat_session import ChatSession
+
+HELP = """\
+/system TEXT      what the model is told first; without TEXT: nothing
+/temperature X    0 always takes the likeliest token
+/reset            forget the conversation
+/save FILE        append it to a file of JSON lines
+/exit             as does Ctrl-D
+A line that ends with \\ goes on; so does everything between two lines of \"\"\".
+Ctrl-C ends an answer."""
+BLOCK = '"""'
+
+
+def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
+    """Converse until the person leaves."""
+    arguments = _parser(program).parse_args(words)
+    sampling = read_sampling(arguments)
+    loaded = read_model(arguments)
+    from lmtrain.inference.chat_session import ChatSession
+
+    session = ChatSession(
+        loaded,
+        sampling=sampling,
+        num_new_tokens=arguments.num_new_tokens,
+        stops=tuple(arguments.stop),
+        seed=arguments.seed,
+        system=arguments.system,
+    )
+    context = loaded.model.max_context_tokens
+    print(f"{loaded.name}: context {context:,} tokens, {session.format.name} chat format. /help lists commands.")
+    if session.format.name == "plain":
+        print("It has no chat tokens: turns are written as plain words, and it may not answer well.")
+    return converse(session, read=_read_line)
+
+
+def converse(session: "ChatSession", *, read: Callable[[str], str]) -> int:
+    """Answer what `read` returns until it ends: a turn, or a command that begins with /."""
+    while True:
+        try:
+            text = read_turn(read)
+        except EOFError:
+            print()
+            return EXIT_DONE
+        except KeyboardInterrupt:
+            print("\n(/exit or Ctrl-D leaves)")
+            continue
+        if text.strip() in ("/exit", "/quit"):
+            return EXIT_DONE
+        try:
+            if text.startswith("/"):
+                print(command(session, text))
+            elif text.strip():
+                _answer(session, text)
+        except LMTRAIN_ERRORS as problem:
+            print(f"lmtrain: {problem}")
+
+
+def read_turn(read: Callable[[str], str]) -> str:
+    """Return one turn: a line, lines that end with a backslash and their last, or the lines of a block."""
+    line = read("> ")
+    lines: list[str] = []
+    if line.strip() == BLOCK:
+        while (line := read("| ")).strip() != BLOCK:
+            lines.append(line)
+        return "\n".join(lines)
+    while line.endswith("\\"):
+        lines.append(line[:-1])
+        line = read("| ")
+    return "\n".join([*lines, line])
+
+
+def command(session: "ChatSession", text: str) -> str:
+    """Do what a command says and return what to tell the person.
+
+    Raises:
+        ConfigurationError: There is no such command, or its value cannot be.
+    """
+    name, _, value = text[1:].partition(" ")
+    value = value.strip()
+    commands: dict[str, Callable[[], str]] = {
+        "help": lambda: HELP,
+        "system": lambda: _tell_system(session, value),
+        "temperature": lambda: _set_temperature(session, value),
+        "reset": lambda: _reset(session),
+        "save": lambda: _save(session, value),
+    }
+    if name not in commands:
+        known = ", ".join(f"/{each}" for each in (*commands, "exit"))
+        raise ConfigurationError(f"/{name} is no command; valid: {known}.{suggest(name, [*commands, 'exit'])}")
+    return commands[name]()
+
+
+def _tell_system(session: "ChatSession", text: str) -> str:
+    session.system = text
+    return "(the system is told this from the next answer on)" if text else "(the system is told nothing)"
+
+
+def _set_temperature(session: "ChatSession", value: str) -> str:
+    try:
+        session.set_temperature(float(value))
+    except ValueError as problem:
+        if isinstance(problem, ConfigurationError):
+            raise
+        raise ConfigurationError(f"/temperature {value} is no number; nearest valid: 0.8.") from problem
+    return f"(temperature {session.sampling.temperature:g})"
+
+
+def _reset(session: "ChatSession") -> str:
+    session.reset()
+    return "(a new conversation)"
+
+
+def _save(session: "ChatSession", path: str) -> str:
+    if not path:
+        raise ConfigurationError("/save needs the name of a file: /save talk.jsonl.")
+    session.save(Path(path))
+    return f"(appended to {path})"
+
+
+def _answer(session: "ChatSession", text: str) -> None:
+    """Print the answer as it comes, until it is there or the person stops it."""
+    left_out = session.num_left_out
+    with _interrupts() as interrupted:
+        begun = False
+        for piece in session.answer(text, is_stopped=lambda: bool(interrupted)):
+            shown = piece if begun else piece.lstrip()
+            begun = begun or bool(shown)
+            print(shown, end="", flush=True)
+    print(" (stopped)" if interrupted else "")
+    if session.num_left_out > left_out:
+        print(f"(the first {session.num_left_out} turns are beyond the model's context, and left out)")
+
+
+@contextmanager
+def _interrupts() -> Generator[list[int]]:
+    """Note Ctrl-C in a list instead of raising in the middle of a forward pass."""
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del frame
+        noted.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _read_line(prompt: str) -> str:
+    if sys.stdin.isatty():
+        readline.set_auto_history(True)  # the arrow keys, and the lines typed before
+    return input(prompt)
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="Converse with a model in the terminal; /help there.")
+    add_model(parser)
+    parser.add_argument("--system", default="", help="what the model is told first")
+    parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")
+    add_sampling(parser)
+    return parser

@@ -1,0 +1,63 @@
+"""What the commands that write with a model take alike: which model, where it runs, and how it samples."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+
+if TYPE_CHECKING:
+    from lmtrain.inference.loaded_model import LoadedModel
+    from lmtrain.inference.sampling import Sampling
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Let a parser ask for a model."""
+    parser.add_argument("run", type=Path, help="a run, a checkpoint, an imported or a Hugging Face folder")
+    parser.add_argument("--weights", choices=("raw", "ema"), default="raw", help="or their moving average (raw)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, ...; an accelerator where there is one (auto)")
+    parser.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Let a parser ask for the settings of the next token's choice."""
+    add = parser.add_argument
+    add("--temperature", type=float, default=0.8, help="0 always takes the likeliest token (0.8)")
+    add("--top-k", type=int, default=50, help="sample among so many likeliest tokens; 0: among all (50)")
+    add("--top-p", type=float, default=1.0, help="among the fewest that have this probability (1)")
+    add("--min-p", type=float, default=0.0, help="among those with this share of the likeliest's (0)")
+    add("--repetition-penalty", type=float, default=1.0, help="on tokens of the text so far (1: none)")
+    add("--presence-penalty", type=float, default=0.0, help="on tokens written so far, once (0)")
+    add("--frequency-penalty", type=float, default=0.0, help="on tokens written so far, each time (0)")
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated")
+    add("--seed", type=int, default=0, help="of the sampling (0)")
+
+
+def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
+    """Return the settings that were asked for."""
+    from lmtrain.inference.sampling import Sampling
+
+    asked: dict[str, Any] = {
+        "temperature": arguments.temperature,
+        "top_k": arguments.top_k or None,
+        "top_p": arguments.top_p,
+        "min_p": arguments.min_p,
+        "repetition_penalty": arguments.repetition_penalty,
+        "presence_penalty": arguments.presence_penalty,
+        "frequency_penalty": arguments.frequency_penalty,
+    }
+    return Sampling(**{**asked, **changed})
+
+
+def read_model(arguments: argparse.Namespace) -> "LoadedModel":
+    """Load the model that was asked for; a folder that is none is refused before torch is there."""
+    from lmtrain.composition.stored_runs.checkpoint_source import find_job
+    from lmtrain.interop.imported_folder import is_imported
+
+    if not is_imported(arguments.run) and not (arguments.run / "config.json").is_file():
+        find_job(arguments.run, key="RUN")
+    from lmtrain.composition.stored_runs.model_to_run import model_to_run
+
+    return model_to_run(
+        arguments.run, weights=arguments.weights, device=arguments.device, allowed=arguments.allow_target
+    )

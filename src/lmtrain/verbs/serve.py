@@ -1,0 +1,123 @@
+"""`lmtrain serve RUN`: OpenAI's API and a chat page over a model of this machine."""
+
+import argparse
+import importlib.util
+import ipaddress
+import secrets
+import socket
+from pathlib import Path
+
+from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
+from lmtrain.verbs.model_flags import add_model, read_model
+
+PORTS_TRIED = 100
+
+
+def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
+    """Serve until SIGTERM or Ctrl-C, after which answers that have begun are finished."""
+    arguments = _parser(program).parse_args(words)
+    _require_packages()
+    key = read_key(arguments.api_key_file, host=arguments.host)
+    require_free(arguments.host, arguments.port)
+    loaded = read_model(arguments)
+    import uvicorn
+
+    from lmtrain.inference.engine import EngineLimits
+    from lmtrain.serving.app import ServerSettings, build_app
+    from lmtrain.serving.worker import EngineWorker
+
+    limits = EngineLimits(
+        num_texts=arguments.num_texts, cache_tokens=arguments.cache_tokens, prefill_tokens=arguments.prefill_tokens
+    )
+    worker = EngineWorker(loaded.engine(limits), num_waiting=arguments.num_waiting)
+    settings = ServerSettings(api_key=key, max_body_bytes=arguments.max_body_bytes, host=arguments.host)
+    name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+    print(f"{loaded.name} is at http://{name}:{arguments.port}/ and /v1 (end with Ctrl-C)", flush=True)
+    try:
+        uvicorn.run(
+            build_app(loaded, worker, settings),
+            host=arguments.host,
+            port=arguments.port,
+            log_level="warning",
+            timeout_graceful_shutdown=arguments.drain_seconds,
+            server_header=False,
+        )
+    finally:
+        worker.stop()
+    return EXIT_DONE
+
+
+def read_key(file: Path | None, *, host: str) -> str | None:
+    """Return the key that requests must carry; None for a server that only this machine reaches.
+
+    Raises:
+        ConfigurationError: The file holds none, or others reach the server and there is none.
+    """
+    if file is None:
+        if is_loopback(host):
+            return None
+        raise ConfigurationError(
+            f"--host {host} is reached by others, and there is no key; write one into a file and name it with "
+            f"--api-key-file, as {secrets.token_urlsafe(24)}."
+        )
+    key = file.read_text(encoding="utf-8").strip() if file.is_file() else ""
+    if len(key) < 16:
+        raise ConfigurationError(f"--api-key-file {file} holds no key of 16 characters or more on one line.")
+    return key
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def require_free(host: str, port: int) -> None:
+    """Refuse a port that is taken, and name the nearest that is not.
+
+    Raises:
+        ConfigurationError: It is taken, or this machine has no such address.
+    """
+    if _problem(host, port) is None:
+        return
+    free = next((other for other in range(port + 1, port + PORTS_TRIED) if _problem(host, other) is None), None)
+    if free is None:
+        raise ConfigurationError(f"--host {host} cannot be served: {_problem(host, port)}; nearest valid: 127.0.0.1.")
+    raise ConfigurationError(f"--port {port} is taken on {host}; nearest valid: {free}.")
+
+
+def _problem(host: str, port: int) -> str | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as problem:
+            return str(problem)
+    return None
+
+
+def _require_packages() -> None:
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise EnvironmentProblem(f"{' and '.join(missing)} missing: pip install 'lmtrain[serve]'.")
+
+
+def _parser(program: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=program, description="Serve a model: OpenAI's API, and a chat page.")
+    add_model(parser)
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address; others than this machine's own need a key (127.0.0.1)")
+    add("--port", type=int, default=8000, help="(8000)")
+    add("--api-key-file", type=Path, metavar="FILE", help="one line: the key that requests must carry")
+    add("--num-texts", type=int, default=16, help="texts written at once (16)")
+    add("--num-waiting", type=int, default=64, help="texts that may wait; more are told to try again (64)")
+    add("--cache-tokens", type=int, help="tokens that fit the cache (num-texts times the context)")
+    add("--prefill-tokens", type=int, default=512, help="of prompts, read in one pass (512)")
+    add("--max-body-bytes", type=int, default=1 << 20, help="of a request (1048576)")
+    add("--drain-seconds", type=int, default=30, help="for answers that have begun when it is to end (30)")
+    return parser

@@ -1,0 +1,51 @@
+"""One plan from two sides: what is known on paper, and what a run finds on its devices."""
+
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.batches import plan_batches
+from lmtrain.accounting.cluster import Peak
+from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
+from tests.accounting.training_plan.test_charts_of_plan import PLAN
+from tests.configs import config_of
+
+PEAK = Peak(flops=1e12, source="a test")
+
+
+def facts(config, **changes):
+    plain = PlanFacts(
+        shape=PLAN.shape,
+        batch=plan_batches(config.batch),
+        value_bytes=2,
+        train_tokens=1_000_000,
+        held_out=[4096],
+        peak=PEAK,
+        peak_source="not known",
+        device_watts=None,
+        trusts_assumed_speed=True,
+    )
+    return replace(plain, **changes)
+
+
+def test_a_budget_of_time_trusts_an_assumed_speed_on_paper_and_a_stated_one_in_a_run():
+    config = config_of("budget=none", "+budget.hours=1")
+    on_paper, in_a_run = (make_plan(config, facts(config, trusts_assumed_speed=trusts)) for trusts in (True, False))
+    assert on_paper.horizon.steps != in_a_run.horizon.steps
+    stated = config_of("budget=none", "+budget.hours=1", "cluster.mfu=0.4")
+    assert make_plan(stated, facts(stated, trusts_assumed_speed=False)).horizon.steps == on_paper.horizon.steps
+
+
+def test_a_peak_that_is_not_known_says_why():
+    config = config_of()
+    plan = make_plan(config, facts(config, peak=None))
+    assert (plan.peak_flops, plan.peak_source) == (None, "not known")
+    assert make_plan(config, facts(config)).peak_source == "a test"
+
+
+def test_validation_and_epochs_are_of_the_data():
+    config = config_of("budget=epochs", "budget.epochs=2")
+    plan = make_plan(config, facts(config))
+    assert plan.horizon.tokens == pytest.approx(2_000_000, abs=2048)
+    assert plan.evaluation is not None
+    assert plan.evaluation.tokens_per_pass == 4096

@@ -1,0 +1,49 @@
+"""One reading: typed, frozen, the same for a plan and a run."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from lmtrain.accounting.batches import Batch
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.run_config import KEYS, read_config
+from lmtrain.errors import ConfigurationError
+from tests.configs import config_of, default_config
+
+
+def test_amounts_are_numbers_and_options_are_nodes():
+    config = config_of(
+        "batch.context_tokens=0.5K", "run.log_every_steps=3", "trainer.devices=2", "callbacks.ledger=null"
+    )
+    assert (config.batch.context_tokens, config.run.log_every_steps, config.num_ranks) == (500, 3, 2)
+    assert config.optimizer.word == "muon"
+    assert "ledger" not in config.callbacks
+    assert config.callbacks["checkpoint"].key == "callbacks.checkpoint"
+
+
+def test_every_key_of_a_composed_config_is_known():
+    assert {*compose_config([])} == {*KEYS}
+    with pytest.raises(ConfigurationError, match=r"optimiser=1 is not a key of a run\. Did you mean 'optimizer'"):
+        config_of("+optimiser=1")
+
+
+def test_a_config_does_not_change_and_gives_a_changed_one():
+    config = default_config()
+    with pytest.raises(FrozenInstanceError):
+        config.seed = 2  # pyright: ignore[reportAttributeAccessIssue]
+    changed = config.changed(strategy=Node("strategy", {"_target_": "a.b.mine"}), batch=config.values["batch"])
+    assert (changed.strategy.word, config.strategy.word) == ("mine", "auto")
+    assert changed.values["strategy"] == {"_target_": "a.b.mine"}
+    assert changed.batch == Batch(context_tokens=256, tokens_per_step=2048)
+
+
+def test_nodes_are_checked_on_demand():
+    config = config_of("schedule=linear", "schedule.warmup_tokens=2K", "schedule.warmup_fraction=null")
+    assert config.schedule.get("warmup_tokens") == "2K"
+    assert config.with_checked("schedule").schedule.get("warmup_tokens") == 2000
+
+
+def test_reading_twice_is_reading_once():
+    config = default_config()
+    assert read_config(config.values) == config

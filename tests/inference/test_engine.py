@@ -1,0 +1,144 @@
+"""What an engine writes is what the model writes by itself, token for token, whatever else it writes at the time."""
+
+import pytest
+import torch
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.inference.engine import EngineLimits
+from lmtrain.inference.generation import Request
+from lmtrain.inference.sampling import Sampling
+from tests.inference.cached import CONTEXT, FAMILIES, build, engine, greedy, prompts, uncached, write
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_greedy_texts_of_unequal_prompts_equal_the_uncached_ones(family):
+    model = build(family)
+    given = prompts(1, 19, 4, 11, 30)
+    small = engine(model, block_tokens=4, prefill_tokens=9, num_texts=3)  # prompts in pieces, texts that wait
+    written = write(small, [greedy(prompt, 16) for prompt in given])
+    assert [each.new_tokens for each in written] == [uncached(model, prompt, 16) for prompt in given]
+    assert {each.finish_reason for each in written} == {"length"}
+    assert small.pool.num_used == 0
+
+
+@pytest.mark.parametrize("family", ["gpt2", "mistral", "nano"])
+def test_a_sliding_text_goes_on_past_the_context_as_the_uncached_one_does(family):
+    model = build(family)
+    given = prompts(3, CONTEXT - 1, CONTEXT, CONTEXT + 9)
+    written = write(engine(model, block_tokens=4), [greedy(prompt, 6, slides=True) for prompt in given])
+    assert [each.new_tokens for each in written] == [uncached(model, prompt, 6) for prompt in given]
+
+
+def test_a_text_that_does_not_slide_ends_with_the_context():
+    model = build("llama")
+    (prompt,) = prompts(CONTEXT - 3)
+    (written,) = write(engine(model), [greedy(prompt, 100)])
+    assert written.new_tokens == uncached(model, prompt, 4)  # the last token is read by nobody
+    assert written.finish_reason == "length"
+
+
+@pytest.mark.parametrize("family", ["llama_tiny", "nano"])
+def test_a_common_prefix_is_read_once(family):
+    model = build(family)
+    prefix, *rests = prompts(16, 3, 5, 9)
+    given = [prefix + rest for rest in rests]
+    one = engine(model, block_tokens=4)
+    seen = []
+    model.register_forward_pre_hook(lambda *_: None)
+    read = model.hidden_states
+    model.hidden_states = lambda tokens, step: seen.append(tokens.shape[1]) or read(tokens, step)
+    written = write(one, [greedy(prompt, 8) for prompt in given])
+    del model.hidden_states
+    assert [each.new_tokens for each in written] == [uncached(model, prompt, 8) for prompt in given]
+    assert [each.num_prefix_tokens for each in written] == [0, 16, 16]
+    assert sum(seen) == 16 + sum(map(len, rests)) + 3 * 7
+    (again,) = write(one, [greedy(given[0], 8)])  # kept after its texts have ended
+    assert again.new_tokens == written[0].new_tokens
+    assert again.num_prefix_tokens == 16
+
+
+def test_kept_prefixes_give_way_where_memory_ends():
+    model = build("llama_tiny")
+    tight = engine(model, block_tokens=4, cache_tokens=CONTEXT)
+    given = [prompt for seed in range(6) for prompt in prompts(20, 9, seed=seed)]
+    written = write(tight, [greedy(prompt, 8) for prompt in given])
+    assert [each.new_tokens for each in written] == [uncached(model, prompt, 8) for prompt in given]
+    assert tight.pool.num_touched <= CONTEXT // 4
+    assert tight.pool.num_used == 0
+
+
+def test_a_seed_writes_the_same_whatever_else_is_written():
+    model = build("nano")
+    (prompt, *others) = prompts(6, 13, 2, 20)
+
+    def ask(tokens, seed, index=0):
+        return Request(prompt=tokens, num_new_tokens=12, sampling=Sampling(temperature=1.5), seed=seed, index=index)
+
+    (alone,) = write(engine(model), [ask(prompt, 7)])
+    crowd = write(engine(model, block_tokens=4), [*(ask(other, 7) for other in others), ask(prompt, 7), ask(prompt, 8)])
+    assert crowd[3].new_tokens == alone.new_tokens != crowd[4].new_tokens
+    (second,) = write(engine(model), [ask(prompt, 7, index=1)])
+    assert second.new_tokens != alone.new_tokens
+
+
+def test_log_probabilities_are_the_models_own():
+    model = build("llama")
+    (prompt,) = prompts(5)
+    request = Request(prompt=prompt, num_new_tokens=3, sampling=Sampling(temperature=0.3), seed=1, num_likeliest=2)
+    (written,) = write(engine(model), [request])
+    with torch.no_grad():
+        expected = model(torch.tensor([written.tokens])).log_softmax(dim=-1)[0]
+    for place, score in enumerate(written.scores):
+        row = expected[len(prompt) - 1 + place]
+        assert score.log_probability == pytest.approx(float(row[score.token]), abs=1e-5)
+        assert [token for token, _ in score.likeliest] == row.topk(2).indices.tolist()
+
+
+def test_an_end_token_ends_a_text_without_being_part_of_it():
+    model = build("gpt2")
+    (prompt,) = prompts(5)
+    tokens = uncached(model, prompt, 8)
+    end = tokens[4]
+    (written,) = write(engine(model), [greedy(prompt, 8, end_ids=frozenset({end}))])
+    place = tokens.index(end)
+    assert written.new_tokens == tokens[: place + 1]
+    assert written.text == "".join(chr(65 + token) for token in tokens[:place])
+    assert written.finish_reason == "stop"
+
+
+def test_cancelled_texts_free_their_memory_and_change_nobody_elses():
+    model = build("llama")
+    one, *rest = prompts(6, 9, 12, 4)
+    busy = engine(model, block_tokens=4, num_texts=3)
+    first, *others = [busy.submit(greedy(prompt, 10)) for prompt in (one, *rest)]
+    busy.step()
+    for other in others:  # two that are running, one that waits
+        busy.cancel(other)
+        busy.cancel(other)
+    while not busy.is_idle:
+        busy.step()
+    assert first.new_tokens == uncached(model, one, 10)
+    assert {other.finish_reason for other in others} == {"cancelled"}
+    assert busy.pool.num_used == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prompt": []}, "no tokens"),
+        ({"prompt": [1] * (CONTEXT + 1)}, f"prompt has {CONTEXT + 1} tokens, over the model's context of {CONTEXT}"),
+        ({"prompt": [999]}, "token 999 is none of the model's 61"),
+        ({"sampling": Sampling(logit_bias={-1: 1.0})}, "token -1 is none"),
+        ({"num_new_tokens": 0}, "num_new_tokens=0 is below 1"),
+    ],
+)
+def test_impossible_requests_are_refused(change, message):
+    one = engine(build("gpt2"))
+    with pytest.raises(ConfigurationError, match=message):
+        one.submit(Request(**{"prompt": [1], "num_new_tokens": 1, **change}))
+    assert one.is_idle
+
+
+def test_impossible_limits_are_refused():
+    with pytest.raises(ConfigurationError, match="num_texts=0 is below 1"):
+        EngineLimits(num_texts=0)

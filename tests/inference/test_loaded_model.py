@@ -1,0 +1,44 @@
+import json
+
+import pytest
+
+from lmtrain.errors import DataError
+from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel, ids_of_ends, read_template
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from tests.inference.cached import build
+
+
+def text_of(folder):
+    found = read_template(folder)
+    return found and found.text
+
+
+def test_a_template_is_of_its_own_file_or_of_the_configuration(tmp_path):
+    assert read_template(tmp_path) is None
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({"chat_template": [{"name": "default", "template": "one"}]}))
+    assert text_of(tmp_path) == "one"
+    config.write_text(json.dumps({"chat_template": "two", "bos_token": {"content": "<s>"}, "eos_token": "</s>"}))
+    assert text_of(tmp_path) == "two"
+    (tmp_path / "chat_template.jinja").write_text("three")
+    assert text_of(tmp_path) == "three"
+    assert read_template(tmp_path) == ChatTemplate("three", "<s>", "</s>")
+
+
+def test_a_damaged_configuration_is_refused(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text("{")
+    with pytest.raises(DataError, match=r"tokenizer_config.json is damaged"):
+        read_template(tmp_path)
+
+
+def test_texts_end_as_the_tokenizer_and_the_folder_say(tmp_path):
+    tokenizer = ByteLevelTokenizer(vocab_size=300, chat=True)
+    assert ids_of_ends(tokenizer) == {256, tokenizer.special_tokens["<|assistant_end|>"]}
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
+    assert ids_of_ends(ByteLevelTokenizer(), tmp_path) == {256, 7, 8}
+
+
+def test_an_empty_prompt_begins_a_document():
+    loaded = LoadedModel(name="x", model=build("llama"), tokenizer=ByteLevelTokenizer())
+    assert loaded.encode("") == [256]
+    assert loaded.encode("a") == [97]

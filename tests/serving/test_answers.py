@@ -1,0 +1,32 @@
+from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
+from lmtrain.serving.answers import Writing, error, usage
+
+PIECES = [bytes([byte]) for byte in range(256)]
+
+
+def written(prompt, text):
+    generation = Generation(Request(prompt=prompt, num_new_tokens=50), pieces=PIECES)
+    for byte in text.encode():
+        generation.add(byte, None, is_full=False)
+    return generation
+
+
+def test_a_prompt_counts_once_however_many_texts_go_on_from_it():
+    prompt = [1, 2, 3]
+    assert usage([written(prompt, "ab"), written(prompt, "c")])["prompt_tokens"] == 3
+    assert usage([written([1], "ab"), written([1], "c")])["total_tokens"] == 5
+
+
+def test_half_a_character_is_told_by_its_bytes():
+    writing = Writing(model="m", is_chat=True, pieces=PIECES)
+    delta = Delta(written([1], ""), "", 0xC3, TokenScore(0xC3, -0.5, [(65, -1.0)]))
+    (content,) = writing.chunk(0, delta)["choices"][0]["logprobs"]["content"]
+    assert (content["bytes"], content["logprob"]) == ([0xC3], -0.5)
+    assert content["top_logprobs"][0]["token"] == "A"
+
+
+def test_both_forms_say_which_they_are():
+    whole = [Writing(model="m", is_chat=is_chat, pieces=PIECES).whole([written([1], "a")]) for is_chat in (True, False)]
+    assert [each["object"] for each in whole] == ["chat.completion", "text_completion"]
+    assert [whole[0]["choices"][0]["message"]["content"], whole[1]["choices"][0]["text"]] == ["a", "a"]
+    assert error("no")["error"]["message"] == "no"

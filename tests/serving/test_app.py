@@ -1,0 +1,170 @@
+import json
+import time
+
+import httpx
+import openai
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.serving.served import CONTEXT, served
+
+HELLO = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def client():
+    with served() as one:
+        yield one
+
+
+@pytest.fixture
+def theirs(client):
+    return openai.OpenAI(base_url=f"{client.base_url}/v1", api_key="none", max_retries=0)
+
+
+def test_openais_client_reads_a_whole_answer_and_the_same_as_a_stream(theirs):
+    assert [model.id for model in theirs.models.list()] == ["small"]
+    whole = theirs.chat.completions.create(model="small", logprobs=True, top_logprobs=2, **HELLO)
+    assert whole.choices[0].finish_reason == "length"
+    assert (whole.usage.completion_tokens, len(whole.choices[0].logprobs.content)) == (12, 12)
+    stream = theirs.chat.completions.create(model="small", stream=True, stream_options={"include_usage": True}, **HELLO)
+    chunks = list(stream)
+    assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+    assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
+    assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
+
+
+def test_texts_of_one_prompt_differ_and_come_again_with_their_seed(theirs):
+    asked = {"model": "small", "prompt": "ab", "max_tokens": 10, "n": 3, "seed": 5, "logprobs": 1}
+    first, again = (theirs.completions.create(**asked) for _ in range(2))
+    texts = [choice.text for choice in first.choices]
+    assert len(set(texts)) == 3
+    assert [choice.text for choice in again.choices] == texts
+    assert len(first.choices[0].logprobs.token_logprobs) == 10
+    assert first.usage.prompt_tokens == 2
+
+
+def test_a_stream_ends_as_openais_does(client):
+    with client.stream("POST", "/v1/completions", json={"prompt": [1, 2], "stream": True, "max_tokens": 3}) as answer:
+        lines = [line for line in answer.iter_lines() if line]
+    assert lines[-1] == "data: [DONE]"
+    assert json.loads(lines[0].removeprefix("data: "))["object"] == "text_completion"
+
+
+def test_a_common_system_text_is_read_once(theirs):
+    system = {"role": "system", "content": "A long text that every conversation here begins with, word for word."}
+    for question in ("One?", "Two?"):
+        asked = {**HELLO, "messages": [system, {"role": "user", "content": question}]}
+        usage = theirs.chat.completions.create(model="small", **asked).usage
+    assert usage.prompt_tokens_details.cached_tokens >= 64
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "messages is missing"),
+        ({**HELLO, "messages": [{"role": "wizard", "content": "x"}]}, "unknown role"),
+        ({**HELLO, "messages": [{"role": "tool", "content": "4"}]}, "tool turn without a call"),
+        ({**HELLO, "messages": [{"role": "user", "content": ""}]}, "empty content"),
+        ({**HELLO, "messages": "Hello"}, "no list of messages"),
+        ({**HELLO, "temperature": -1}, "temperature=-1.0 is below 0"),
+        ({**HELLO, "temperature": "hot"}, "temperature is str, not a number"),
+        ({**HELLO, "top_k": 10**400}, "top_k="),
+        ({**HELLO, "n": 99}, "n=99 is not 1 to 16; nearest valid: 16"),
+        ({**HELLO, "max_tokens": True}, "max_tokens is bool, not a whole number"),
+        ({**HELLO, "temprature": 1}, "Did you mean 'temperature'?"),
+        ({**HELLO, "tools": [{}]}, "tools is not offered here"),
+        ({**HELLO, "logit_bias": {"a": 1}}, "logit_bias is no object of numbers by token"),
+        ({**HELLO, "logit_bias": {"999": 1}}, "token 999 is none of the model's 300"),
+        ({**HELLO, "top_logprobs": 2}, "top_logprobs=2 has no effect without logprobs=true"),
+        ({**HELLO, "stop": [""]}, "stop is neither a text"),
+        ({**HELLO, "messages": [{"role": "user", "content": "x" * 999}]}, f"over the model's context of {CONTEXT}"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_one_clear_answer(client, body, message):
+    answer = client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+
+
+def test_refusals_have_their_own_status(client):
+    def post(content, **headers):
+        sent = {"content-type": "application/json", **headers}
+        return client.post("/v1/completions", content=content, headers=sent).status_code
+
+    assert post(b"x" * (11 << 20)) == 413
+    assert post(b"{}", **{"content-type": "text/plain"}) == 415  # what a page elsewhere could send
+    assert post(b"{}", host="evil.example") == 403
+    assert post(b'{"model": "gpt-5", "prompt": "x"}') == 404
+    assert client.get("/v1/completions").status_code == 405
+    assert client.get("/v1/nothing").status_code == 404
+    embeddings = client.post("/v1/embeddings", json={})
+    assert embeddings.status_code == 501
+    assert "not offered" in embeddings.json()["error"]["message"]
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+            lambda inner: (
+                st.lists(inner, max_size=3)
+                | st.dictionaries(
+                    st.sampled_from(
+                        ["prompt", "messages", "n", "stop", "seed", "logit_bias", "temperature", "role", "content"]
+                    ),
+                    inner,
+                    max_size=4,
+                )
+            ),
+            max_leaves=8,
+        ).map(lambda value: json.dumps(value).encode()),
+    )
+)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_request_of_any_bytes_is_answered_and_stops_nothing(client, content):
+    for address in ("/v1/chat/completions", "/v1/completions"):
+        answer = client.post(address, content=content, headers={"content-type": "application/json"})
+        assert answer.status_code in {200, 400, 404}
+    assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_hundred_clients_that_vanish_leave_nothing_behind():
+    with served(num_texts=8) as client:
+        body = {"prompt": "ab", "max_tokens": 200, "stream": True, "logit_bias": {"256": -100}}
+        for number in range(100):
+            with httpx.Client(base_url=client.base_url) as one:
+                if number % 2:
+                    with one.stream("POST", "/v1/completions", json=body) as answer:
+                        next(answer.iter_raw())
+                else:
+                    with pytest.raises(httpx.ReadTimeout):
+                        one.post("/v1/completions", json={**body, "stream": False}, timeout=0.02)
+        ends = time.monotonic() + 60
+        while client.worker.num_running or client.worker.num_queued:
+            assert time.monotonic() < ends
+            time.sleep(0.01)
+        assert client.worker.cache_share == 0
+        assert client.post("/v1/completions", json={"prompt": "ab", "max_tokens": 2}).status_code == 200
+        page = client.get("/metrics").text
+    assert "lmtrain_texts_running 0" in page
+    assert 'lmtrain_requests_total{status="200"}' in page
+
+
+def test_who_comes_when_too_many_wait_is_told_to_try_again():
+    with served(num_texts=1, num_waiting=1) as client:
+        body = {"prompt": "ab", "max_tokens": 2, "n": 3}
+        answer = client.post("/v1/completions", json=body)
+        assert answer.status_code == 429
+        assert answer.headers["retry-after"] == "1"
+        assert client.post("/v1/completions", json={**body, "n": 2}).status_code == 200
+
+
+def test_a_key_is_asked_for_where_there_is_one():
+    with served(api_key="a-key-of-sixteen-characters") as client:
+        assert client.get("/v1/models").status_code == 401
+        assert client.get("/health").status_code == 200
+        headers = {"Authorization": "Bearer a-key-of-sixteen-characters", "Host": "any.example"}
+        assert client.get("/v1/models", headers=headers).status_code == 200

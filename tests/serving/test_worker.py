@@ -1,0 +1,51 @@
+import queue
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.inference.generation import Request
+from lmtrain.serving.worker import EngineWorker, QueueFull
+from tests.inference.cached import build, engine, greedy, prompts, uncached
+
+
+@pytest.fixture
+def worker():
+    one = EngineWorker(engine(build("llama"), num_texts=2), num_waiting=1)
+    yield one
+    one.stop()
+
+
+def heard(deltas):
+    """Return what a listener hears up to the end of a text."""
+    pieces = [deltas.get(timeout=30)]
+    while pieces[-1] is not None and pieces[-1].finish_reason is None:
+        pieces.append(deltas.get(timeout=30))
+    return pieces
+
+
+def test_a_listener_hears_every_piece(worker):
+    (prompt,), deltas = prompts(5), queue.SimpleQueue()
+    worker.submit([worker.prepare(greedy(prompt, 9))], deltas.put)
+    assert [delta.token for delta in heard(deltas)] == uncached(build("llama"), prompt, 9)
+    assert (worker.num_running, worker.num_queued, worker.cache_share) == (0, 0, 0)
+
+
+def test_an_impossible_request_is_refused_before_it_waits(worker):
+    with pytest.raises(ConfigurationError, match="token 999"):
+        worker.prepare(Request(prompt=[999], num_new_tokens=1))
+
+
+def test_more_than_may_wait_are_refused(worker):
+    with pytest.raises(QueueFull, match="try again"):
+        worker.submit([worker.prepare(greedy([1], 1)) for _ in range(4)], lambda delta: None)
+
+
+def test_whoever_waits_hears_of_a_failure(worker):
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    worker._engine.model.hidden_states = fail
+    deltas = queue.SimpleQueue()
+    worker.submit([worker.prepare(greedy([1], 5))], deltas.put)
+    assert heard(deltas) == [None]
+    assert "out of memory" in str(worker.failure)

@@ -1,0 +1,195 @@
+"""No code asks for an option's name outside the option's own file: what it wants to know, the option says itself."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODULES = sorted(path for folder in ("src/lmtrain", "data_pipelines") for path in (ROOT / folder).rglob("*.py"))
+# Groups of which plans, rules and advice ask. Names of callbacks and kinds of budgets are keys of a config.
+GROUPS = (
+    *("attention", "compile", "loss", "model", "momentum_schedule", "optimizer", "precision", "recompute", "scaling"),
+    *("schedule", "spikes", "strategy", "weight_average", "weight_decay_schedule"),
+)
+# Words that mean something else in code too. Next to what is known to be an option's name they count all the same.
+OTHER_MEANINGS = {
+    "auto": "a value of settings",
+    "none": "a value of settings",
+    "model": "a key of many dicts",
+    "momentum": "a setting",
+    "linear": "a way to stretch rotations",
+    "fp32": "a number format",
+    "tf32": "a number format",
+    "fp8": "a number format",
+}
+# Where a name is compared all the same, with the reason. Keep it short.
+ALLOWED = {
+    "src/lmtrain/composition/command_line/imported_options.py": "init_from=FOLDER alone chooses model=imported",
+    "src/lmtrain/composition/command_line/compose.py": "most commands do without the import of the scaling's rules",
+    "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
+    "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
+}
+TARGET = re.compile(r"^_target_: (\S+)|^  _target_: (\S+)", re.MULTILINE)
+
+
+@cache
+def own_files() -> dict[str, set[str]]:
+    """Return the words and targets of all options, each with the modules of its code."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in (path for group in GROUPS for path in (ROOT / "conf" / group).glob("*.yaml")):
+        match = TARGET.search(path.read_text())
+        target = (match.group(1) or match.group(2)) if match else ""
+        module, _, name = target.rpartition(".")
+        for word in {path.stem, name, target} - {"", "???"}:
+            found[word].add(f"src/{module.replace('.', '/')}.py")
+    return found
+
+
+@cache
+def constants() -> dict[str, set[str]]:
+    """Return the strings in each constant of a module, by the constant's name."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in MODULES:
+        for statement in ast.parse(path.read_text()).body:
+            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                for target in targets:
+                    if isinstance(target, ast.Name) and target.id.isupper():
+                        found[target.id] |= strings(statement.value)
+    return found
+
+
+def strings(expression: ast.AST) -> set[str]:
+    return {
+        node.value
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value
+    }
+
+
+def says(operand: ast.expr) -> set[str]:
+    """Return the strings that a comparison is made with: literal ones and those of constants."""
+    if isinstance(operand, ast.Name):
+        return constants().get(operand.id, set())
+    literal = isinstance(operand, ast.Constant | ast.Tuple | ast.List | ast.Set)
+    return strings(operand) if literal else set()
+
+
+def is_name_of_option(expression: ast.AST, names: frozenset[str] = frozenset()) -> bool:
+    """Tell whether an expression holds an option's word or target, or a variable that was bound to one."""
+    for node in ast.walk(expression):
+        match node:
+            case ast.Call(func=ast.Name(id="word_of")):
+                return True
+            case ast.Subscript(slice=ast.Constant(value="_target_") | ast.Name(id="TARGET")):
+                return True
+            case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value="_target_"), *_]):
+                return True
+            case ast.Attribute(attr="word" | "target"):  # of a node
+                return True
+            case ast.Name(id=name) if name in names:
+                return True
+            case _:
+                pass
+    return False
+
+
+def bound_names(function: ast.AST) -> frozenset[str]:
+    """Return the variables of a function that hold an option's name."""
+    found: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and is_name_of_option(node.value) and not isinstance(node.value, ast.Dict):
+            found |= {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+        if isinstance(node, ast.NamedExpr) and is_name_of_option(node.value):
+            found.add(node.target.id)
+    return frozenset(found)
+
+
+def questions(tree: ast.AST) -> Iterator[tuple[int, set[str], bool]]:
+    """Give line and strings of every comparison, table and case, and whether an option's name is held against it."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, comparators=others):
+                yield node.lineno, set().union(*map(says, (left, *others))), False
+            case ast.Dict(keys=keys):
+                yield node.lineno, set().union(*(says(key) for key in keys if key is not None)), False
+            case ast.MatchValue(value=value):
+                yield value.lineno, says(value), False
+            case _:
+                pass
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            names = bound_names(function)
+            yield from ((line, words, True) for line, words in asked_of_names(function, names))
+
+
+def asked_of_names(function: ast.FunctionDef, names: frozenset[str]) -> Iterator[tuple[int, set[str]]]:
+    for node in ast.walk(function):
+        match node:
+            case ast.Compare(left=left, comparators=others, ops=ops):
+                held = [operand for operand in (left, *others) if is_name_of_option(operand, names)]
+                if held and not any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
+                    yield node.lineno, set().union(*map(says, (left, *others)))
+            case ast.Call(func=ast.Attribute(value=value, attr="endswith"), args=[ending]):
+                if is_name_of_option(value, names):
+                    yield node.lineno, {text.lstrip(".") for text in strings(ending)}
+            case _:
+                pass
+
+
+def names_asked_for(source: str, path: str) -> list[str]:
+    """Return the places of a source that ask for the name of an option of another file."""
+    known = own_files()
+    return sorted(
+        {
+            f"{path}:{line} {word}"
+            for line, words, is_held in questions(ast.parse(source))
+            for word in words
+            if word in known and path not in known[word] and (is_held or word not in OTHER_MEANINGS)
+        }
+    )
+
+
+def test_no_option_is_asked_for_by_its_name() -> None:
+    found = {path.relative_to(ROOT).as_posix(): path.read_text() for path in MODULES}
+    asked = {path: names_asked_for(source, path) for path, source in found.items()}
+    asked = {path: places for path, places in asked.items() if places}
+    assert {path: places for path, places in asked.items() if path not in ALLOWED} == {}
+    assert sorted(ALLOWED.keys() - asked.keys()) == [], "these ask no more: take them off the list"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = name == 'adamw'",
+        "x = name in ('muon', 'other')",
+        "KINDS = {'bf16_true': 1}",
+        "match name:\n    case 'fsdp': pass",
+        "def f(config):\n    return word_of(config['precision']) != 'none'",
+        "def f(config):\n    word = word_of(config['precision'])\n    return word in {'fp32', 'tf32'}",
+        "def f(config):\n    return config['recompute']['_target_'].endswith('.none')",
+        "def f(config):\n    return config.precision.word in ('fp32', 'tf32')",
+        "def f(node):\n    return not node.target.endswith('.none')",
+        "def f(node):\n    return node.get('_target_') == 'lmtrain.models.llama.Llama'",
+    ],
+)
+def test_every_way_to_ask_is_seen(source: str) -> None:
+    assert names_asked_for(source, "src/lmtrain/here.py")
+
+
+@pytest.mark.parametrize(
+    ("source", "path"),
+    [
+        ("x = name == 'adamw'", "src/lmtrain/optim/adamw.py"),
+        ("x = dtype == 'fp32'", "src/lmtrain/here.py"),
+        ("x = f'use optimizer=adamw'", "src/lmtrain/here.py"),
+        ("def f(config):\n    return facts_of(config['recompute'], Facts).recomputes", "src/lmtrain/here.py"),
+    ],
+)
+def test_its_own_file_formats_and_advice_may_name_an_option(source: str, path: str) -> None:
+    assert names_asked_for(source, path) == []

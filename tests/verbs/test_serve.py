@@ -1,0 +1,78 @@
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.verbs import serve as verb
+from tests import tiny
+from tests.interop.hugging_face import saved
+
+
+def test_a_key_is_needed_where_others_reach_the_server(tmp_path):
+    assert verb.read_key(None, host="127.0.0.1") is None
+    assert verb.read_key(None, host="::1") is None
+    with pytest.raises(ConfigurationError, match=r"--host 0.0.0.0 is reached by others, and there is no key"):
+        verb.read_key(None, host="0.0.0.0")
+    (tmp_path / "key").write_text("short\n")
+    with pytest.raises(ConfigurationError, match="no key of 16 characters"):
+        verb.read_key(tmp_path / "key", host="0.0.0.0")
+    (tmp_path / "key").write_text("a-key-of-sixteen-characters\n")
+    assert verb.read_key(tmp_path / "key", host="0.0.0.0") == "a-key-of-sixteen-characters"
+
+
+def test_a_taken_port_is_refused_with_the_next_free_one():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=rf"--port {port} is taken on 127.0.0.1; nearest valid: \d+"):
+            verb.require_free("127.0.0.1", port)
+    with pytest.raises(ConfigurationError, match=r"--host 192.0.2.1 cannot be served"):
+        verb.require_free("192.0.2.1", 8000)
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EnvironmentProblem, match=r"pip install 'lmtrain\[serve\]'"):
+        verb.serve(["runs/x"])
+
+
+@pytest.mark.slow
+def test_an_answer_that_has_begun_is_finished_after_sigterm(tmp_path):
+    saved("llama", tmp_path, max_position_embeddings=2048)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lmtrain.cli", "serve", str(tmp_path), "--port", str(port), "--device", "cpu"],
+        env=tiny.environment(),
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            ends = time.monotonic() + 60
+            while not _is_up(client):
+                assert time.monotonic() < ends
+                time.sleep(0.1)
+            body = {"prompt": "ab", "max_tokens": 300, "stream": True, "logit_bias": {"256": -100}}
+            with client.stream("POST", "/v1/completions", json=body) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                process.send_signal(signal.SIGTERM)
+                rest = [line for line in lines if line]
+            assert rest[-1] == "data: [DONE]"
+            assert '"finish_reason": "length"' in rest[-2]
+        assert process.wait(30) in (0, -signal.SIGTERM)
+    finally:
+        process.kill()
+
+
+def _is_up(client):
+    try:
+        return client.get("/health").status_code == 200
+    except httpx.ConnectError:
+        return False
