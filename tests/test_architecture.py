@@ -11,7 +11,9 @@ from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = (ROOT / "src" / "lmtrain", ROOT / "data_pipelines")
-MODULES = sorted(path for folder in SHIPPED for path in folder.rglob("*.py"))
+# What leaves with an exported model is one file by itself, held to ours by tests/interop/test_own_config.py.
+CARRIED_AWAY = ROOT / "src" / "lmtrain" / "interop" / "own_code" / "modeling_lmtrain.py"
+MODULES = sorted(path for folder in SHIPPED for path in folder.rglob("*.py") if path != CARRIED_AWAY)
 
 NUM_FILE_LINES = 300
 NUM_BODY_LINES = 40  # without the signature, which is as long as a constructor has settings, and the docstring
@@ -97,7 +99,7 @@ def test_init_files_are_empty() -> None:
 
 
 def test_files_are_short() -> None:
-    lengths = {_name(path): _num_lines(path) for path in _texts() if path.suffix == ".py"}
+    lengths = {_name(path): _num_lines(path) for path in _texts() if path.suffix == ".py" and path != CARRIED_AWAY}
     assert {name: length for name, length in lengths.items() if length > NUM_FILE_LINES} == {}
 
 

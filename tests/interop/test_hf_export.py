@@ -218,7 +218,8 @@ NOT_THERE = {
 def test_what_no_class_of_transformers_computes_is_refused_by_name(name, tmp_path):
     own, message = NOT_THERE[name]
     with pytest.raises(ConfigurationError, match=message):
-        export_config(node_of(Llama, **(SMALL | own)))
+        export_config(node_of(Llama, **(SMALL | own)), own_code=False)
+    assert export_config(node_of(Llama, **(SMALL | own)))["model_type"] == "lmtrain", "its own code computes it"
 
 
 def test_a_model_without_counterpart_is_refused():

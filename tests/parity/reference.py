@@ -29,10 +29,24 @@ MODELS: dict[str, tuple[type[LanguageModel], dict[str, Any]]] = {
     "Llama 3.2, tied, stretched": (Llama, LLAMA_TINY | {"tie_embeddings": True, "rope_scaling": SMALL_SCALING}),
     "Llama, linearly stretched": (Llama, LLAMA_TINY | {"rope_scaling": LinearRopeScaling(factor=4.0)}),
     "Qwen 3": (Llama, LLAMA_TINY | {"qk_norm": True, "head_width": 32, "norm_eps": 1e-6, "rope_base": 1e6}),
+    "Qwen 3, a window of 9 in every second layer": (
+        Llama,
+        LLAMA_TINY | {"qk_norm": True, "norm_eps": 1e-6, "window_tokens": 9, "window_pattern": "SL"},
+    ),
     "Mistral, window of 9": (Llama, LLAMA_TINY | {"window_tokens": 9, "rope_base": 10_000.0}),
     "Mixtral, 2 of 4 experts": (
         Llama,
         LLAMA_TINY | {"experts": Experts(num_experts=4, num_experts_per_token=2), "rope_base": 1e6},
+    ),
+    "OLMoE, 2 of 4 experts": (
+        Llama,
+        LLAMA_TINY
+        | {"experts": Experts(num_experts=4, num_experts_per_token=2, normalize_weights=False)}
+        | {"qk_norm": True, "qk_norm_over": "width"},
+    ),
+    "Qwen 3 MoE, 2 of 4 experts": (
+        Llama,
+        LLAMA_TINY | {"experts": Experts(num_experts=4, num_experts_per_token=2), "qk_norm": True, "norm_eps": 1e-6},
     ),
 }
 
@@ -53,7 +67,9 @@ def theirs(model: LanguageModel, options: dict[str, Any], *, attention: str = "e
     """Build the class of transformers for a model of ours, with a copy of its weights."""
     config = export_config(settings(type(model), options))
     reference = AutoModelForCausalLM.from_config(
-        AutoConfig.for_model(**config), attn_implementation=attention, dtype=torch.float32
+        AutoConfig.for_model(**config, pad_token_id=None),  # OLMoE's is 1 by default, whose row learns nothing there
+        attn_implementation=attention,
+        dtype=torch.float32,
     )
     wanted = reference.state_dict()
     given = fused(parts_of(model, config["model_type"], dict(model.state_dict())))
@@ -84,18 +100,22 @@ def parts_of(model: LanguageModel, model_type: str, tensors: dict[str, torch.Ten
     }
 
 
+# Where a layer's experts stand in files, and their gate, up and down: Mixtral's words, and everybody else's.
+EXPERTS_IN_FILES = {".block_sparse_moe": ("w1", "w3", "w2"), ".mlp": ("gate_proj", "up_proj", "down_proj")}
+
+
 def fused(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Stack experts as Mixtral of transformers 5 holds them in memory; in files each is its own."""
-    kept = {name: tensor for name, tensor in tensors.items() if ".block_sparse_moe." not in name}
-    layers = {name.split(".block_sparse_moe.")[0] for name in tensors if ".block_sparse_moe." in name}
-    for layer in layers:
-        inside = f"{layer}.block_sparse_moe"
-        experts = range(sum(name.startswith(f"{inside}.experts.") and ".w1." in name for name in tensors))
-        w1, w2, w3 = (
-            torch.stack([tensors[f"{inside}.experts.{expert}.{letter}.weight"] for expert in experts])
-            for letter in ("w1", "w2", "w3")
-        )
-        kept[f"{layer}.mlp.gate.weight"] = tensors[f"{inside}.gate.weight"]
-        kept[f"{layer}.mlp.experts.gate_up_proj"] = torch.cat((w1, w3), dim=1)
-        kept[f"{layer}.mlp.experts.down_proj"] = w2
+    """Stack experts as transformers 5 holds them in memory; in files each is its own."""
+    kept = dict(tensors)
+    for place, words in EXPERTS_IN_FILES.items():
+        for layer in {name.split(f"{place}.experts.")[0] for name in tensors if f"{place}.experts." in name}:
+            inside = f"{layer}{place}"
+            experts = range(sum(name.startswith(f"{inside}.experts.") for name in tensors) // 3)
+            gate, up, down = (
+                torch.stack([kept.pop(f"{inside}.experts.{expert}.{word}.weight") for expert in experts])
+                for word in words
+            )
+            kept[f"{layer}.mlp.gate.weight"] = kept.pop(f"{inside}.gate.weight")
+            kept[f"{layer}.mlp.experts.gate_up_proj"] = torch.cat((gate, up), dim=1)
+            kept[f"{layer}.mlp.experts.down_proj"] = down
     return kept

@@ -134,7 +134,9 @@ def test_an_import_is_exported_to_the_bit_with_its_own_files(trained: Path) -> N
         assert (trained / "back" / name).read_bytes() == (trained / "hf" / name).read_bytes()
 
 
-def test_a_run_that_no_class_computes_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+def test_a_run_that_no_class_computes_is_refused_for_gguf_before_anything_is_read(
+    tmp_path: Path,
+) -> None:
     from lmtrain.composition.command_line.compose import compose_config
     from tests.composition.stored_runs.test_checkpoint_source import run_folder
 
@@ -144,7 +146,7 @@ def test_a_run_that_no_class_computes_is_refused_before_anything_is_read(tmp_pat
     with pytest.raises(
         ConfigurationError, match=r"model\.activation=relu_squared, .*no class of transformers has this"
     ):
-        export(["hf", str(run), str(tmp_path / "out")])
+        export(["gguf", str(run), str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
 
 

@@ -26,11 +26,15 @@ GPT2_SETTINGS = frozenset({"feed_forward_width", "norm_eps", "gelu_approximate"}
 ACTIVATION_FUNCTIONS = {"tanh": "gelu_new", "none": "gelu"}  # of GPT-2, by model.gelu_approximate
 
 
+class NoClass(ConfigurationError):
+    """No class of transformers computes a model."""
+
+
 def write_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a model's completed settings.
 
     Raises:
-        ConfigurationError: No class of transformers computes this model; the settings that none has are named.
+        NoClass: No class of transformers computes this model; the settings that none has are named.
     """
     _require_known(settings)
     if MODELS[settings[TARGET]] is GPT2:
@@ -64,9 +68,9 @@ def _require_known(settings: Mapping[str, Any]) -> None:
     if unknown:
         told = ", ".join(f"model.{name}={value}" for name, value in unknown.items())
         nearest = " ".join(f"model.{name}={_word(default_of(settings, name))}" for name in unknown)
-        raise ConfigurationError(
-            f"{told}: no class of transformers has this, so the model cannot be exported. "
-            f"Train one that can: {nearest}, or model=qwen_3_0_6b with your own dimensions."
+        raise NoClass(
+            f"{told}: no class of transformers has this, so that neither vLLM nor llama.cpp computes the model. "
+            f"Train one that they do: {nearest}, or model=qwen_3_0_6b with your own dimensions."
         )
 
 
@@ -95,8 +99,8 @@ def _divides(settings: Mapping[str, Any]) -> bool:
     return settings["width"] % settings["num_heads"] == 0
 
 
-def _without_class(told: str, nearest: str) -> ConfigurationError:
-    return ConfigurationError(f"{told}: no class of transformers computes this with the other settings; try {nearest}.")
+def _without_class(told: str, nearest: str) -> NoClass:
+    return NoClass(f"{told}: no class of transformers computes this with the other settings; try {nearest}.")
 
 
 def _rope(settings: Mapping[str, Any]) -> dict[str, Any]:

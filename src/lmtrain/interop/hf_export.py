@@ -1,9 +1,10 @@
-"""Write a model as a folder that transformers, vLLM and llama.cpp's converter read.
+"""Write a model as a folder that transformers reads; vLLM and llama.cpp too where transformers has a class for it.
 
 Sharded safetensors, config, generation config, tokenizer, and a model card. The folder appears whole or not at all.
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -13,11 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmtrain.interop.config_writer import write_config
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.config_writer import NoClass, write_config
 from lmtrain.interop.finite import require_finite
 from lmtrain.interop.model_card import CardFacts, model_card
 from lmtrain.interop.model_settings import build, complete
 from lmtrain.interop.new_folder import make_folder
+from lmtrain.interop.own_config import CODE, OWN_TYPE, own_config
 from lmtrain.interop.safetensors_files import TensorToWrite, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, Part, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, is_same_tokenizer, write_tokenizer
@@ -43,13 +46,33 @@ class ModelToExport:
     companions: Path | None = None
 
 
-def export_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config.json of a model's settings, or say why there is none.
+def export_config(settings: Mapping[str, Any], *, own_code: bool = True) -> dict[str, Any]:
+    """Return the config.json of a model's settings; with `own_code`, of our class where transformers has none.
 
     Raises:
-        ConfigurationError: No class of transformers computes this model.
+        ConfigurationError: No class computes this model.
     """
-    return write_config(complete(settings))
+    whole = complete(settings)
+    try:
+        return write_config(whole)
+    except NoClass:
+        if not own_code:
+            raise
+        return own_config(whole)
+
+
+def export_line(settings: Mapping[str, Any]) -> str | None:
+    """Say before training what will not read the model; None where nothing is amiss."""
+    try:
+        config = export_config(settings)
+    except ConfigurationError as refusal:
+        return f"export: not possible. {refusal}"
+    if config["model_type"] != OWN_TYPE:
+        return None
+    return (
+        "export: `lmtrain export hf` will write this model's own code beside its weights (trust_remote_code=True); "
+        "vLLM and llama.cpp cannot read it"
+    )
 
 
 def export_folder(
@@ -58,7 +81,7 @@ def export_folder(
     """Write a model into a new folder; `dtype` None keeps each tensor's own.
 
     Raises:
-        ConfigurationError: No class of transformers computes this model, or `out` is taken.
+        ConfigurationError: No class computes this model, or `out` is taken.
         DataError: A weight is infinite or no number.
         EnvironmentProblem: The folder cannot be written.
     """
@@ -81,9 +104,16 @@ def _fill(
     main_dtype = str(kept[mapped[0].name]).removeprefix("torch.")
     _write_tokenizer(model, folder, max_context_tokens=model.facts.context_tokens)
     content = {**config, **_token_ids(model.tokenizer), "dtype": main_dtype, "torch_dtype": main_dtype}
+    if config["model_type"] == OWN_TYPE:
+        shutil.copyfile(CODE, folder / CODE.name)
     (folder / "config.json").write_text(json.dumps(content, indent=2) + "\n")
     (folder / "README.md").write_text(
-        model_card(model.facts, architecture=config["architectures"][0], dtype=main_dtype)
+        model_card(
+            model.facts,
+            architecture=config["architectures"][0],
+            dtype=main_dtype,
+            has_own_code=config["model_type"] == OWN_TYPE,
+        )
     )
 
 

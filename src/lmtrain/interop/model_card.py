@@ -21,8 +21,9 @@ class CardFacts:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def model_card(facts: CardFacts, *, architecture: str, dtype: str) -> str:
-    """Write the card."""
+def model_card(facts: CardFacts, *, architecture: str, dtype: str, has_own_code: bool = False) -> str:
+    """Write the card; a model `has_own_code` where transformers has none for it."""
+    trust = ", trust_remote_code=True" if has_own_code else ""
     rows = [f"| {name} | {value} |" for name, value in _rows(facts, architecture, dtype)]
     return "\n".join(
         [
@@ -43,8 +44,8 @@ def model_card(facts: CardFacts, *, architecture: str, dtype: str) -> str:
             "```python",
             "from transformers import AutoModelForCausalLM, AutoTokenizer",
             "",
-            'model = AutoModelForCausalLM.from_pretrained(".")',
-            'tokenizer = AutoTokenizer.from_pretrained(".")',
+            f'model = AutoModelForCausalLM.from_pretrained("."{trust})',
+            f'tokenizer = AutoTokenizer.from_pretrained("."{trust})',
             'ids = tokenizer("Once", return_tensors="pt").input_ids',
             "print(tokenizer.decode(model.generate(ids, max_new_tokens=50)[0]))",
             "```",

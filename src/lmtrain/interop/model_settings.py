@@ -13,6 +13,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.nano import nano, nano_settings
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 
 TARGET = "_target_"
@@ -21,6 +22,7 @@ PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, RopeSc
 # These decide how a model is computed or how it starts, never what function its weights are.
 WITHOUT_EFFECT = frozenset(
     {"attention", "init_std", "embedding_init_std", "head_init_std", "value_embedding_init_std", "zero_init_outputs"}
+    | {"embedding_skip_start"}
 )
 
 
@@ -36,6 +38,9 @@ def complete(node: Mapping[str, Any], *, key: str = "model") -> dict[str, Any]:
         ConfigurationError: The model is of no class that can be exchanged.
     """
     target = str(node.get(TARGET))
+    if target == f"{nano.__module__}.{nano.__name__}":
+        dial = {name: value for name, value in node.items() if name not in (TARGET, "attention")}
+        return complete(node_of(Llama, **nano_settings(**dial)), key=key)
     kind = {**MODELS, **PARTS}.get(target)
     if kind is None:
         known = ", ".join(MODELS)
@@ -67,8 +72,9 @@ def build(node: Mapping[str, Any], *, attention: Attention = sdpa) -> LanguageMo
     Raises:
         ConfigurationError: Its dimensions cannot be.
     """
+    settings = complete(node)  # a dial becomes the settings it stands for
     with torch.device("meta"):
-        return MODELS[node[TARGET]](**_arguments(node), attention=attention)
+        return MODELS[settings[TARGET]](**_arguments(settings), attention=attention)
 
 
 def _arguments(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from lmtrain.interop.own_config import OWN_PREFIX, OWN_TYPE
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
@@ -81,7 +82,13 @@ class MappedTensor:
 
 
 def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
-    """Map every tensor of a model, which may live on the meta device, to those of transformers' `model_type`."""
+    """Map every tensor of a model, which may live on the meta device, to those of a `model_type` of transformers.
+
+    Our own code has our tensors.
+    """
+    if model_type == OWN_TYPE:
+        whole = model.state_dict().items()
+        return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}", ()),)) for name, it in whole]
     places = _gpt2_places if isinstance(model, GPT2) else _llama_places
     mapped: list[MappedTensor] = []
     for name, tensor in model.state_dict().items():

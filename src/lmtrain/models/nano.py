@@ -5,6 +5,8 @@ embeddings, residual scalars, a gated smear, a soft cap, sliding windows but in 
 https://github.com/karpathy/nanochat, and the modded-nanogpt speed runs where those come from.
 """
 
+from typing import Any
+
 from lmtrain.accounting.options.parts import ScalingFacts
 from lmtrain.accounting.scaling_laws.nano_dial import HEAD_WIDTH, VALUE_GATE_WIDTH, nano_width, value_embedding_layers
 from lmtrain.models.attention.base import Attention
@@ -32,40 +34,59 @@ def nano(
 
     S layers see a quarter of the context. Raises: ConfigurationError for a depth below 1 or a letter besides S and L.
     """
+    settings = nano_settings(
+        depth=depth,
+        vocab_size=vocab_size,
+        max_context_tokens=max_context_tokens,
+        window_pattern=window_pattern,
+        rope_base=rope_base,
+        logit_soft_cap=logit_soft_cap,
+    )
+    return Llama(attention=attention, **settings, embedding_skip_start=skip_start(depth))
+
+
+def nano_settings(
+    *,
+    depth: int,
+    vocab_size: int,
+    max_context_tokens: int,
+    window_pattern: str = "SSSL",
+    rope_base: float = 100_000.0,
+    logit_soft_cap: float | None = 15.0,
+) -> dict[str, Any]:
+    """Return the settings of a Llama that a depth stands for, all plain values."""
     check_positive(depth=depth)
     check_pattern(window_pattern)
     width = nano_width(depth)
-    return Llama(
-        width=width,
-        num_layers=depth,
-        num_heads=width // HEAD_WIDTH,
-        feed_forward_width=4 * width,
-        vocab_size=vocab_size,
-        max_context_tokens=max_context_tokens,
-        attention=attention,
-        activation="relu_squared",
-        rope_base=rope_base,
-        window_tokens=short_window(max_context_tokens),
-        window_pattern="".join(window_pattern[i % len(window_pattern)] for i in range(depth - 1)) + WHOLE,
-        norm_eps=1e-6,
-        norm_weights=False,
-        qk_norm=True,
-        qk_norm_scale=1.2,
-        logit_soft_cap=logit_soft_cap,
-        embedding_norm=True,
-        embedding_skip=True,
-        embedding_skip_start=skip_start(depth),
-        backout=True,
-        embedding_smear=True,
-        smear_gate_width=24,
-        value_embedding_layers=value_embedding_layers(depth),
-        value_gate_width=VALUE_GATE_WIDTH,
-        init_std=width**-0.5,
-        embedding_init_std=0.8,
-        head_init_std=0.001,
-        value_embedding_init_std=width**-0.5,
-        zero_init_outputs=True,
-    )
+    return {
+        "width": width,
+        "num_layers": depth,
+        "num_heads": width // HEAD_WIDTH,
+        "feed_forward_width": 4 * width,
+        "vocab_size": vocab_size,
+        "max_context_tokens": max_context_tokens,
+        "activation": "relu_squared",
+        "rope_base": rope_base,
+        "window_tokens": short_window(max_context_tokens),
+        "window_pattern": "".join(window_pattern[i % len(window_pattern)] for i in range(depth - 1)) + WHOLE,
+        "norm_eps": 1e-6,
+        "norm_weights": False,
+        "qk_norm": True,
+        "qk_norm_scale": 1.2,
+        "logit_soft_cap": logit_soft_cap,
+        "embedding_norm": True,
+        "embedding_skip": True,
+        "backout": True,
+        "embedding_smear": True,
+        "smear_gate_width": 24,
+        "value_embedding_layers": list(value_embedding_layers(depth)),
+        "value_gate_width": VALUE_GATE_WIDTH,
+        "init_std": width**-0.5,
+        "embedding_init_std": 0.8,
+        "head_init_std": 0.001,
+        "value_embedding_init_std": width**-0.5,
+        "zero_init_outputs": True,
+    }
 
 
 def nano_facts() -> ScalingFacts:

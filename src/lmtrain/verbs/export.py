@@ -24,7 +24,8 @@ def _hugging_face(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "architecture": config["architectures"][0]}))
     else:
-        print(f"{arguments.out}: {config['architectures'][0]}, for AutoModelForCausalLM.from_pretrained(...)")
+        trust = ", trust_remote_code=True" if "auto_map" in config else ""
+        print(f"{arguments.out}: {config['architectures'][0]}, for AutoModelForCausalLM.from_pretrained(...{trust})")
     return EXIT_DONE
 
 
@@ -59,8 +60,11 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     from lmtrain.interop.new_folder import require_free
 
     require_free(out, name="OUT")
-    model = model_to_export(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
-    config = export_config(model.settings)
+    own_code = arguments.format == "hf"
+    model = model_to_export(
+        arguments.source, weights=arguments.weights, allowed=arguments.allow_target, own_code=own_code
+    )
+    config = export_config(model.settings, own_code=own_code)
     if arguments.format == "gguf":
         from lmtrain.interop.gguf import require_computed_there
 

@@ -26,6 +26,7 @@ from lmtrain.composition.stored_runs.initial_weights import find_weights, finger
 from lmtrain.composition.stored_runs.job import Job, config_hash, flatten
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
+from lmtrain.interop.hf_export import export_line
 from lmtrain.launch.agree import agree_on
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
@@ -84,7 +85,7 @@ def build_run(
         earlier_seconds=earlier_seconds,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    print_data_lines(datamodule, context.plan, rank=rank)
+    print_lines(datamodule, context.plan, config.model, rank=rank)
     attention.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism: Parallelism = config.strategy.build(facts=facts)
@@ -108,10 +109,10 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
     return {name: node.build(facts=facts) for name, node in config.callbacks.items()}
 
 
-def print_data_lines(datamodule: TokenDataModule, plan: Plan, *, rank: int) -> None:
-    """Find or build what the packing needs on every rank; tell once what the run reads, and how its size scaled it."""
+def print_lines(datamodule: TokenDataModule, plan: Plan, model: Node, *, rank: int) -> None:
+    """Find or build what the packing needs on every rank; tell once what is read, scaled and exported how."""
     lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
-    lines += [plan.scaling.line()] if plan.scaling else []
+    lines += [plan.scaling.line() if plan.scaling else None, export_line(model.values)]
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)

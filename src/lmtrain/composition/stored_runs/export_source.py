@@ -24,11 +24,15 @@ from lmtrain.training.checkpointing.weights import Kind, load_weights
 TOLD = ("validation/bits_per_byte", "validation/loss")
 
 
-def model_to_export(path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> ModelToExport:
+def model_to_export(
+    path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = (), own_code: bool = True
+) -> ModelToExport:
     """Return the model that a path means; `allowed` are the targets that the command line allows beside ours.
 
+    Without `own_code` it is to be one that a class of transformers computes.
+
     Raises:
-        ConfigurationError: It means none, or no class of transformers computes it: before any weight is read.
+        ConfigurationError: It means none, or no class computes it: before any weight is read.
         EnvironmentProblem: The checkpoint is damaged.
     """
     source = find_source(path, key="SOURCE")
@@ -36,7 +40,9 @@ def model_to_export(path: Path, *, weights: Kind = "raw", allowed: Sequence[str]
         raise ConfigurationError(
             f"--weights {weights}: {path} is an imported folder, which has one kind; leave it out."
         )
-    return _of_import(source) if isinstance(source, Path) else _of_run(source, weights, allowed=allowed)
+    return (
+        _of_import(source) if isinstance(source, Path) else _of_run(source, weights, allowed=allowed, own_code=own_code)
+    )
 
 
 def _of_import(folder: Path) -> ModelToExport:
@@ -60,9 +66,9 @@ def _of_import(folder: Path) -> ModelToExport:
     )
 
 
-def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str]) -> ModelToExport:
+def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own_code: bool) -> ModelToExport:
     node = checked_part(source.job, "model", allowed=allowed)
-    export_config(node.values)
+    export_config(node.values, own_code=own_code)
     with torch.device("meta"):
         model: LanguageModel = node.build()
     model.to_empty(device="cpu")  # every weight is read next; a start would only cost time
