@@ -21,6 +21,7 @@ from lmtrain.data.manifest import Manifest, Shard, SplitManifest
 from lmtrain.data.shards import open_dataset
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel, shape_of
+from lmtrain.models.documents import Documents
 from lmtrain.models.head import OutputHead
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tracking.events import EventLog
@@ -47,7 +48,7 @@ class TinyModel(LanguageModel):
     def blocks(self) -> nn.ModuleList:
         return nn.ModuleList()
 
-    def features(self, tokens: Tensor, documents: Tensor | None = None) -> tuple[Tensor, None]:
+    def features(self, tokens: Tensor, documents: Documents | None = None) -> tuple[Tensor, None]:
         return self.embedding(tokens), None
 
     def output_head(self) -> OutputHead:

@@ -9,6 +9,7 @@ import torch
 
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.inference.generate import generate
+from lmtrain.inference.sampling import Sampling
 from lmtrain.interop.hf_export import export_config, export_folder, export_line
 from lmtrain.interop.model_settings import build, complete, node_of
 from lmtrain.interop.own_config import CODE, OWN_PREFIX, own_config
@@ -119,7 +120,7 @@ def test_a_folder_loads_in_transformers_and_writes_the_same(name, tmp_path):
     torch.testing.assert_close(theirs(tokens()).logits, model(tokens()), atol=2e-5, rtol=1e-4)
     prompt = tokens(8)[:1]
     greedy = theirs.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None)
-    assert torch.equal(greedy, generate(model, prompt, num_new_tokens=24, temperature=0.0))
+    assert torch.equal(greedy, generate(model, prompt, num_new_tokens=24, sampling=Sampling(temperature=0.0)))
     labels = tokens()
     assert theirs(labels, labels=labels).loss.isfinite()
     assert (tmp_path / "out" / "README.md").read_text().count('from_pretrained(".", trust_remote_code=True)') == 2

@@ -178,7 +178,8 @@ class TextEngine:
         row = torch.tensor([tokens], device=self.cache.device)
         hidden = self.model.hidden_states(row, step)[0]  # [N, D]
         for generation, _ in turns:
-            self.pool.publish(generation.table, generation.cached_tokens)
+            if generation.num_cached // self.limits.block_tokens > generation.table.num_shared:
+                self.pool.publish(generation.table, generation.cached_tokens)
         return self.model.logits(hidden[lasts].unsqueeze(0))[0] if lasts else hidden[:0]
 
     def _add(self, generation: Generation, logits: Tensor) -> Delta:

@@ -1,6 +1,5 @@
 """From a checked config to the objects of a run, in the order in which they come to exist."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -86,7 +85,7 @@ def build_run(
         earlier_seconds=earlier_seconds,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    print_lines(datamodule, context.plan, config.model.values, rank=rank)
+    print_lines(datamodule, context.plan, config.model, rank=rank)
     attention.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism: Parallelism = config.strategy.build(facts=facts)
@@ -110,10 +109,10 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
     return {name: node.build(facts=facts) for name, node in config.callbacks.items()}
 
 
-def print_lines(datamodule: TokenDataModule, plan: Plan, model: Mapping[str, Any], *, rank: int) -> None:
+def print_lines(datamodule: TokenDataModule, plan: Plan, model: Node, *, rank: int) -> None:
     """Find or build what the packing needs on every rank; tell once what is read, scaled and exported how."""
     lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
-    lines += [plan.scaling.line() if plan.scaling else None, export_line(model)]
+    lines += [plan.scaling.line() if plan.scaling else None, export_line(model.values)]
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)
