@@ -104,11 +104,21 @@ def test_parameter_that_a_resume_changes_becomes_a_tag(run):
     assert "resume.2.optimizer.eps" not in data.tags
 
 
-@pytest.mark.parametrize(("status", "code"), [("FINISHED", 0), ("FAILED", 4), ("KILLED", 143)])
-def test_last_state_is_true(run, status, code):
+@pytest.mark.parametrize(
+    ("status", "code", "shown"),
+    [
+        ("FINISHED", 0, "FINISHED"),
+        ("FAILED", 4, "FAILED"),
+        ("KILLED", 137, "KILLED"),
+        ("KILLED", 143, "SCHEDULED"),  # a clean stop: the same command goes on, and KILLED has a red cross there
+        ("KILLED", 130, "SCHEDULED"),
+        ("KILLED", 85, "SCHEDULED"),
+    ],
+)
+def test_last_state_is_true(run, status, code, shown):
     assert send(run, Status(status, exit_code=code, time=3000.0))
     found = stored(run)
-    assert found.info.status == status
+    assert found.info.status == shown
     assert found.info.end_time == 3_000_000
     assert found.data.tags["lmtrain.exit_code"] == str(code)
 

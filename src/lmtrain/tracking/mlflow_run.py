@@ -16,6 +16,7 @@ import yaml
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
+from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, flatten, tracking_key
 from lmtrain.tracking.mlflow_client import Store, find_or_create
@@ -24,6 +25,7 @@ from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
 
 METRICS_A_CALL = 900
+CLEAN_STOPS = (EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED)
 ENTRIES_A_CALL = 100
 MIRRORED_BY_TOKENS = frozenset({"train/loss", "validation/loss", "validation/bits_per_byte"})
 RUN_TAG = "lmtrain.run"
@@ -86,10 +88,12 @@ class MlflowRun:
         self._send_files()
 
     def end(self, status: Status) -> None:
-        """Give the run its last state."""
+        """Give the run its last state; a clean stop, after which the same command goes on, is no red cross there."""
         self._tag({"lmtrain.exit_code": str(status.exit_code)})
         ended_at = time.time() if status.time is None else status.time
-        self._client.set_terminated(self.run_id, status=status.status, end_time=int(ended_at * 1000))
+        is_clean_stop = status.status == "KILLED" and status.exit_code in CLEAN_STOPS
+        state = "SCHEDULED" if is_clean_stop else status.status
+        self._client.set_terminated(self.run_id, status=state, end_time=int(ended_at * 1000))
 
     def _send_params(self, folder: Path) -> None:
         config = cast("object", yaml.safe_load(_read(folder / "config.yaml")))
