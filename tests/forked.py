@@ -16,22 +16,38 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lmtrain.launch.detect import STORE_VARIABLE
 
 MAX_SECONDS = 280
 MAX_REQUEST_BYTES = 1 << 17
 
 
-def train(words: Sequence[str], *, folder: Path, environment: Mapping[str, str]) -> "subprocess.CompletedProcess[str]":
-    """Run `train.py` with these words in a folder and return how it ended, as soon as nobody holds its output."""
-    request = json.dumps({"words": list(words), "folder": str(folder), "environment": dict(environment)})
-    outputs = [os.pipe(), os.pipe()]
-    server = _server()
-    socket.send_fds(server, [request.encode()], [write for _, write in outputs])
-    for _, write in outputs:
-        os.close(write)
-    with ThreadPoolExecutor(2) as readers:
-        out, err = readers.map(_read, (read for read, _ in outputs))
-    return subprocess.CompletedProcess(list(words), int(server.recv(16)), out, err)
+def train(
+    words: Sequence[str], *, folder: Path, environment: Mapping[str, str], num_ranks: int = 1
+) -> "subprocess.CompletedProcess[str]":
+    """Run `train.py` with these words in a folder and return how it ended, as soon as nobody holds its output.
+
+    Several ranks are started as by torchrun, but meet in a file.
+    """
+    with TemporaryDirectory() as meeting:
+        environments = [dict(environment)]
+        if num_ranks > 1:
+            environments = [
+                {**environment, "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(num_ranks)}
+                | {"LOCAL_WORLD_SIZE": str(num_ranks), STORE_VARIABLE: f"{meeting}/store"}
+                for rank in map(str, range(num_ranks))
+            ]
+        request = json.dumps({"words": list(words), "folder": str(folder), "environments": environments})
+        outputs = [os.pipe(), os.pipe()]
+        server = _server()
+        socket.send_fds(server, [request.encode()], [write for _, write in outputs])
+        for _, write in outputs:
+            os.close(write)
+        with ThreadPoolExecutor(2) as readers:
+            out, err = readers.map(_read, (read for read, _ in outputs))
+        return subprocess.CompletedProcess(list(words), int(server.recv(16)), out, err)
 
 
 def _read(descriptor: int) -> str:
@@ -67,13 +83,28 @@ def serve(connection: socket.socket) -> int:
         request, outputs, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 2)
         if not request:
             return 0
-        child = os.fork()
-        if child == 0:
-            connection.close()
-            return _command(json.loads(request), outputs)
+        children: set[int] = set()
+        for environment in json.loads(request)["environments"]:
+            child = os.fork()
+            if child == 0:
+                connection.close()
+                return _command(json.loads(request), environment, outputs)
+            children.add(child)
         for output in outputs:
             os.close(output)
-        connection.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+        connection.send(str(_wait_for(children)).encode())
+
+
+def _wait_for(children: set[int]) -> int:
+    """Return the first code of a rank that is not 0, without which the others are not left alive."""
+    first = 0
+    while children:
+        child, status = os.wait()
+        children.remove(child)
+        first = first or os.waitstatus_to_exitcode(status)
+        for other in children if first else ():
+            os.kill(other, signal.SIGKILL)
+    return first
 
 
 def _import_the_trainer() -> None:
@@ -85,13 +116,12 @@ def _import_the_trainer() -> None:
         importlib.import_module(f"lmtrain.composition.{name}")
 
 
-def _command(request: dict[str, object], outputs: list[int]) -> int:
-    """Be `python train.py` in the request's folder and environment."""
+def _command(request: dict[str, object], environment: dict[str, str], outputs: list[int]) -> int:
+    """Be `python train.py` in the request's folder, in an environment of its own."""
     for number, output in enumerate(outputs, start=1):
         os.dup2(output, number)
         os.close(output)
-    environment, words = request["environment"], request["words"]
-    assert isinstance(environment, dict)
+    words = request["words"]
     assert isinstance(words, list)
     os.environ.clear()
     os.environ.update(environment)
