@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import forked
+
 PROJECT = Path(__file__).parents[1]
 MODEL = [
     "model.width=32",
@@ -38,8 +40,13 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
-def train(folder: Path, *words: str, launcher: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
-    """Run a tiny training in a folder and return how it ended."""
+def train(folder: Path, *words: str, num_ranks: int = 1) -> "subprocess.CompletedProcess[str]":
+    """Run a tiny training in a folder, in forks of a process that has its imports, and return how it ended."""
+    return forked.train([*TINY, *words], folder=folder, environment=environment(), num_ranks=num_ranks)
+
+
+def start(folder: Path, *words: str, launcher: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":
+    """Run a tiny training in a folder as a person does, `python train.py`, and return how it ended."""
     return subprocess.run(
         command(*words, launcher=launcher),
         cwd=folder,

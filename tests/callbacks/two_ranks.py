@@ -20,6 +20,7 @@ from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.models.documents import Documents
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel, TinyRun, make_context
@@ -67,7 +68,7 @@ def main(folder: Path, dataset_folder: Path, fault: str) -> None:
 class Late(TinyModel):
     """Takes its time."""
 
-    def features(self, tokens: Tensor, documents: Tensor | None = None) -> tuple[Tensor, None]:
+    def features(self, tokens: Tensor, documents: Documents | None = None) -> tuple[Tensor, None]:
         time.sleep(0.2)
         return super().features(tokens, documents)
 

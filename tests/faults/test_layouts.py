@@ -9,10 +9,10 @@ import pytest
 from tests import tiny
 
 STRATEGIES = {
-    "single": ["strategy=single"],
-    "ddp2": ["strategy=ddp", "trainer.devices=2"],
-    "fsdp2": ["strategy=fsdp", "trainer.devices=2"],
-    "fsdp4": ["strategy=fsdp", "trainer.devices=4"],
+    "single": ("single", 1),
+    "ddp2": ("ddp", 2),
+    "fsdp2": ("fsdp", 2),
+    "fsdp4": ("fsdp", 4),
 }
 # Each of the 12 changes once, each from a checkpoint that the one before it left.
 TRAIL = [
@@ -59,7 +59,9 @@ def test_a_checkpoint_of_any_strategy_goes_on_with_any_other(tmp_path: Path) -> 
     untouched = tiny.train(tmp_path, *WORDS, f"budget.steps={len(TRAIL)}", "run.name=untouched")
     assert untouched.returncode == 0, untouched.stderr
     for number, strategy in enumerate(TRAIL, start=1):
-        leg = tiny.train(tmp_path, *WORDS, *STRATEGIES[strategy], f"budget.steps={number}", "run.name=a")
+        option, num_ranks = STRATEGIES[strategy]
+        words = [*WORDS, f"strategy={option}", f"trainer.devices={num_ranks}", f"budget.steps={number}", "run.name=a"]
+        leg = tiny.train(tmp_path, *words, num_ranks=num_ranks)
         assert leg.returncode == 0, (number, strategy, leg.stderr)
     expected, found = metrics(tmp_path / "runs/untouched"), metrics(tmp_path / "runs/a")
     assert found.keys() == expected.keys()

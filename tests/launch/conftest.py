@@ -50,6 +50,16 @@ def data_error_on_1(config):
 def refused_on_all(config):
     raise ConfigurationError("seed=x is not a number; nearest valid: 1.")
 
+def refused_on_all_and_noticed_on_1(config):
+    """Rank 0 has told its refusal, but has not ended, when rank 1 ends with the same one."""
+    told = config.parent / "attempts/1/rank0.error.json"
+    if RANK == 0:
+        import atexit
+        atexit.register(time.sleep, 60)
+    while RANK == 1 and not (told.exists() and told.read_text().endswith("}")):
+        time.sleep(0.02)
+    refused_on_all(config)
+
 def exit_4_on_1(config):
     return wait(config) if RANK == 0 else 4
 

@@ -26,9 +26,9 @@ def processes_of(folder: Path) -> list[str]:
 
 @pytest.mark.distributed
 def test_our_launcher_and_torchrun_train_the_same(tmp_path: Path) -> None:
-    ours = tiny.train(tmp_path, "budget.steps=6", "run.name=ours", "trainer.devices=2")
+    ours = tiny.start(tmp_path, "budget.steps=6", "run.name=ours", "trainer.devices=2")
     assert ours.returncode == 0, ours.stderr
-    theirs = tiny.train(tmp_path, "budget.steps=6", "run.name=theirs", launcher=TORCHRUN)
+    theirs = tiny.start(tmp_path, "budget.steps=6", "run.name=theirs", launcher=TORCHRUN)
     assert theirs.returncode == 0, theirs.stderr
     assert tiny.losses(tmp_path / "runs/ours") == tiny.losses(tmp_path / "runs/theirs")
     assert ours.stdout.count("Bits per byte") == theirs.stdout.count("Bits per byte") == 1
@@ -38,7 +38,7 @@ def test_our_launcher_and_torchrun_train_the_same(tmp_path: Path) -> None:
 @pytest.mark.distributed
 def test_a_sweep_over_two_ranks_goes_on_after_a_failing_trial(tmp_path: Path) -> None:
     words = ["-m", "model.embedding_init_std=1,1e38,0.5", "trainer.devices=2", "budget.steps=6", "run.name=s", "seed=3"]
-    swept = tiny.train(tmp_path, *words)
+    swept = tiny.start(tmp_path, *words)
     trials = sorted((tmp_path / "runs/s").iterdir())
     ended = [json.loads((trial / "status.json").read_text()) for trial in trials]
     assert sorted(status["status"] for status in ended) == ["FAILED", "FINISHED", "FINISHED"], swept.stderr

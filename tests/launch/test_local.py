@@ -124,8 +124,9 @@ def test_other_ranks_stop_within_a_second_or_so(run_folder):
     assert parent.returncode == 137
 
 
-def test_refusal_on_every_rank_is_told_once(run_folder, capfd):
-    assert run(run_folder, "refused_on_all") == 2
+@pytest.mark.parametrize("function", ["refused_on_all", "refused_on_all_and_noticed_on_1"])
+def test_refusal_on_every_rank_is_told_once(run_folder, capfd, function):
+    assert run(run_folder, function) == 2
     assert capfd.readouterr().err.count("seed=x is not a number") == 1
 
 

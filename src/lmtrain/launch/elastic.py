@@ -43,10 +43,16 @@ def run_job(job: LaunchJob, stop: StopRequest) -> int:
     if not result.is_failed():
         return 0
     first = root_cause(agent.first_failures)
-    if first.rank != 0 or (first.exit_code < 0 and stop.number is None):
+    if not _told_by_rank_0(first, job) and (first.rank != 0 or (first.exit_code < 0 and stop.number is None)):
         tail = "" if first.rank == 0 or first.exit_code in REFUSALS else _tail(job.log_path(first.rank))
         sys.stderr.write(describe(first, job.num_ranks, tail, job.log_path(first.rank)) + "\n")
     return plain_exit_code(first.exit_code)
+
+
+def _told_by_rank_0(end: RankEnd, job: LaunchJob) -> bool:
+    """Return whether rank 0, whose words are on the terminal, refused with the same words before it was stopped."""
+    told = _with_reason(0, end.exit_code, job.error_path(0)).message
+    return end.exit_code in REFUSALS and told is not None and told == end.message
 
 
 # torch's timing decorator hides the signatures of the overridden methods.

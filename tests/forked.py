@@ -1,0 +1,137 @@
+"""Starts of training commands without their imports: a server has imported the trainer, and forks once a command.
+
+A child is a process of its own: its exit code, its signals and its output are those of `python train.py`. The server
+itself computes nothing, as torch refuses a fork after a backward pass.
+"""
+
+import atexit
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from lmtrain.launch.detect import STORE_VARIABLE
+
+MAX_SECONDS = 280
+MAX_REQUEST_BYTES = 1 << 17
+
+
+def train(
+    words: Sequence[str], *, folder: Path, environment: Mapping[str, str], num_ranks: int = 1
+) -> "subprocess.CompletedProcess[str]":
+    """Run `train.py` with these words in a folder and return how it ended, as soon as nobody holds its output.
+
+    Several ranks are started as by torchrun, but meet in a file.
+    """
+    with TemporaryDirectory() as meeting:
+        environments = [dict(environment)]
+        if num_ranks > 1:
+            environments = [
+                {**environment, "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(num_ranks)}
+                | {"LOCAL_WORLD_SIZE": str(num_ranks), STORE_VARIABLE: f"{meeting}/store"}
+                for rank in map(str, range(num_ranks))
+            ]
+        request = json.dumps({"words": list(words), "folder": str(folder), "environments": environments})
+        outputs = [os.pipe(), os.pipe()]
+        server = _server()
+        socket.send_fds(server, [request.encode()], [write for _, write in outputs])
+        for _, write in outputs:
+            os.close(write)
+        with ThreadPoolExecutor(2) as readers:
+            out, err = readers.map(_read, (read for read, _ in outputs))
+        return subprocess.CompletedProcess(list(words), int(server.recv(16)), out, err)
+
+
+def _read(descriptor: int) -> str:
+    with open(descriptor) as file:
+        return file.read()
+
+
+@cache
+def _server() -> socket.socket:
+    """Start this process's server; it ends with the connection."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    root = Path(__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.forked", str(theirs.fileno())]
+    process = subprocess.Popen(
+        command, cwd=root, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    theirs.close()
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+def serve(connection: socket.socket) -> int:
+    """Answer each request with the exit code of a forked command; in a child, return that code."""
+    _import_the_trainer()
+    while True:
+        request, outputs, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 2)
+        if not request:
+            return 0
+        children: set[int] = set()
+        for environment in json.loads(request)["environments"]:
+            child = os.fork()
+            if child == 0:
+                connection.close()
+                return _command(json.loads(request), environment, outputs)
+            children.add(child)
+        for output in outputs:
+            os.close(output)
+        connection.send(str(_wait_for(children)).encode())
+
+
+def _wait_for(children: set[int]) -> int:
+    """Return the first code of a rank that is not 0, without which the others are not left alive."""
+    first = 0
+    while children:
+        child, status = os.wait()
+        children.remove(child)
+        first = first or os.waitstatus_to_exitcode(status)
+        for other in children if first else ():
+            os.kill(other, signal.SIGKILL)
+    return first
+
+
+def _import_the_trainer() -> None:
+    """Import all that a training command imports, in its order."""
+    from lmtrain.training.lean_import import import_lightning
+
+    import_lightning()
+    for name in ("command_line.compose", "execution.rehearsal", "execution.run"):
+        importlib.import_module(f"lmtrain.composition.{name}")
+
+
+def _command(request: dict[str, object], environment: dict[str, str], outputs: list[int]) -> int:
+    """Be `python train.py` in the request's folder, in an environment of its own."""
+    for number, output in enumerate(outputs, start=1):
+        os.dup2(output, number)
+        os.close(output)
+    words = request["words"]
+    assert isinstance(words, list)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(str(request["folder"]))
+    signal.alarm(MAX_SECONDS)
+    sys.argv = ["train.py", *words]
+    from lmtrain.cli import serve as serve_verb
+
+    return serve_verb("train", words, program="python train.py")
+
+
+if __name__ == "__main__":
+    sys.exit(serve(socket.socket(fileno=int(sys.argv[1]))))
