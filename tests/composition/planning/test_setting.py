@@ -63,3 +63,9 @@ def test_a_rounded_residual_stream_is_planned(precision):
     assert setting(*words, "precision.residual=bf16").residual == "bf16"
     with pytest.raises(ConfigurationError, match=r"precision\.residual=fp16 is none of bf16, or null"):
         setting(*words, "precision.residual=fp16")
+
+
+def test_a_strategy_of_one_rank_is_refused_on_several():
+    assert setting("strategy=single").num_ranks == 1
+    with pytest.raises(ConfigurationError, match="strategy=single trains on 1 rank, not 8 .*use strategy=ddp"):
+        setting("strategy=single", "cluster=h100_8x")

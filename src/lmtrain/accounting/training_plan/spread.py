@@ -22,12 +22,14 @@ class ModelSpread:
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
     those of one node and copied across nodes. `casts_parameters` computes with weights in the format of the products,
-    so that no copy is kept. `reshard_after_forward` gathers weights again for the backward pass.
+    so that no copy is kept. `reshard_after_forward` gathers weights again for the backward pass. `most_ranks` None sets
+    no limit.
     """
 
     shards_over: Reach | None = None
     casts_parameters: bool = False
     reshard_after_forward: bool = True
+    most_ranks: int | None = None
 
     def num_shards(self, num_ranks: int, devices_per_node: int) -> int:
         """Return the number of devices that share one copy of the model."""

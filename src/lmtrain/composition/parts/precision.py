@@ -3,16 +3,12 @@
 from typing import Any
 
 from lmtrain.composition.nodes.instantiate import instantiate
-from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.float8_head import require_float8_head
-from lmtrain.errors import ConfigurationError
+from lmtrain.composition.rules.rounding import require_rounding
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.policy import Precision
 from lmtrain.training.context import RunContext
-
-ROUNDING = "stochastic_rounding"
-THAT_ROUND = ("adamw", "muon")  # a test holds this to what the options of conf/optimizer take
 
 
 def build_precision(config: dict[str, Any]) -> Precision:
@@ -23,16 +19,9 @@ def build_precision(config: dict[str, Any]) -> Precision:
         EnvironmentProblem: A package is missing.
     """
     require_float8_head(config)
+    require_rounding(config)
     facts = {"device_type": device_type(config["trainer"]["accelerator"])}
-    precision: Precision = instantiate(config["precision"], key="precision", facts=facts)
-    target = str(config["optimizer"]["_target_"])
-    if precision.stochastic_rounding and ROUNDING not in setting_names(target):
-        known = " and ".join(f"optimizer={name}" for name in THAT_ROUND)
-        raise ConfigurationError(
-            f"precision.{ROUNDING}=true has no effect with optimizer={target.rpartition('.')[2]}, which rounds to "
-            f"nearest; {known} can; nearest valid: false."
-        )
-    return precision
+    return instantiate(config["precision"], key="precision", facts=facts)
 
 
 def tell_of_precision(precision: Precision, model: LanguageModel, context: RunContext, *, strategy_casts: bool) -> None:

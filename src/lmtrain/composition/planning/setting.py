@@ -15,6 +15,7 @@ from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.targets import word_of
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
+from lmtrain.composition.rules.rounding import require_rounding
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
 
@@ -75,22 +76,33 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
         ConfigurationError: One that cannot be, or that planning does not know.
     """
     require_float8_head(config)
+    require_rounding(config)
     cluster: Cluster = instantiate(check_node(config["cluster"], key="cluster", allowed=allowed), key="cluster")
     trainer = config["trainer"]
     num_ranks = math.prod(parse_whole(trainer[name], f"trainer.{name}") for name in ("devices", "num_nodes"))
     require_recordable(config, num_ranks=num_ranks, device="cuda")  # a plan may be of another machine
+    spread = spread_of(config["strategy"], allowed=allowed)
+    _require_ranks(spread, num_ranks, strategy=word_of(config["strategy"]))
     setting = PlannedSetting(
         cluster=cluster,
         num_ranks=num_ranks,
         precision=word_of(config["precision"]),
         optimizer=word_of(config["optimizer"]),
         state=_state(config),
-        spread=spread_of(config["strategy"], allowed=allowed),
+        spread=spread,
         recompute=word_of(config["recompute"]),
         is_compiled=word_of(config["compile"]) != "none",
         residual=_residual(config["precision"]),
     )
     return _without_auto(setting)
+
+
+def _require_ranks(spread: ModelSpread, num_ranks: int, *, strategy: str) -> None:
+    if spread.most_ranks is not None and num_ranks > spread.most_ranks:
+        raise ConfigurationError(
+            f"strategy={strategy} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
+            "trainer.num_nodes); use strategy=ddp or strategy=fsdp."
+        )
 
 
 def _state(config: dict[str, Any]) -> OptimizerState:

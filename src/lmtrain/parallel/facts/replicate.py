@@ -6,8 +6,8 @@ from lmtrain.accounting.training_plan.spread import ModelSpread
 
 
 def single(**_: Any) -> ModelSpread:
-    """Keep the whole model."""
-    return ModelSpread()
+    """Keep the whole model on one rank."""
+    return ModelSpread(most_ranks=1)
 
 
 def ddp(**_: Any) -> ModelSpread:
