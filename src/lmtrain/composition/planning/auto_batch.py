@@ -73,13 +73,19 @@ def out_of_memory(config: dict[str, Any], batch: BatchPlan) -> EnvironmentProble
     if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
         fix = f"fits with batch.micro_batch_sequences={smaller.micro_batch_sequences}"
     elif batch.micro_batch_sequences > 1:
-        fix = f"try batch.micro_batch_sequences={batch.micro_batch_sequences // 2}"
+        fix = f"try batch.micro_batch_sequences={_half(batch)}"
     else:
         fix = "try recompute=every_block, loss=chunked, or strategy=fsdp over more devices"
     return EnvironmentProblem(
         f"out of memory at batch.micro_batch_sequences={batch.micro_batch_sequences}: the plan says "
         f"{needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
     )
+
+
+def _half(batch: BatchPlan) -> int:
+    """Return the largest micro batch, of half the size at most, that divides a rank's share of a step."""
+    whole = batch.sequences_per_rank
+    return next(size for size in range(batch.micro_batch_sequences // 2, 0, -1) if whole % size == 0)
 
 
 def _largest(config: dict[str, Any], batch: Batch, *, num_ranks: int, num_local_ranks: int) -> BatchPlan:

@@ -1,6 +1,7 @@
 """What a training config will need, take and cost, from the same config that then trains."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -33,15 +34,13 @@ from lmtrain.composition.planning.prepared_tokens import (
     source_epochs,
 )
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
+from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plan_advice import Advice, advice
+from lmtrain.report.plan_advice import EVERY_BLOCK, Advice, Changes, advice
 
-FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
-EVERY_BLOCK_WORDS: Final = "recompute=every_block"
 NO_RECOMPUTE: Final = "lmtrain.parallel.activation_checkpoint.none"
-EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         setting = planned_setting(config, allowed=arguments.allowed_targets)
         facts = model_facts(config, setting, allowed=arguments.allowed_targets)
         planned = make_plan(config, setting, facts, allowed=arguments.allowed_targets)
-        schedules = {name: check_node(config[name], key=name, allowed=arguments.allowed_targets) for name in WITH_RAMPS}
-        require_ramps_fit(schedules, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
+        _require_ramps(config, planned, allowed=arguments.allowed_targets)
         planned = replace(
             planned,
             scaling=scaling_of(config) or offered(config, choices.overrides),
@@ -83,13 +81,8 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         )
         planned = planned_evaluation(planned, config)
         fit = fit_setting(setting, facts)
-        said = advice(
-            planned,
-            fit,
-            recompute=setting.recompute,
-            recomputed=None if planned.fits is not False else recomputed(config, allowed=arguments.allowed_targets),
-            sharded=partial(sharded, config, allowed=arguments.allowed_targets),
-        )
+        possible = changes(config, is_tight=planned.fits is False, allowed=arguments.allowed_targets)
+        said = advice(planned, fit, possible, recompute=setting.recompute)
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
     for_each_config(task, arguments, config_name="train", program=program)
@@ -186,30 +179,54 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
     )
 
 
+def changes(config: dict[str, Any], *, is_tight: bool, allowed: list[str]) -> Changes:
+    """Return what may be advised of a config; of recomputation only where its memory `is_tight`."""
+    return Changes(
+        planned=partial(planned_with, config, allowed=allowed),
+        words_of_devices=partial(words_of_devices, config),
+        sharded=partial(sharded, config, allowed=allowed),
+        recomputed=recomputed(config, allowed=allowed) if is_tight else None,
+    )
+
+
+def planned_with(config: dict[str, Any], words: Sequence[str], *, allowed: list[str]) -> Plan | None:
+    """Return the plan of a config with some words typed beside, None where they are refused."""
+    changed = with_words(config, words)
+    try:
+        setting = planned_setting(changed, allowed=allowed)
+        plan = make_plan(changed, setting, model_facts(changed, setting, allowed=allowed), allowed=allowed)
+        _require_ramps(changed, plan, allowed=allowed)
+    except ConfigurationError:
+        return None
+    return planned_evaluation(plan, changed)
+
+
+def _require_ramps(config: dict[str, Any], plan: Plan, *, allowed: list[str]) -> None:
+    schedules = {name: check_node(config[name], key=name, allowed=allowed) for name in WITH_RAMPS}
+    require_ramps_fit(schedules, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step)
+
+
 def recomputed(config: dict[str, Any], *, allowed: list[str]) -> Setting | None:
     """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
     if config["recompute"]["_target_"] != NO_RECOMPUTE:
         return None
-    changed = {**config, "recompute": {**config["recompute"], "_target_": EVERY_BLOCK}}
+    changed = with_words(config, [EVERY_BLOCK])
     setting = planned_setting(changed, allowed=allowed)
     facts = facts_known(changed, setting)
     return fit_setting(setting, facts) if facts else None
 
 
-def sharded(config: dict[str, Any], *, allowed: list[str]) -> list[tuple[str, Setting]]:
+def sharded(config: dict[str, Any], *, allowed: list[str]) -> list[tuple[Sequence[str], Setting]]:
     """Return what decides the memory under strategy=fsdp, as it is and with recompute=every_block, each with its words.
 
     A model that computes with gathered weights keeps other activations and another workspace than one of whole weights;
     where its facts are not known yet, they are measured.
     """
-    found: list[tuple[str, Setting]] = []
-    for word, recompute in (("", None), (f"{EVERY_BLOCK_WORDS} ", EVERY_BLOCK)):
-        node = config["recompute"] if recompute is None else {**config["recompute"], "_target_": recompute}
-        if recompute is not None and config["recompute"]["_target_"] != NO_RECOMPUTE:
-            continue
-        changed = {**config, "strategy": {"_target_": FULLY_SHARDED}, "recompute": node}
+    found: list[tuple[Sequence[str], Setting]] = []
+    for words in ((), (EVERY_BLOCK,)) if config["recompute"]["_target_"] == NO_RECOMPUTE else ((),):
+        changed = with_words(config, ["strategy=fsdp", *words])
         setting = planned_setting(changed, allowed=allowed)
-        found.append((word, fit_setting(setting, model_facts(changed, setting, allowed=allowed))))
+        found.append((words, fit_setting(setting, model_facts(changed, setting, allowed=allowed))))
     return found
 
 
@@ -234,7 +251,7 @@ def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
         needed = memory_of(fit, single).total
         raise ConfigurationError(
             f"batch.micro_batch_sequences=auto: not even one sequence fits, it needs {needed / 1e9:.1f} GB of "
-            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; shard with strategy=fsdp over more devices, or recompute with "
-            "recompute=every_block."
+            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; with "
+            "batch.micro_batch_sequences=1 `lmtrain plan` tells what would."
         )
     return found
