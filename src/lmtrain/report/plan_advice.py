@@ -1,6 +1,6 @@
 """What to say about a plan: whether it is possible, and the nearest change that would make it so.
 
-What is advised was planned before: the words of every line that says "fits" or "finishes", typed, give a plan that does.
+What is advised was planned before: the words of a line that says "fits" or "finishes" give, typed, a plan that does.
 """
 
 import math

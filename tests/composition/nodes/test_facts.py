@@ -1,12 +1,13 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from lmtrain.accounting.training_plan.spread import ModelSpread
-from lmtrain.composition.nodes.facts import spread_of
+from lmtrain.composition.nodes.facts import share_recomputed, spread_of
 from lmtrain.composition.planning.plan import PlannedRun, planned_runs
 from lmtrain.errors import ConfigurationError
 from tests import tiny
@@ -75,3 +76,24 @@ def test_shards_within_a_node_are_planned_from_what_the_strategy_says(elsewhere:
     assert hybrid.plan.communication is not None
     shard = 4 * hybrid.plan.shape.num_parameters / 8
     assert hybrid.plan.communication.reduced_bytes == pytest.approx(7 * shard + shard)
+
+
+RECOMPUTED = {"none": 0.0, "every_block": 1.0, "selective": 0.0, "memory_budget": 0.5}
+
+
+def test_every_recomputation_says_what_it_computes_twice() -> None:
+    for path in sorted((tiny.PROJECT / "conf/recompute").glob("*.yaml")):
+        node: Any = OmegaConf.to_container(OmegaConf.load(path))
+        assert share_recomputed(node) == RECOMPUTED[path.stem]
+
+
+def test_a_plan_counts_the_forward_pass_of_the_blocks_twice() -> None:
+    none, every = (planned("strategy=fsdp", f"recompute={name}").plan for name in ("none", "every_block"))
+    assert none.speed is not None
+    assert every.speed is not None
+    head = 4096 * 128_256
+    forward = 2 * (none.shape.num_matmul_parameters - head) + 4 * 32 * 4096 * 8192
+    ratio = every.speed.step_seconds / none.speed.step_seconds
+    assert ratio == pytest.approx(1 + forward / none.flops_per_token.palm, rel=1e-4)
+    assert every.speed.mfu_palm == pytest.approx(0.4 / ratio)
+    assert (none.speed.hfu_palm, every.speed.hfu_palm) == pytest.approx((0.4, 0.4))

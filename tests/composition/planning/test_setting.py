@@ -67,5 +67,12 @@ def test_a_rounded_residual_stream_is_planned(precision):
 
 def test_a_strategy_of_one_rank_is_refused_on_several():
     assert setting("strategy=single").num_ranks == 1
-    with pytest.raises(ConfigurationError, match="strategy=single trains on 1 rank, not 8 .*use strategy=ddp"):
+    with pytest.raises(ConfigurationError, match=r"strategy=single trains on 1 rank, not 8 .*use strategy=ddp"):
         setting("strategy=single", "cluster=h100_8x")
+
+
+def test_a_cpu_counts_its_process_and_a_gpu_of_the_table_does_not(tmp_path):
+    here = setting("trainer.accelerator=cpu", f"run.cache={tmp_path}").host
+    assert here is not None
+    assert here.snapshot_from_bytes == 50_000_000
+    assert setting("cluster=h100_8x").host is None

@@ -7,7 +7,7 @@ from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.model.memory import DeviceMemory, device_memory
+from lmtrain.accounting.model.memory import DeviceMemory, HostMemory, device_memory
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 
@@ -19,7 +19,8 @@ NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
 class Setting:
     """Everything that decides the memory of a device but the batch; `is_sharded` spreads the model.
 
-    Its parts are as many as ranks, and no more than `most_shards`, None for no such end.
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `host` is what a CPU takes
+    beside the tensors; None is a GPU.
     """
 
     facts: ModelFacts
@@ -28,6 +29,7 @@ class Setting:
     is_sharded: bool
     device_bytes: int | None
     most_shards: int | None = None
+    host: HostMemory | None = None
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the devices that share one copy of the model."""
@@ -43,6 +45,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         num_shards=setting.num_shards(batch.num_ranks),
         activations=setting.facts.activations.of(batch.micro_batch_sequences),
         workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences),
+        host=setting.host,
     )
 
 

@@ -1,6 +1,6 @@
 """What an option says of itself without loading what it builds with.
 
-A strategy at PACKAGE.MODULE.NAME is described by the function NAME of PACKAGE.facts.MODULE, which takes the settings of
+An option at PACKAGE.MODULE.NAME is described by the function NAME of PACKAGE.facts.MODULE, which takes the settings of
 its node and imports no torch.
 """
 
@@ -20,16 +20,33 @@ def spread_of(node: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> ModelS
     Raises:
         ConfigurationError: It says nothing about itself.
     """
-    module, _, name = str(node["_target_"]).rpartition(".")
-    package, _, file = module.rpartition(".")
-    home = f"{package}.facts.{file}"
-    found = getattr(_imported(home), name, None) if f"{module}.{name}".startswith((OWN, *allowed)) else None
+    home, name = _home(node)
+    found = _described(node, allowed=allowed)
     if found is None:
         raise ConfigurationError(
-            f"strategy._target_={module}.{name} does not say what it shards and sends, which a plan counts on; write "
-            f"{name}(**settings) -> ModelSpread in {home.replace('.', '/')}.py, as lmtrain/parallel/facts/fsdp.py does."
+            f"strategy._target_={node['_target_']} does not say what it shards and sends, which a plan counts on; "
+            f"write {name}(**settings) -> ModelSpread in {home.replace('.', '/')}.py, as lmtrain/parallel/facts/fsdp.py "
+            "does."
         )
-    return found(**{key: value for key, value in node.items() if not key.startswith("_")})
+    return found
+
+
+def share_recomputed(node: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> float:
+    """Return the share of a model's blocks whose products `recompute` computes twice; 0 where it says nothing."""
+    return _described(node, allowed=allowed) or 0.0
+
+
+def _home(node: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the module that describes an option, and the name of the description."""
+    module, _, name = str(node["_target_"]).rpartition(".")
+    package, _, file = module.rpartition(".")
+    return f"{package}.facts.{file}", name
+
+
+def _described(node: Mapping[str, Any], *, allowed: Sequence[str]) -> Any:
+    home, name = _home(node)
+    found = getattr(_imported(home), name, None) if str(node["_target_"]).startswith((OWN, *allowed)) else None
+    return found and found(**{key: value for key, value in node.items() if not key.startswith("_")})
 
 
 def _imported(name: str) -> Any:

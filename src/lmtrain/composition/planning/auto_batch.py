@@ -55,6 +55,10 @@ def setting_here(config: dict[str, Any], *, num_ranks: int, num_local_ranks: int
     planned = planned_setting(config, allowed=[])
     if device.name and find_device(device.name):
         planned = replace(planned, cluster=replace(planned.cluster, device=device.name))
+    if device.name:
+        planned = replace(planned, host=None)
+    elif planned.host:  # this process is there already, and not part of what is free
+        planned = replace(planned, host=replace(planned.host, process_bytes=0))
     planned = replace(planned, num_ranks=num_ranks)
     facts = model_facts(config, planned, allowed=[])
     return replace(fit_setting(planned, facts), device_bytes=device.num_bytes)

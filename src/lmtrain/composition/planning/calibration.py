@@ -4,17 +4,16 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.accounting.observed.measured import Calibration, Kind, Measurements
+from lmtrain.accounting.observed.measured import Calibration, Measurements
 from lmtrain.composition.nodes.canonical import canonical
+from lmtrain.composition.planning.measured_here import kind_here, measurements_of
 from lmtrain.composition.planning.setting import PlannedSetting
 from lmtrain.precision.cpu_features import cpu_name
-from lmtrain.tracking.measurements import read_measurements
 
 # All that decides how long a step takes, beside the device and how the step is divided.
 DECIDING: Final = (
@@ -28,11 +27,6 @@ DECIDING: Final = (
     "recompute",
     "compile",
 )
-
-
-def measurements_of(config: Mapping[str, Any]) -> Measurements:
-    """Return what was measured on this machine before."""
-    return read_measurements(Path(config["run"]["cache"]))
 
 
 def calibration_of(config: Mapping[str, Any], batch: BatchPlan) -> Calibration | None:
@@ -83,11 +77,6 @@ def measured_flops(config: Mapping[str, Any], matmul: MatmulDtype) -> float | No
     else:
         device = measured.find("gpu")
     return device.matmul_flops.get(matmul) if device else None
-
-
-def kind_here(config: Mapping[str, Any], measured: Measurements) -> Kind:
-    """Tell what this machine trains on, as far as the doctor has seen it."""
-    return "gpu" if measured.find("gpu") and config["trainer"]["accelerator"] != "cpu" else "cpu"
 
 
 def threads_here(config: Mapping[str, Any], measured: Measurements) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
+from lmtrain.accounting.model.flops import block_forward_flops, flops_per_token, seen_tokens
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
 from lmtrain.accounting.training_plan.communication import (
@@ -22,6 +22,7 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.nodes.check import check_node, check_value
+from lmtrain.composition.nodes.facts import share_recomputed
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.parts.schedules import WITH_RAMPS, require_ramps_fit
 from lmtrain.composition.planning.calibration import calibration_of, peak_here
@@ -102,7 +103,19 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     peak = setting.peak() or peak_here(config, setting)
     sent = _sent(setting, facts, batch)
     known = calibration_of(config, batch)
-    speed = expected_speed(setting.cluster, peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
+    seen = seen_tokens(batch.context_tokens, documents=documents)
+    speed = expected_speed(
+        setting.cluster,
+        peak,
+        batch,
+        flops_per_token=flops.palm,
+        calibration=known,
+        sent=sent,
+        recomputed_flops=share_recomputed(config["recompute"], allowed=allowed)
+        * block_forward_flops(
+            facts.shape, num_block_parameters=facts.parameters.num_block_matrix(facts.shape), seen=seen
+        ),
+    )
     device = setting.cluster.known_device
     train_tokens = prepared_train_tokens(config)
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
@@ -120,7 +133,7 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
         ),
         flops_per_token=flops,
         train_tokens=train_tokens,
-        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
+        seen_tokens=seen if documents else None,
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
         usd_per_gpu_hour=setting.cluster.usd_per_gpu_hour,
@@ -176,6 +189,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
             devices_in_a_node(setting.cluster, setting.num_ranks) if setting.spread.shards_over == "node" else None
         ),
         device_bytes=device.memory_bytes if device else None,
+        host=setting.host,
     )
 
 

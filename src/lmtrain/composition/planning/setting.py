@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
+from lmtrain.accounting.model.memory import HostMemory
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.training_plan.spread import ModelSpread
@@ -13,6 +14,7 @@ from lmtrain.composition.nodes.check import check_node
 from lmtrain.composition.nodes.facts import spread_of
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.targets import word_of
+from lmtrain.composition.planning.measured_here import kind_here, measurements_of
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.composition.rules.rounding import require_rounding
@@ -26,7 +28,10 @@ FUSED_ON_GPUS: Final = ("auto", "sdpa", "flash", "flex")
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSetting:
-    """The choices of a config that memory and speed depend on; words are those of the command line."""
+    """The choices of a config that memory and speed depend on; words are those of the command line.
+
+    `host` is what a run on this machine's CPU takes beside its tensors, None for one on a GPU.
+    """
 
     cluster: Cluster
     num_ranks: int
@@ -37,6 +42,7 @@ class PlannedSetting:
     recompute: str
     is_compiled: bool
     residual: str | None = None
+    host: HostMemory | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -93,6 +99,7 @@ def planned_setting(config: dict[str, Any], *, allowed: list[str]) -> PlannedSet
         recompute=word_of(config["recompute"]),
         is_compiled=word_of(config["compile"]) != "none",
         residual=_residual(config["precision"]),
+        host=_host(config, cluster),
     )
     return _without_auto(setting)
 
@@ -103,6 +110,13 @@ def _require_ranks(spread: ModelSpread, num_ranks: int, *, strategy: str) -> Non
             f"strategy={strategy} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
             "trainer.num_nodes); use strategy=ddp or strategy=fsdp."
         )
+
+
+def _host(config: dict[str, Any], cluster: Cluster) -> HostMemory | None:
+    if cluster.device is not None or kind_here(config, measurements_of(config)) != "cpu":
+        return None
+    saves = config["callbacks"].get("checkpoint") or {}
+    return HostMemory(snapshot_from_bytes=saves.get("background_from_bytes"))
 
 
 def _state(config: dict[str, Any]) -> OptimizerState:
