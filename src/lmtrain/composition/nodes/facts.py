@@ -25,8 +25,8 @@ def spread_of(node: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> ModelS
     if found is None:
         raise ConfigurationError(
             f"strategy._target_={node['_target_']} does not say what it shards and sends, which a plan counts on; "
-            f"write {name}(**settings) -> ModelSpread in {home.replace('.', '/')}.py, as lmtrain/parallel/facts/fsdp.py "
-            "does."
+            f"write {name}(**settings) -> ModelSpread in {home.replace('.', '/')}.py, as "
+            "lmtrain/parallel/facts/fsdp.py does."
         )
     return found
 
