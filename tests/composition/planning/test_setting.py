@@ -1,5 +1,6 @@
 import pytest
 
+from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE
 from lmtrain.accounting.training_plan.spread import ModelSpread
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import setting as module
@@ -74,5 +75,5 @@ def test_a_strategy_of_one_rank_is_refused_on_several():
 def test_a_cpu_counts_its_process_and_a_gpu_of_the_table_does_not(tmp_path):
     here = setting("trainer.accelerator=cpu", f"run.cache={tmp_path}").host
     assert here is not None
-    assert here.snapshot_from_bytes == 50_000_000
+    assert (here.snapshot_from_bytes, here.heap_share) == (50_000_000, COMPILED_HEAP_SHARE)
     assert setting("cluster=h100_8x").host is None

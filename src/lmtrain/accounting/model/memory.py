@@ -18,6 +18,7 @@ ALLOCATOR_MARGIN: Final = 0.05
 # where freed memory is kept for the next step: measured on Linux with glibc, docs/log.md.
 PROCESS_BYTES: Final = 784 * 10**6
 HEAP_SHARE: Final = 0.5
+COMPILED_HEAP_SHARE: Final = 0.05  # compiled blocks ask for few tensors, and use each again
 
 
 @dataclass(frozen=True, kw_only=True)

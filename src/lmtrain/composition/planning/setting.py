@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes, precision_bytes
-from lmtrain.accounting.model.memory import HostMemory
+from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, HostMemory
 from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState, optimizer_state
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.training_plan.spread import ModelSpread
@@ -116,7 +116,11 @@ def _host(config: dict[str, Any], cluster: Cluster) -> HostMemory | None:
     if cluster.device is not None or kind_here(config, measurements_of(config)) != "cpu":
         return None
     saves = config["callbacks"].get("checkpoint") or {}
-    return HostMemory(snapshot_from_bytes=saves.get("background_from_bytes"))
+    is_compiled = word_of(config["compile"]) != "none"
+    return HostMemory(
+        heap_share=COMPILED_HEAP_SHARE if is_compiled else HEAP_SHARE,
+        snapshot_from_bytes=saves.get("background_from_bytes"),
+    )
 
 
 def _state(config: dict[str, Any]) -> OptimizerState:
