@@ -11,12 +11,11 @@ from lightning.pytorch.callbacks import LambdaCallback
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import horizon
 from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.model.flops import block_forward_flops, flops_per_token, seen_tokens
-from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.training_plan.communication import step_communication
-from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.expected_speed import rate_of
 from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.composition.nodes.facts import share_recomputed, spread_of
+from lmtrain.composition.nodes.facts import spread_of
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
@@ -24,10 +23,11 @@ from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.auto_batch import batch_of
-from lmtrain.composition.planning.calibration import calibration_of, measured_flops
+from lmtrain.composition.planning.calibration import measured_flops
 from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
 from lmtrain.composition.planning.measured_here import measurements_of
 from lmtrain.composition.planning.prepared_tokens import masked_documents
+from lmtrain.composition.planning.step_speed import step_speed
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.composition.stored_runs.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.stored_runs.job import Job, config_hash, flatten
@@ -234,18 +234,8 @@ def make_plan(
         num_parameters=shape.num_parameters,
         gathered_value_bytes=precision.bytes_of.activations,
     )
-    known = calibration_of(config, batch)
-    seen = seen_tokens(batch.context_tokens, documents=documents)
-    again = share_recomputed(config["recompute"], allowed=[config["recompute"]["_target_"]])
-    speed = expected_speed(
-        cluster,
-        peak,
-        batch,
-        flops_per_token=flops.palm,
-        calibration=known,
-        sent=sent,
-        recomputed_flops=again * block_forward_flops(shape, num_block_parameters=_in_matrices(model, shape), seen=seen),
-    )
+    speed_of = partial(step_speed, config, shape, batch=batch, cluster=cluster, peak=peak, sent=sent)
+    speed = speed_of(num_block_parameters=model.num_block_matrix(), documents=documents)
     plan = Plan(
         shape=shape,
         batch=batch,
@@ -260,7 +250,7 @@ def make_plan(
         ),
         flops_per_token=flops,
         train_tokens=datamodule.train_tokens,
-        seen_tokens=seen if documents else None,
+        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown device: set cluster.peak_flops",
         measured_flops=measured_flops(config, precision.matmul),
@@ -272,12 +262,6 @@ def make_plan(
         scaling=scaling_of(config),
     )
     return with_evaluation(plan, config, held_out=datamodule.held_out_tokens(validated_split(config)))
-
-
-def _in_matrices(model: LanguageModel, shape: ModelShape) -> int:
-    """Return the parameters in matrices of the blocks that one token meets."""
-    held = sum(parameter.numel() for parameter in model.blocks.parameters() if parameter.dim() > 1)
-    return held - (shape.num_parameters - shape.num_active_parameters)
 
 
 def _peak(config: dict[str, Any], cluster: Cluster, precision: Precision) -> Peak | None:

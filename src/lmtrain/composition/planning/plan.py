@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
-from lmtrain.accounting.model.flops import block_forward_flops, flops_per_token, seen_tokens
+from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
 from lmtrain.accounting.training_plan.communication import (
@@ -16,16 +16,15 @@ from lmtrain.accounting.training_plan.communication import (
     devices_in_a_node,
     step_communication,
 )
-from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.expected_speed import rate_of
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.nodes.check import check_node, check_value
-from lmtrain.composition.nodes.facts import share_recomputed
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.parts.schedules import WITH_RAMPS, require_ramps_fit
-from lmtrain.composition.planning.calibration import calibration_of, peak_here
+from lmtrain.composition.planning.calibration import peak_here
 from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
 from lmtrain.composition.planning.known_models import facts_known, model_facts
 from lmtrain.composition.planning.prepared_tokens import (
@@ -35,6 +34,7 @@ from lmtrain.composition.planning.prepared_tokens import (
     source_epochs,
 )
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
+from lmtrain.composition.planning.step_speed import step_speed
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.scaling import scaling_of
@@ -102,20 +102,9 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
     flops = flops_per_token(facts.shape, batch.context_tokens, documents=documents)
     peak = setting.peak() or peak_here(config, setting)
     sent = _sent(setting, facts, batch)
-    known = calibration_of(config, batch)
-    seen = seen_tokens(batch.context_tokens, documents=documents)
-    speed = expected_speed(
-        setting.cluster,
-        peak,
-        batch,
-        flops_per_token=flops.palm,
-        calibration=known,
-        sent=sent,
-        recomputed_flops=share_recomputed(config["recompute"], allowed=allowed)
-        * block_forward_flops(
-            facts.shape, num_block_parameters=facts.parameters.num_block_matrix(facts.shape), seen=seen
-        ),
-    )
+    speed_of = partial(step_speed, config, batch=batch, peak=peak, sent=sent, documents=documents, allowed=allowed)
+    num_matrix = facts.parameters.num_block_matrix(facts.shape)
+    speed = speed_of(facts.shape, cluster=setting.cluster, num_block_parameters=num_matrix)
     device = setting.cluster.known_device
     train_tokens = prepared_train_tokens(config)
     budget: Budget = instantiate(check_node(config["budget"], key="budget", allowed=allowed), key="budget")
@@ -133,7 +122,7 @@ def make_plan(config: dict[str, Any], setting: PlannedSetting, facts: ModelFacts
         ),
         flops_per_token=flops,
         train_tokens=train_tokens,
-        seen_tokens=seen if documents else None,
+        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
         peak_flops=peak.flops if peak else None,
         peak_source=peak.source if peak else "unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
         usd_per_gpu_hour=setting.cluster.usd_per_gpu_hour,
