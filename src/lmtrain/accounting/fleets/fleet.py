@@ -127,7 +127,7 @@ def _over_the_peak(run: FleetRun, mfu: float) -> str:
     nearest = [f"fleet.tokens={format_at_most((run.tokens or 0) / mfu)}"]
     if run.usd is None:
         nearest.append(f"fleet.num_devices={math.ceil((run.num_devices or 0) * mfu)}")
-        nearest.append(f"fleet.hours={format_at_least((run.hours or 0) * mfu)}")
+        nearest.append(f"fleet.hours={math.ceil((run.hours or 0) * mfu)}")
     else:
         nearest.append(f"fleet.usd={format_at_least(run.usd * mfu)}")
     return (
