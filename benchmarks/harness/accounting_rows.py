@@ -99,8 +99,8 @@ def horizons() -> list[Row]:
 
 def parameters() -> list[Row]:
     """Exact counts of real models on the meta device, and the estimate 12 d^2 L."""
-    llama = _shape("model=llama_3_2_1b", "tokenizer.vocab_size=300")
-    gpt2, xl = (_shape(f"model={name}", "tokenizer.vocab_size=300") for name in ("gpt2_124m", "gpt2_1558m"))
+    llama = shape_of("model=llama_3_2_1b", "tokenizer.vocab_size=300")
+    gpt2, xl = (shape_of(f"model={name}", "tokenizer.vocab_size=300") for name in ("gpt2_124m", "gpt2_1558m"))
     d12, d24 = _nano(12), _nano(24)
     estimate = "an estimate without embedding, biases and norms; `lmtrain plan` prints the exact count"
     rows = [
@@ -287,11 +287,11 @@ def _facts(group: str, word: str, kind: type[F]) -> F:
 
 def _nano(depth: int, pattern: str = "SSSL") -> ModelShape:
     words = (f"model.depth={depth}", f"model.window_pattern={pattern}", "tokenizer.vocab_size=32768")
-    return _shape("model=nano", *words, "batch.context_tokens=2048", "batch.tokens_per_step=524288")
+    return shape_of("model=nano", *words, "batch.context_tokens=2048", "batch.tokens_per_step=524288")
 
 
 @cache
-def _shape(*words: str) -> ModelShape:
+def shape_of(*words: str) -> ModelShape:
     """Build a model of the configuration without a byte of memory and return its shape."""
     node = check_node(compose_config([*words, "tokenizer=folder", "tokenizer.path=x"])["model"], key="model")
     with torch.device("meta"):

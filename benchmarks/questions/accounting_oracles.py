@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.harness import accounting_rows as rows
 from benchmarks.harness.accounting_row import Row
+from benchmarks.harness.published_runs import published_runs
 
 PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
 HEADER = """# Known numbers, and ours
@@ -38,6 +39,12 @@ def sections() -> list[Section]:
         Section("Parameters", "The published weights; nanochat; 12 d² L of arXiv 2001.08361.", rows.parameters()),
         Section("FLOPs", "arXiv 2001.08361 (6 N D), arXiv 2204.02311 (PaLM's count), nanochat.", rows.flops()),
         Section("Time and fleets", "FLOPs / (devices x dense peak x utilization).", rows.fleets()),
+        Section(
+            "Steps that others measured",
+            "IBM and PyTorch, Maximizing training throughput using PyTorch FSDP (2024); torchtitan, Llama 3 on H100 "
+            "(December 2024). Ours are their FLOPs by PaLM's count over the dense peak, at the utilization they state.",
+            published_runs(),
+        ),
         Section("Memory", "Bytes a parameter before activations; activations come from the real graph.", rows.memory()),
         Section("Money", "Hours x devices x price.", rows.money()),
         Section("Number formats", "IEEE 754, bfloat16, OCP 8-bit formats; torch.", rows.number_formats()),

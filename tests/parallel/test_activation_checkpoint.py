@@ -8,7 +8,14 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
-from lmtrain.parallel.activation_checkpoint import every_block, is_kept, memory_budget, none, selective
+from lmtrain.parallel.activation_checkpoint import (
+    every_block,
+    is_kept,
+    memory_budget,
+    memory_budget_facts,
+    none,
+    selective,
+)
 from lmtrain.parallel.compilation import compile_blocks, compile_whole
 
 
@@ -167,3 +174,12 @@ def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
     _, compiled = backward(compile_blocks(selective(filled(llama))))
     for name, gradient in gradients.items():
         torch.testing.assert_close(compiled[name], gradient, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("fraction", [0.25, 0.5, 0.75])
+def test_a_budget_says_the_share_of_blocks_that_it_computes_again(fraction):
+    model = Llama(width=8, num_layers=8, num_heads=1, feed_forward_width=8, vocab_size=16, max_context_tokens=8)
+    before = [block.forward.__name__ for block in model.blocks]
+    memory_budget(model, fraction=fraction)
+    changed = sum(block.forward.__name__ != name for block, name in zip(model.blocks, before, strict=True))
+    assert changed / 8 == memory_budget_facts(fraction=fraction).share

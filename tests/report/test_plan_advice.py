@@ -6,25 +6,29 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, Rate, horizon
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.model.model_facts import LinearBytes
+from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.fit import memory_of
 from lmtrain.accounting.training_plan.plan import Plan, Speed
-from lmtrain.report.plan_advice import advice
+from lmtrain.errors import ConfigurationError
+from lmtrain.report.plan_advice import EVERY_BLOCK, Changes, advice
 from tests.accounting.training_plan.test_fit import MILLION, SETTING
 
 
-def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, usd_per_gpu_hour=None, **settings):
-    setting = replace(SETTING, device_bytes=device_bytes * MILLION)
-    asked = Batch(context_tokens=10, tokens_per_step=240 * num_ranks, micro_batch_sequences=sequences)
-    batch = plan_batches(asked, num_ranks=num_ranks)
+def plan_of(setting, *, sequences, num_ranks=1, budget=None, usd_per_gpu_hour=None, tokens_per_step=None):
+    tokens = tokens_per_step or 240 * num_ranks
+    batch = plan_batches(
+        Batch(context_tokens=10, tokens_per_step=tokens, micro_batch_sequences=sequences), num_ranks=num_ranks
+    )
     flops = flops_per_token(setting.facts.shape, 10)
+    step_seconds = 36.0 * tokens / 240 / num_ranks
     run = horizon(
         budget or Budget(steps=10),
         tokens_per_step=batch.tokens_per_step,
         num_parameters=MILLION,
         flops_per_token=flops.palm,
-        rate=Rate(seconds_per_step=36.0, usd_per_hour=usd_per_gpu_hour and usd_per_gpu_hour * num_ranks),
+        rate=Rate(seconds_per_step=step_seconds, usd_per_hour=usd_per_gpu_hour and usd_per_gpu_hour * num_ranks),
     )
-    plan = Plan(
+    return Plan(
         shape=setting.facts.shape,
         batch=batch,
         horizon=run,
@@ -32,9 +36,41 @@ def planned(*, device_bytes, sequences=24, num_ranks=1, budget=None, usd_per_gpu
         memory=memory_of(setting, batch),
         device_bytes=setting.device_bytes,
         usd_per_gpu_hour=usd_per_gpu_hour,
-        speed=Speed(step_seconds=36.0, mfu_palm=0.4, source="a test"),
+        speed=Speed(step_seconds=step_seconds, mfu_palm=0.4, source="a test"),
     )
-    return advice(plan, setting, **{"recomputes": False, **settings})
+
+
+def typed(setting, words, recomputed=None, **asked):
+    """Plan anew with words beside, as a person would type them."""
+    asked["tokens_per_step"] = asked.get("tokens_per_step") or 240 * asked["num_ranks"]
+    for word in words:
+        key, _, value = word.partition("=")
+        if word == "strategy=fsdp":
+            setting = replace(setting, is_sharded=True)
+        elif word == "recompute=every_block":
+            setting = replace(recomputed, is_sharded=setting.is_sharded)
+        elif key.startswith("budget."):
+            budget = asked.get("budget") or Budget(steps=10)
+            asked["budget"] = replace(budget, **{key.removeprefix("budget."): parse_quantity(value, key)})
+        else:
+            name = {"devices": "num_ranks", "micro_batch_sequences": "sequences"}.get(key.partition(".")[2])
+            asked[name or key.partition(".")[2]] = int(value)
+    try:
+        return plan_of(setting, **asked)
+    except ConfigurationError:
+        return None
+
+
+def planned(*, device_bytes, sequences=24, recomputes=False, recomputed=None, **asked):
+    setting = replace(SETTING, device_bytes=device_bytes * MILLION)
+    asked = {"num_ranks": 1, "sequences": sequences, **asked}
+    changes = Changes(
+        planned=lambda words: typed(setting, words, recomputed, **asked),
+        words_of_devices=lambda num: (f"trainer.devices={num}",),
+        sharded=lambda: [((), setting), *([((EVERY_BLOCK,), recomputed)] if recomputed else [])],
+        recomputed=recomputed,
+    )
+    return advice(plan_of(setting, **asked), setting, changes, recomputes=recomputes)
 
 
 def test_a_plan_that_fits_is_possible_and_told_of_a_larger_micro_batch():
@@ -53,7 +89,7 @@ def test_the_nearest_smaller_micro_batch_is_named_first():
     ("num_ranks", "line"),
     [
         (4, "fits with strategy=fsdp batch.micro_batch_sequences=4"),
-        (1, "fits on 2 devices with strategy=fsdp batch.micro_batch_sequences=1"),
+        (1, "fits on 2 devices with strategy=fsdp trainer.devices=2 batch.micro_batch_sequences=1"),
     ],
 )
 def test_where_no_micro_batch_fits_sharding_does(num_ranks, line):
@@ -68,10 +104,10 @@ def test_what_fits_nowhere_is_said_so():
 
 
 def test_a_budget_of_time_that_ends_too_early_says_what_would_do():
-    said = planned(device_bytes=100, budget=Budget(hours=1, steps=300))
+    said = planned(device_bytes=100, sequences=4, budget=Budget(hours=1, steps=300))
     assert not said.is_possible
     assert said.lines[-2] == "does not finish: budget.hours ends it after 33% of the 72.0K tokens"
-    assert said.lines[-1] == "finishes with budget.hours=3, or with 3 devices, or with budget.tokens=24K"
+    assert said.lines[-1] == "finishes with budget.hours=3, or with trainer.devices=3, or with budget.tokens=24K"
 
 
 def test_dollars_that_end_too_early_are_not_stretched_by_more_devices():
@@ -91,3 +127,19 @@ def test_recomputation_is_named_with_the_micro_batch_that_fits_where_that_is_kno
     found = [line for line in said.lines if "recompute=every_block" in line]
     assert found
     assert "recompute=every_block keeps only what enters each block" not in said.lines
+
+
+def test_devices_that_do_not_divide_the_step_are_not_advised():
+    said = planned(device_bytes=100, sequences=24, budget=Budget(hours=1, steps=300))
+    assert said.lines[-1] == "finishes with budget.hours=3, or with budget.tokens=24K"
+
+
+def test_what_its_own_plan_refuses_is_not_said():
+    setting = replace(SETTING, device_bytes=16 * MILLION)
+    refused = Changes(
+        planned=lambda _: None,
+        words_of_devices=lambda num: (f"trainer.devices={num}",),
+        sharded=lambda: [((), setting)],
+    )
+    lines = advice(plan_of(setting, sequences=24), setting, refused, recomputes=True).lines
+    assert not [line for line in lines if line.startswith("fits")]

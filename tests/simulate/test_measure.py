@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,10 +11,10 @@ from lmtrain.simulate.measure import components, measure, trained_parameters
 from lmtrain.simulate.step_memory import SimulatedStep, simulate_step
 
 
-def build():
+def build(num_layers=3):
     return Llama(
         width=64,
-        num_layers=3,
+        num_layers=num_layers,
         num_heads=4,
         feed_forward_width=128,
         vocab_size=1000,
@@ -55,3 +57,13 @@ def test_any_micro_batch_follows_from_few_and_many(sequences):
     simulated = simulate_step(STEP, micro_batch_sequences=sequences, context_tokens=32)
     assert facts.activations.of(sequences) == simulated.activations
     assert facts.workspace_bytes(sequences) == pytest.approx(simulated.workspace, rel=0.02)
+
+
+def test_a_deep_model_is_built_once_and_told_as_if_it_were_run_whole():
+    built = []
+    step = replace(STEP, build=lambda: built.append(1) or build(num_layers=40))
+    facts = measure(step, context_tokens=32)
+    assert len(built) == 1
+    assert len(facts.shape.attention) == 40
+    whole = simulate_step(step, micro_batch_sequences=2, context_tokens=32)
+    assert facts.activations.of(2) == whole.activations

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from typing import Final, Literal
 
 from lmtrain.errors import ConfigurationError
@@ -80,11 +81,20 @@ def format_quantity(number: float, unit: Unit = "count") -> str:
 
 def format_at_most(number: float) -> str:
     """Write a count in three digits that parse to it or to a little less."""
+    return _in_three_digits(number, math.floor)
+
+
+def format_at_least(number: float) -> str:
+    """Write a count in three digits that parse to it or to a little more."""
+    return _in_three_digits(number, math.ceil)
+
+
+def _in_three_digits(number: float, whole: Callable[[float], int]) -> str:
     for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
             digits = max(0, 2 - math.floor(math.log10(number / size)))
-            return f"{math.floor(number / size * 10**digits) / 10**digits:g}{suffix}"
-    return f"{math.floor(number)}"
+            return f"{whole(number / size * 10**digits) / 10**digits:g}{suffix}"
+    return f"{whole(number)}"
 
 
 def _terms(text: str) -> list[tuple[float, str]]:

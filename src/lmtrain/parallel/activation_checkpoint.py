@@ -49,7 +49,7 @@ def none(model: LanguageModel) -> LanguageModel:
 
 def none_facts() -> RecomputeFacts:
     """Keep what the compiler, or each operation, saves."""
-    return RecomputeFacts(recomputes=False, is_cut=True)
+    return RecomputeFacts(recomputes=False, is_cut=True, share=0.0)
 
 
 def every_block(model: LanguageModel) -> LanguageModel:
@@ -67,8 +67,13 @@ def selective(model: LanguageModel) -> LanguageModel:
 
 
 def selective_facts() -> RecomputeFacts:
-    """Keep what the compiler takes of the operations that may be kept."""
-    return RecomputeFacts(is_cut=True)
+    """Keep products with weights and fused attention, as far as the compiler does."""
+    return RecomputeFacts(is_cut=True, share=0.0)
+
+
+def memory_budget_facts(*, fraction: float = 0.5) -> RecomputeFacts:
+    """Compute again the blocks that keep nothing."""
+    return RecomputeFacts(share=1.0 - fraction)
 
 
 def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:

@@ -38,8 +38,8 @@ def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
 
 
 def single_facts() -> ModelSpread:
-    """Keep the whole model."""
-    return ModelSpread(reduces_alone=False)
+    """Keep the whole model on one rank."""
+    return ModelSpread(reduces_alone=False, most_ranks=1)
 
 
 def ddp_facts() -> ModelSpread:
@@ -47,4 +47,6 @@ def ddp_facts() -> ModelSpread:
     return ModelSpread()
 
 
-auto_facts = single_facts
+def auto_facts() -> ModelSpread:
+    """Keep the whole model on every rank, be it one or several."""
+    return ModelSpread(reduces_alone=False)

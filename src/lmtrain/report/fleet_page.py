@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.fleets.fleet_plan import STATIC_BYTES_PER_PARAMETER, FleetPlan
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_at_most, format_quantity
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
@@ -90,7 +90,7 @@ def _consequences(plan: FleetPlan) -> Rows:
         )
     ]
     if plan.fewest_devices is not None and plan.most_parameters is not None:
-        most = format_quantity(plan.most_parameters)
+        most = format_at_most(plan.most_parameters)
         fewest = f"{plan.fewest_devices:,} device{'s' * (plan.fewest_devices > 1)}"
         rows.append(("", f"at least {fewest}; these hold up to {most} parameters", ""))
     if plan.kwh is not None:

@@ -1,15 +1,27 @@
-"""What to say about a plan: whether it is possible, and the nearest change that would make it so."""
+"""What to say about a plan: whether it is possible, and the nearest change that would make it so.
+
+What is advised was planned before: the words of a line that says "fits" or "finishes" give, typed, a plan that does.
+"""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from lmtrain.accounting.quantities import format_at_most, format_quantity
-from lmtrain.accounting.training_plan.fit import Setting, fewest_devices, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.fit import (
+    Setting,
+    fitting_batches,
+    largest_micro_batch,
+    memory_of,
+    more_devices,
+)
 from lmtrain.accounting.training_plan.plan import Plan
 
-EVERY_BLOCK: Final = "recompute=every_block "
+EVERY_BLOCK: Final = "recompute=every_block"
+MOST_TRIED: Final = 16  # numbers of devices
+HOURS_ON_TOP: Final = (1.0, 1.01, 1.1)  # for what grows with a longer run, as its validation
 
 
 @dataclass(frozen=True)
@@ -20,83 +32,131 @@ class Advice:
     is_possible: bool
 
 
-Sharded = Callable[[], Sequence[tuple[str, Setting]]]
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """The changes of a config that may be advised.
 
-
-def advice(
-    plan: Plan,
-    setting: Setting,
-    *,
-    recomputes: bool,
-    recomputed: Setting | None = None,
-    sharded: Sharded | None = None,
-) -> Advice:
-    """Say what does not fit and what would, then what a budget of time leaves undone.
-
-    `recomputed` is the setting under recompute=every_block, None where that is not known without measuring. `sharded`
-    gives the settings under strategy=fsdp, each with the words that it takes beside; None takes those at hand, whose
-    activations are those of a model that is not sharded.
+    `planned` gives the plan with some words typed beside, None where they are refused. `words_of_devices` are the words
+    for a number of devices. `recomputed` is what decides the memory under recompute=every_block, None where that is not
+    known without measuring; `sharded` the same under strategy=fsdp, with the words that go with each.
     """
+
+    planned: Callable[[Sequence[str]], Plan | None]
+    words_of_devices: Callable[[int], Sequence[str]]
+    sharded: Callable[[], Sequence[tuple[Sequence[str], Setting]]]
+    recomputed: Setting | None = None
+
+
+Words = Sequence[str]
+Tried = tuple[Words, Plan]
+
+
+def advice(plan: Plan, setting: Setting, changes: Changes, *, recomputes: bool) -> Advice:
+    """Say what does not fit and what would, then what a budget of time leaves undone."""
     lines: list[str] = []
     if plan.fits is False:
-        lines += _why_not(plan, setting, recomputes=recomputes, recomputed=recomputed, sharded=sharded)
+        lines += _why_not(plan, setting, changes, recomputes=recomputes)
     elif plan.fits:
-        largest = largest_micro_batch(setting, plan.batch)
-        if largest and largest.micro_batch_sequences > plan.batch.micro_batch_sequences:
-            lines.append(f"a larger micro batch fits too: batch.micro_batch_sequences={largest.micro_batch_sequences}")
-    unfinished = _unfinished(plan)
+        largest = _micro_batch(plan, setting)
+        if largest and int(largest.rpartition("=")[2]) > plan.batch.micro_batch_sequences:
+            lines += _lines("a larger micro batch fits too: ", _first(changes, [(largest,)], _fits))
+    unfinished = _unfinished(plan, changes)
     return Advice(lines=(*lines, *unfinished), is_possible=plan.fits is not False and not unfinished)
 
 
-def _why_not(
-    plan: Plan, setting: Setting, *, recomputes: bool, recomputed: Setting | None, sharded: Sharded | None
-) -> list[str]:
+def _why_not(plan: Plan, setting: Setting, changes: Changes, *, recomputes: bool) -> list[str]:
     memory, device_bytes = memory_of(setting, plan.batch), plan.device_bytes or 0
     lines = [f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device"]
-    if smaller := largest_micro_batch(setting, plan.batch):
-        lines.append(f"fits with batch.micro_batch_sequences={smaller.micro_batch_sequences}")
-    if recomputed and (largest := largest_micro_batch(recomputed, plan.batch)):
-        lines.append(f"fits with recompute=every_block batch.micro_batch_sequences={largest.micro_batch_sequences}")
-    elif not recomputes and recomputed is None:
-        lines.append("recompute=every_block keeps only what enters each block")
+    smaller = _micro_batch(plan, setting)
     if smaller:
-        return lines
-    at_hand = [(word, tried) for word, tried in (("", setting), (EVERY_BLOCK, recomputed)) if tried is not None]
-    return [*lines, *_sharded(plan, setting, sharded() if sharded else at_hand)]
+        lines += _lines("fits with ", _first(changes, [(smaller,)], _fits))
+    if changes.recomputed and (largest := _micro_batch(plan, changes.recomputed)):
+        lines += _lines("fits with ", _first(changes, [(EVERY_BLOCK, largest)], _fits))
+    elif not recomputes and changes.recomputed is None:
+        lines.append(f"{EVERY_BLOCK} keeps only what enters each block")
+    return lines if smaller else [*lines, *_sharded(plan, setting, changes)]
 
 
-def _sharded(plan: Plan, setting: Setting, sharded: Sequence[tuple[str, Setting]]) -> list[str]:
+def _sharded(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
     """Say on how many devices the model fits in shards, as it is and with recomputation."""
     lines: list[str] = []
-    for word, tried in sharded:
-        largest = largest_micro_batch(replace(tried, is_sharded=True, most_shards=None), plan.batch)
-        if largest and (not setting.is_sharded or setting.most_shards) and plan.batch.num_ranks > 1:
-            lines.append(f"fits with strategy=fsdp {word}batch.micro_batch_sequences={largest.micro_batch_sequences}")
-        elif devices := fewest_devices(tried, plan.batch):
-            lines.append(f"fits on {devices:,} devices with strategy=fsdp {word}batch.micro_batch_sequences=1")
+    for word, tried in changes.sharded():
+        largest = _micro_batch(plan, replace(tried, is_sharded=True, most_shards=None))
+        is_new = not setting.is_sharded or setting.most_shards is not None
+        if largest and is_new and plan.batch.num_ranks > 1:
+            found = _first(changes, [("strategy=fsdp", *word, largest)], _fits)
+            lines += _lines("fits with ", found)
+        else:
+            found = _first(changes, _on_more_devices(plan, tried, changes, word), _fits)
+            lines += _lines(f"fits on {found[1].batch.num_ranks:,} devices with " if found else "", found)
     return lines or ["does not fit on any number of devices: one sequence's activations alone are too large"]
 
 
-def _unfinished(plan: Plan) -> list[str]:
+def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, word: Words) -> Iterator[Words]:
+    """Give the words for one sequence at a time on more devices; a step that none divides is named anew."""
+    for batch in islice(fitting_batches(tried, plan.batch), MOST_TRIED):
+        is_larger = batch.tokens_per_step != plan.batch.tokens_per_step
+        step = (f"batch.tokens_per_step={batch.tokens_per_step}",) if is_larger else ()
+        devices = changes.words_of_devices(batch.num_ranks)
+        yield ("strategy=fsdp", *word, *devices, "batch.micro_batch_sequences=1", *step)
+
+
+def _unfinished(plan: Plan, changes: Changes) -> list[str]:
     """Tell where a budget of time ends the run before another budget is reached, and what would let it finish."""
     run, asked = plan.horizon, plan.horizon.most_steps
-    if run.seconds is None or asked is None or asked <= run.steps or plan.speed is None:
+    if plan.speed is None or asked is None or _finishes(plan):
         return []
-    hours = plan.speed.seconds(asked) / 3600
-    fewer = f"budget.tokens={format_at_most(run.tokens)}"
+    hours = (plan.speed.seconds(asked) + plan.evaluation_seconds) / 3600
     if run.limited_by == "usd":  # more devices cost as much for less long
-        usd = math.ceil(hours * plan.batch.num_ranks * (plan.usd_per_gpu_hour or 0))
-        fix = f"finishes with budget.usd={usd}, or with {fewer}"
+        usd = hours * plan.batch.num_ranks * (plan.usd_per_gpu_hour or 0)
+        tries: list[Iterable[Words]] = [((f"budget.usd={math.ceil(usd * more)}",) for more in HOURS_ON_TOP)]
     else:
-        devices = math.ceil(plan.batch.num_ranks * asked / run.steps)
-        fix = (
-            f"finishes with budget.hours={math.ceil(hours * 100) / 100:g}, or with {devices:,} devices, or with {fewer}"
-        )
+        fewest = plan.batch.num_ranks * asked / run.steps
+        devices = islice(more_devices(plan.batch, fewest=fewest), MOST_TRIED)
+        tries = [
+            ((f"budget.hours={_hundredths(hours * more)}",) for more in HOURS_ON_TOP),
+            (changes.words_of_devices(num) for num in devices),
+        ]
+    tries.append((f"budget.tokens={format_at_most(run.tokens * share)}",) for share in (1.0, 0.98, 0.9))
+    found = [" ".join(tried[0]) for tried in (_first(changes, each, _finishes) for each in tries) if tried]
     return [
         f"does not finish: budget.{run.limited_by} ends it after {run.steps / asked:.0%} of the "
         f"{format_quantity(asked * plan.batch.tokens_per_step)} tokens",
-        fix,
+        *([f"finishes with {', or with '.join(found)}"] if found else []),
     ]
+
+
+def _micro_batch(plan: Plan, setting: Setting) -> str | None:
+    """Return the word for the largest micro batch that fits a device."""
+    largest = largest_micro_batch(setting, plan.batch)
+    return f"batch.micro_batch_sequences={largest.micro_batch_sequences}" if largest else None
+
+
+def _first(changes: Changes, tries: Iterable[Words], holds: Callable[[Plan], bool]) -> Tried | None:
+    """Return the first words whose plan is as they claim, and that plan."""
+    for words in tries:
+        plan = changes.planned(words)
+        if plan is not None and holds(plan):
+            return words, plan
+    return None
+
+
+def _fits(plan: Plan) -> bool:
+    return plan.fits is True
+
+
+def _finishes(plan: Plan) -> bool:
+    run = plan.horizon
+    return run.seconds is None or run.most_steps is None or run.most_steps <= run.steps
+
+
+def _lines(claim: str, tried: Tried | None) -> list[str]:
+    return [claim + " ".join(tried[0])] if tried else []
+
+
+def _hundredths(number: float) -> str:
+    """Write a number rounded up in hundredths."""
+    return f"{math.ceil(number * 100) / 100:.2f}".rstrip("0").rstrip(".")
 
 
 def _gb(num_bytes: float) -> str:

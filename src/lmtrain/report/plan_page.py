@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
-from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plan_advice import Advice
 from lmtrain.report.show import plain_text, show
 
@@ -113,7 +113,7 @@ def _time(plan: Plan) -> Rows:
         return [("step", f"not known: the peak of the device is {plan.peak_source}")]
     tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
     rows += [
-        ("step", f"{plan.speed.step_seconds:.3g} s at {plan.speed.mfu_palm:.0%} MFU ({plan.speed.source})"),
+        ("step", f"{plan.speed.step_seconds:.3g} s at {_utilization(plan.speed)} ({plan.speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
         ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days; {_beside_training(plan)}"),
@@ -128,6 +128,12 @@ def _time(plan: Plan) -> Rows:
         size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
         rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
     return rows
+
+
+def _utilization(speed: Speed) -> str:
+    """Name the share of the peak that the model takes, and that of the hardware where some is computed twice."""
+    mfu, hfu = speed.mfu_palm, speed.hfu_palm or speed.mfu_palm
+    return f"{mfu:.0%} MFU" if hfu < mfu * 1.001 else f"{mfu:.0%} MFU, {hfu:.0%} HFU with recomputation"
 
 
 def _beside_training(plan: Plan) -> str:

@@ -1,15 +1,19 @@
 """Count the planner's facts on the real model: parameters by part, and the memory of a step."""
 
 from collections import Counter
-from typing import Final
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
+from torch import nn
 
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import sort_parameters
-from lmtrain.simulate.step_memory import SimulatedStep, simulate_step, simulate_workspace
+from lmtrain.simulate.step_memory import MANY_BLOCKS, SimulatedStep, simulate_step, simulate_workspace
 
 MANY: Final = 64  # sequences: logits outgrow everything independent of their number
 
@@ -18,16 +22,35 @@ def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
     """Return the facts of a model in sequences of `context_tokens`; takes a few seconds and no memory to speak of."""
     with torch.device("meta"):
         model = step.build()
+    shape, parts, parameters = model.shape(), components(model), trained_parameters(model)
+    step = replace(step, num_blocks=len(model.blocks), build=_copies(model))
     one, two = (simulate_step(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (1, 2))
     many = [simulate_workspace(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (MANY, MANY + 1)]
     return ModelFacts(
-        shape=model.shape(),
-        components=components(model),
-        parameters=trained_parameters(model),
+        shape=shape,
+        components=parts,
+        parameters=parameters,
         activations=_line(one.activations, two.activations),
         workspace=_line(one.workspace, two.workspace),
         workspace_of_many=_line(*many, first=MANY),
     )
+
+
+def _copies(model: LanguageModel) -> Callable[[], LanguageModel]:
+    """Return what builds the model anew with as many blocks as are run, from one that was built on meta.
+
+    Building thousands of blocks takes a second on meta and many times that on fake tensors.
+    """
+    del model.blocks[MANY_BLOCKS:]
+
+    def build() -> LanguageModel:
+        made: dict[int, Any] = {
+            **{id(one): nn.Parameter(torch.empty(one.shape, dtype=one.dtype)) for one in model.parameters()},
+            **{id(one): torch.empty(one.shape, dtype=one.dtype) for one in model.buffers()},
+        }
+        return deepcopy(model, made)
+
+    return build
 
 
 def components(model: LanguageModel) -> dict[str, int]:

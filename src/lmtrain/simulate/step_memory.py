@@ -41,6 +41,8 @@ class StepMemory:
 class SimulatedStep:
     """The simulated run: how to build the model, the loss, and how both are run.
 
+    `num_blocks` are those of the whole model, where what is built has MANY_BLOCKS of them; None: it has all.
+
     `casts_parameters` computes with weights in `compute_dtype`, as FSDP gathers them, and so keeps the residual stream
     in it too; else products take copies of the weights, counted with these, and the stream stays in fp32 unless the
     precision `narrows_residual`. `is_compiled` cuts each block as the compiler does, with the block's own recomputation
@@ -56,6 +58,7 @@ class SimulatedStep:
     is_compiled: bool
     casts_parameters: bool = False
     narrows_residual: bool = False
+    num_blocks: int | None = None
 
 
 def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> StepMemory:
@@ -66,7 +69,7 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
     shape = (micro_batch_sequences, context_tokens)
     with fake_tensors():
         model = _built(step)
-        num_blocks = len(model.blocks)
+        num_blocks = step.num_blocks or len(model.blocks)
         if num_blocks <= MANY_BLOCKS:
             return _memory(step, model, shape)
         many = _memory(step, _with_blocks(model, MANY_BLOCKS), shape)

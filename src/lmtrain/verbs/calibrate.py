@@ -10,8 +10,9 @@ from typing import Final
 from lmtrain.accounting.observed.ledger import StopwatchReading
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.training_plan.plan import Speed
-from lmtrain.composition.planning.calibration import calibration_key, measurements_of
+from lmtrain.composition.planning.calibration import calibration_key
 from lmtrain.composition.planning.known_models import model_facts
+from lmtrain.composition.planning.measured_here import measurements_of
 from lmtrain.composition.planning.plan import plan_on_paper
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig

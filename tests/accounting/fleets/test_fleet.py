@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.accounting.fleets.fleet import FleetRun, solve
+from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.errors import ConfigurationError
 
 H100 = 989.4e12
@@ -63,3 +64,14 @@ def test_exact_flops_take_the_place_of_six_times_the_parameters():
 def test_impossible_terms_are_refused(change, message):
     with pytest.raises(ConfigurationError, match=message):
         solve(replace(KNOWN, **change))
+
+
+def test_what_is_nearest_to_a_utilization_above_one_can_be_typed():
+    run = FleetRun(peak_flops=989.4e12, num_parameters=70e9, tokens=15e12, num_devices=1024, hours=1440)
+    with pytest.raises(ConfigurationError, match=r"nearest that can be: ") as refused:
+        solve(run)
+    words = str(refused.value).rpartition(": ")[2].rstrip(".").split(", or ")
+    assert [word.partition("=")[0] for word in words] == ["fleet.tokens", "fleet.num_devices", "fleet.hours"]
+    for word in words:
+        key, _, value = word.partition("=")
+        assert (solve(replace(run, **{key.removeprefix("fleet."): parse_quantity(value, key)})).mfu or 2) <= 1

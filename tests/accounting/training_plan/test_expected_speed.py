@@ -62,3 +62,16 @@ def test_a_step_takes_no_less_than_its_links_do_unless_somebody_states_what_it_t
     assert stated is not None
     assert (stated.step_seconds, stated.mfu_palm) == (1.0, 0.5)
     assert stated.source == "cluster.mfu, although the links of this strategy take 4 s"
+
+
+def test_recomputation_takes_its_time_and_is_the_hardwares_utilization_not_the_models():
+    plain = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6)
+    again = expected_speed(Cluster(name="a"), PEAK, BATCH, flops_per_token=1e6, recomputed_flops=3e5)
+    assert plain is not None
+    assert again is not None
+    assert again.step_seconds == pytest.approx(1.3 * plain.step_seconds)
+    assert (again.mfu_palm, again.hfu_palm) == pytest.approx((0.4 / 1.3, 0.4))
+    assert plain.hfu_palm == plain.mfu_palm
+    stated = expected_speed(Cluster(name="a", mfu=0.5), PEAK, BATCH, flops_per_token=1e6, recomputed_flops=3e5)
+    assert stated is not None
+    assert (stated.mfu_palm, stated.hfu_palm) == pytest.approx((0.5, 0.65))

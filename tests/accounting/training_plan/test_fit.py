@@ -6,7 +6,14 @@ from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.accounting.model.model_shape import ModelShape
-from lmtrain.accounting.training_plan.fit import Setting, fewest_devices, fits, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.fit import (
+    Setting,
+    fits,
+    fitting_batches,
+    largest_micro_batch,
+    memory_of,
+    more_devices,
+)
 from tests import facts
 
 MILLION = 10**6
@@ -53,9 +60,25 @@ def test_sharding_divides_what_is_static():
     assert sharded.activations == whole.activations
 
 
-@pytest.mark.parametrize(("device_bytes", "devices"), [(30, 1), (16, 2), (9, 3), (2, None)])
-def test_the_fewest_devices_are_found_or_none(device_bytes, devices):
-    assert fewest_devices(replace(SETTING, device_bytes=device_bytes * MILLION), batch(1)) == devices
+@pytest.mark.parametrize(
+    ("device_bytes", "numbers"),
+    [(30, [1, 2, 3, 4, 6, 8, 24]), (16, [2, 3, 4, 6, 8, 24]), (6.5, [6, 8, 24]), (2, [])],
+)
+def test_the_numbers_of_devices_that_hold_the_shards_divide_the_step(device_bytes, numbers):
+    setting = replace(SETTING, device_bytes=round(device_bytes * MILLION))
+    found = list(fitting_batches(setting, batch(1)))
+    assert [each.num_ranks for each in found] == numbers
+    assert {each.tokens_per_step for each in found} <= {240}
+
+
+def test_a_step_that_no_number_of_devices_divides_grows():
+    (found,) = fitting_batches(replace(SETTING, device_bytes=round(3.24 * MILLION)), batch(1))
+    assert found.num_ranks > 24
+    assert found.tokens_per_step == found.num_ranks * 10
+
+
+def test_more_devices_share_whole_micro_batches():
+    assert list(more_devices(batch(2, num_ranks=2), fewest=3.5)) == [4, 6, 8, 24]
 
 
 def test_an_unknown_device_fits_everything():

@@ -1,17 +1,13 @@
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lmtrain.composition.nodes.source_signatures import setting_names
-from lmtrain.composition.parts.precision import ROUNDING, build_precision, tell_of_precision
+from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.events import EventLog
 from tests.configs import config_of
 from tests.optim.models import tiny_model
-
-OPTIMIZERS = sorted(path.stem for path in (Path(__file__).parents[3] / "conf" / "optimizer").glob("*.yaml"))
 
 
 def precision(*words):
@@ -39,13 +35,3 @@ def test_a_run_states_bytes_and_the_peak_that_utilization_divides_by(peak_flops,
         tell_of_precision(precision("precision=bf16_mixed"), tiny_model(), context, strategy_casts=True)
     (line,) = capsys.readouterr().out.splitlines()
     assert line.endswith(f"bytes a parameter: 4 weights + 4 gradients + 4 a moment{said}")
-
-
-def test_rounding_at_random_needs_an_optimizer_that_does_it():
-    targets = [config_of(f"optimizer={name}").optimizer.target for name in OPTIMIZERS]
-    rounding = {target.rpartition(".")[2] for target in targets if ROUNDING in setting_names(target)}
-    for name in rounding:
-        assert precision("precision=bf16_true", "precision.stochastic_rounding=true", f"optimizer={name}")
-    known = " and ".join(f"optimizer={name}" for name in sorted(rounding))
-    with pytest.raises(ConfigurationError, match=f"optimizer=sgd, which rounds to nearest; {known} can"):
-        precision("precision=bf16_true", "precision.stochastic_rounding=true", "optimizer=sgd")

@@ -6,6 +6,7 @@ import pytest
 
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
 from tests.configs import config_of
@@ -18,6 +19,7 @@ def facts(config, **changes):
         shape=PLAN.shape,
         batch=plan_batches(config.batch),
         value_bytes=2,
+        num_block_parameters=800,
         train_tokens=1_000_000,
         held_out=[4096],
         peak=PEAK,
@@ -49,3 +51,16 @@ def test_validation_and_epochs_are_of_the_data():
     assert plan.horizon.tokens == pytest.approx(2_000_000, abs=2048)
     assert plan.evaluation is not None
     assert plan.evaluation.tokens_per_pass == 4096
+
+
+SHAPE = ModelShape(1000, 100, 900, 1000, (AttentionShape(num_heads=2, head_width=5),) * 3)
+
+
+@pytest.mark.parametrize(("name", "share"), [("none", 0.0), ("every_block", 1.0), ("selective", 0.0)])
+def test_a_step_takes_the_forward_flops_of_its_blocks_again(name, share):
+    config = config_of(f"recompute={name}", "batch.context_tokens=10", "batch.tokens_per_step=10", "cluster.mfu=null")
+    speed = make_plan(config, facts(config, shape=SHAPE)).speed
+    model, again = 6 * 900 + 3 * 12 * 10 * 10, 2 * 800 + 3 * 4 * 10 * 10
+    assert speed is not None
+    assert speed.step_seconds == pytest.approx(10 * (model + share * again) / (0.4 * PEAK.flops))
+    assert speed.mfu_palm == pytest.approx(0.4 * model / (model + share * again))

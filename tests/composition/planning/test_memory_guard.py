@@ -47,7 +47,7 @@ def test_a_model_that_takes_all_memory_is_refused_with_what_would_help(
 def test_a_run_that_fits_goes_on_and_a_small_one_is_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold(400_000_000, monkeypatch)
+    hold(500_000_000, monkeypatch)
     require_memory(config(tmp_path), BATCH, num_parameters=40_000_000)
     monkeypatch.setattr(memory_guard, "setting_here", lambda *_, **__: pytest.fail("measured"))
     require_memory(config(tmp_path), BATCH, num_parameters=1_000_000)

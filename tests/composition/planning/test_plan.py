@@ -1,4 +1,13 @@
-from lmtrain.composition.planning.plan import planned_runs
+import random
+
+import pytest
+
+from lmtrain.composition.planning import known_models
+from lmtrain.composition.planning.plan import changes, fit_setting, planned_runs, planned_with
+from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.report.plan_advice import advice
+from tests.configs import config_of
 
 WORDS = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=1B"]
 
@@ -13,17 +22,77 @@ def test_a_sweep_plans_each_of_its_configs(tmp_path, monkeypatch):
         assert run.to_json()["ok"] is run.advice.is_possible
 
 
-def test_the_devices_that_a_plan_advises_are_the_fewest_on_which_its_shards_fit() -> None:
+def test_the_devices_that_a_plan_advises_are_the_fewest_that_divide_its_step_and_hold_its_shards() -> None:
     model = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=h100_8x", "batch.context_tokens=2048"]
     words = [*model, "batch.micro_batch_sequences=1", "recompute=every_block", "loss=chunked", "precision=bf16_mixed"]
-    (whole,) = planned_runs([*words, "strategy=ddp", "batch.tokens_per_step=8388608"], program="lmtrain plan")
+    step = "batch.tokens_per_step=8388608"
+    (whole,) = planned_runs([*words, "strategy=ddp", step], program="lmtrain plan")
     advised = next(line for line in whole.advice.lines if line.startswith("fits on "))
-    num_nodes, rest = divmod(int(advised.split()[2].replace(",", "")), 8)
-    assert rest == 0
+    (typed,) = planned_runs([*words, step, *typed_words(advised)[0]], program="lmtrain plan")
+    assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, int(advised.split()[2]))
+    (half,) = planned_runs(
+        [*words, step, "strategy=fsdp", f"cluster.num_nodes={typed.plan.batch.num_ranks // 16}"], program="lmtrain plan"
+    )
+    assert half.plan.fits is False
 
-    def fits(nodes: int) -> bool | None:
-        on = ["strategy=fsdp", f"cluster.num_nodes={nodes}", f"batch.tokens_per_step={2048 * 8 * nodes}"]
-        (sharded,) = planned_runs([*words, *on], program="lmtrain plan")
-        return sharded.plan.fits
 
-    assert (fits(num_nodes - 1), fits(num_nodes)) == (False, True)
+def typed_words(line: str) -> list[list[str]]:
+    """Return the words to type of a line of advice, one list a choice; none where it claims nothing."""
+    claim, found, words = line.partition(": " if line.startswith("a larger") else " with ")
+    if not found or not claim.startswith(("fits", "finishes", "a larger")):
+        return []
+    return [choice.split() for choice in words.split(", or with ")]
+
+
+MODELS = ("gpt2_1558m", "llama_3_8b", "llama_3_70b", "mixtral_8x7b", "qwen_3_32b")
+
+
+@pytest.fixture(scope="module")
+def composed() -> list[RunConfig]:
+    on = ["tokenizer=byte_level", "cluster=h100_8x", "precision=bf16_mixed", "budget.tokens=1B", "optimizer=adamw"]
+    choices = [["strategy=ddp"], ["strategy=fsdp"], ["strategy=ddp", "recompute=every_block"]]
+    return [config_of(*on, f"model={model}", *choices[index % 3]) for index, model in enumerate(MODELS)]
+
+
+def random_config(composed: list[RunConfig], draw: random.Random) -> RunConfig:
+    """Return a config of one to 24 nodes with random devices, steps and budgets of time or money."""
+    micro, accumulation, num_nodes = draw.choice((1, 2, 3, 8, 24)), draw.choice((1, 5, 6, 16)), draw.randint(1, 24)
+    devices = draw.choice((1, 3, 8))
+    context = draw.choice((512, 1024))
+    budget = draw.choice(({}, {"hours": draw.uniform(0.1, 50)}, {"usd": draw.uniform(20, 20_000)}))
+    config = draw.choice(composed)
+    product = draw.choice(["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB", "NVIDIA B200"])
+    cluster = {"devices_per_node": devices, "num_nodes": num_nodes, "usd_per_gpu_hour": 2.5, "device": product}
+    steps = {"context_tokens": context, "micro_batch_sequences": micro}
+    tokens = {"tokens_per_step": micro * accumulation * devices * num_nodes * context}
+    held = config.values
+    return config.changed(
+        cluster=held["cluster"] | cluster,
+        trainer=held["trainer"] | {"devices": devices, "num_nodes": num_nodes},
+        batch=held["batch"] | steps | tokens,
+        budget=held["budget"] | {"tokens": draw.randint(10**8, 10**11)} | budget,
+    )
+
+
+def test_the_advice_of_two_hundred_failing_plans_is_as_it_says_when_typed(composed, monkeypatch) -> None:
+    table = known_models.read_json(known_models.TABLE)
+    monkeypatch.setattr(known_models, "read_json", lambda path: table if path == known_models.TABLE else {})
+    draw, num_failing, num_typed = random.Random(1), 0, 0
+    while num_failing < 200:
+        config = random_config(composed, draw)
+        setting = planned_setting(config)
+        facts = known_models.model_facts(config, setting)
+        plan = planned_with(config, [])
+        assert plan is not None
+        possible = changes(config, setting, is_tight=plan.fits is False)
+        said = advice(plan, fit_setting(setting, facts), possible, recomputes=setting.recompute.recomputes)
+        num_failing += not said.is_possible
+        for line in said.lines:
+            for words in typed_words(line):
+                num_typed += 1
+                typed = planned_with(config, words)
+                assert typed is not None, (line, config.batch, config.cluster)
+                assert typed.fits or line.startswith("finishes")
+                is_in_time = typed.horizon.limited_by == "tokens"
+                assert is_in_time or not line.startswith("finishes"), (line, typed.horizon)
+    assert num_typed > 200

@@ -1,5 +1,6 @@
 import pytest
 
+from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE
 from lmtrain.composition.planning import setting as module
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.errors import ConfigurationError
@@ -63,3 +64,16 @@ def test_a_rounded_residual_stream_is_planned(precision):
     assert setting(*words, "precision.residual=bf16").precision.residual == "bf16"
     with pytest.raises(ConfigurationError, match=r"precision\.residual=fp16 is none of bf16, or null"):
         setting(*words, "precision.residual=fp16")
+
+
+def test_a_strategy_of_one_rank_is_refused_on_several():
+    assert setting("strategy=single").num_ranks == 1
+    with pytest.raises(ConfigurationError, match=r"strategy=single trains on 1 rank, not 8 .*use strategy=ddp"):
+        setting("strategy=single", "cluster=h100_8x")
+
+
+def test_a_cpu_counts_its_process_and_a_gpu_of_the_table_does_not(tmp_path):
+    here = setting("trainer.accelerator=cpu", f"run.cache={tmp_path}").host
+    assert here is not None
+    assert (here.snapshot_from_bytes, here.heap_share) == (50_000_000, COMPILED_HEAP_SHARE)
+    assert setting("cluster=h100_8x").host is None

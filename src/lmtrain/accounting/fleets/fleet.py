@@ -5,10 +5,11 @@
 With 6 N FLOPs per token where only the number of parameters is known. Dollars and energy follow from device hours.
 """
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_at_least, format_at_most
 from lmtrain.accounting.scaling_laws.compute_optimal import TOKENS_PER_PARAMETER, compute_optimum
 from lmtrain.errors import ConfigurationError
 
@@ -111,10 +112,7 @@ def _priced(run: FleetRun) -> FleetRun:
 
 def _consistent(run: FleetRun) -> FleetRun:
     if run.mfu is not None and run.mfu > 1:
-        raise ConfigurationError(
-            f"fleet.mfu={run.mfu:.3g} would be needed, and above 1 is more than the devices' peak: give {run.mfu:.3g} "
-            f"times the devices or hours at least, or at most {format_quantity((run.tokens or 0) / run.mfu)} tokens."
-        )
+        raise ConfigurationError(_over_the_peak(run, run.mfu))
     needed, available = _needed_flops(run), _available_flops(run)
     if available < needed * (1 - 1e-6):
         raise ConfigurationError(
@@ -122,6 +120,20 @@ def _consistent(run: FleetRun) -> FleetRun:
             "leave one of them out to have it computed."
         )
     return run
+
+
+def _over_the_peak(run: FleetRun, mfu: float) -> str:
+    """Say what would bring a utilization above 1 down to it; dollars that are fixed pay for no more device hours."""
+    nearest = [f"fleet.tokens={format_at_most((run.tokens or 0) / mfu)}"]
+    if run.usd is None:
+        nearest.append(f"fleet.num_devices={math.ceil((run.num_devices or 0) * mfu)}")
+        nearest.append(f"fleet.hours={math.ceil((run.hours or 0) * mfu)}")
+    else:
+        nearest.append(f"fleet.usd={format_at_least(run.usd * mfu)}")
+    return (
+        f"fleet.mfu={mfu:.4g} would be needed, and above 1 is more than the devices' peak; nearest that can be: "
+        f"{', or '.join(nearest)}."
+    )
 
 
 def _checked(run: FleetRun) -> FleetRun:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.fleets.fleet import FleetRun, solve
 from lmtrain.accounting.machine.hardware import Device
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_at_most
 from lmtrain.accounting.scaling_laws.compute_optimal import TradeOff, trade_off
 
 # Weights, gradients and two moments in fp32, before activations: AdamW, in fp32 or under autocast.
@@ -79,23 +79,30 @@ class FleetPlan:
         if self.fewest_devices is not None and devices < self.fewest_devices:
             lines.append(
                 f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations need at least "
-                f"fleet.num_devices={self.fewest_devices}, or a model of at most "
-                f"fleet.num_parameters={format_quantity(self.most_parameters or 0)}"
+                f"fleet.num_devices={self._enough_devices}, or a model of at most "
+                f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
             )
         if self.allowed_hours is not None and hours > self.allowed_hours * (1 + TOLERANCE):
             factor = hours / self.allowed_hours
             lines.append(
                 f"does not finish: it takes {hours:,.1f} of {self.allowed_hours:,.1f} hours; it would with "
-                f"fleet.num_devices={math.ceil(devices * factor)} or with fleet.tokens="
-                f"{format_quantity((self.run.tokens or 0) / factor)}"
+                f"fleet.num_devices={self._enough_devices} or with fleet.tokens="
+                f"{format_at_most((self.run.tokens or 0) / factor)}"
             )
         if self.allowed_usd is not None and (self.run.usd or 0) > self.allowed_usd * (1 + TOLERANCE):
             factor = (self.run.usd or 0) / self.allowed_usd
             lines.append(
                 f"does not finish: it costs ${self.run.usd:,.2f} of ${self.allowed_usd:,.2f}; that pays for "
-                f"fleet.tokens={format_quantity((self.run.tokens or 0) / factor)}"
+                f"fleet.tokens={format_at_most((self.run.tokens or 0) / factor)}"
             )
         return tuple(lines)
+
+    @property
+    def _enough_devices(self) -> int:
+        """Return the devices that hold the model and end in the allowed time."""
+        hours, devices = self.run.hours or 0, self.run.num_devices or 0
+        factor = hours / self.allowed_hours if self.allowed_hours else 0
+        return max(self.fewest_devices or 1, math.ceil(devices * factor * (1 - TOLERANCE)))
 
     @property
     def is_possible(self) -> bool:
@@ -134,7 +141,8 @@ def without_limits(run: FleetRun) -> FleetRun:
     if missing in (["hours"], ["num_devices"]):
         return replace(run, usd=None)
     if run.usd and run.usd_per_gpu_hour and run.hours and run.num_devices:
-        return replace(run, hours=min(run.hours, run.usd / run.usd_per_gpu_hour / run.num_devices), usd=None)
+        is_money_short = run.usd / run.usd_per_gpu_hour / run.num_devices < run.hours
+        return replace(run, hours=None) if is_money_short else replace(run, usd=None)
     return run
 
 

@@ -2,7 +2,8 @@
 
 PaLM: arXiv 2204.02311 appendix B (attention counted in full). Causal: the same, but of attention only what the mask
 leaves, since a causal kernel skips the rest: about half of the context, and nearly all of a short window. 6N: six times
-all parameters that a token meets, arXiv 2001.08361 section 2.1. Recompute never counts.
+all parameters that a token meets, arXiv 2001.08361 section 2.1. Recomputation counts in none of them: utilization by
+them is of the model's FLOPs (MFU); with what is computed again it is the hardware's (HFU).
 """
 
 from collections.abc import Callable, Mapping
@@ -36,6 +37,16 @@ def flops_per_token(
         causal=matmuls + round(sum(_attention_flops(layer, causal[layer.window_tokens]) for layer in shape.attention)),
         six_n=6 * shape.num_active_parameters,
     )
+
+
+def block_forward_flops(shape: ModelShape, *, num_block_parameters: int, seen: float) -> int:
+    """Return the forward pass's FLOPs of all blocks for one token, which recomputation spends again.
+
+    `num_block_parameters` are those of the blocks' matrices that a token meets, `seen` the tokens that its attention
+    goes over, where no window is shorter.
+    """
+    attention = sum(_attention_flops(layer, _most(round(seen), layer.window_tokens)) for layer in shape.attention)
+    return 2 * num_block_parameters + round(attention / 3)
 
 
 def seen_tokens(

@@ -4,15 +4,34 @@ Activations are never guessed from a formula here: they are an argument, measure
 """
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 
 # What an allocator holds beyond what is in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
 # max_memory_allocated is 1.02 to 1.08 with expandable segments.
 ALLOCATOR_MARGIN: Final = 0.05
+# A training process before its model, and the holes in the heap of a CPU for each byte of activations and workspace,
+# where freed memory is kept for the next step: measured on Linux with glibc, docs/log.md.
+PROCESS_BYTES: Final = 784 * 10**6
+HEAP_SHARE: Final = 0.5
+COMPILED_HEAP_SHARE: Final = 0.05  # compiled blocks ask for few tensors, and use each again
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostMemory:
+    """What training on a CPU takes beside its tensors.
+
+    `heap_share` is what the heap holds beyond activations and workspace, as a share of them. Weights and optimizer
+    state of `snapshot_from_bytes` or more are copied for a save in the background; None copies nothing.
+    """
+
+    process_bytes: int = PROCESS_BYTES
+    heap_share: float = HEAP_SHARE
+    snapshot_from_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +52,19 @@ class TrainedParameters:
     num_edge: int = 0
     num_long_edge: int = 0
 
+    def num_block_matrix(self, shape: ModelShape) -> int:
+        """Return the parameters in matrices of the blocks that one token meets."""
+        num_idle = shape.num_parameters - shape.num_active_parameters
+        return self.num_total - self.num_outside_blocks - self.num_vector - num_idle
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
     """Bytes at the peak of a step on one device, by kind.
 
     `weights` are what the optimizer updates (the master weights), `weights_copy` a kept copy in the compute format,
-    `gathered` the whole tensors that sharding assembles, `workspace` logits and loss, `margin` the allocator's.
+    `gathered` the whole tensors that sharding assembles, `workspace` logits and loss, `snapshot` the copy that a save
+    in the background writes, `process` what a process on a CPU takes by itself, `margin` the allocator's.
     """
 
     weights: int
@@ -49,6 +74,8 @@ class DeviceMemory:
     gathered: int = 0
     activations: int = 0
     workspace: int = 0
+    snapshot: int = 0
+    process: int = 0
     margin: int = 0
 
     @property
@@ -59,7 +86,8 @@ class DeviceMemory:
     @property
     def total(self) -> int:
         """Add all kinds up."""
-        return self.static + self.gathered + self.activations + self.workspace + self.margin
+        held = self.static + self.gathered + self.snapshot + self.process
+        return held + self.activations + self.workspace + self.margin
 
     def to_json(self) -> dict[str, Any]:
         """Return bytes by kind, and their total."""
@@ -76,10 +104,12 @@ def device_memory(
     activations: int = 0,
     workspace: int = 0,
     allocator_margin: float = ALLOCATOR_MARGIN,
+    host: HostMemory | None = None,
 ) -> DeviceMemory:
     """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
 
-    `num_gathered_blocks` are whole at once under sharding: the one that computes, and the next one on its way.
+    `num_gathered_blocks` are whole at once under sharding: the one that computes, and the next one on its way. `host`
+    is what a CPU takes beside; None is a GPU, whose allocator holds `allocator_margin` of everything.
     """
     held = _share(parameters.num_total, num_shards)
     before_margin = DeviceMemory(
@@ -91,7 +121,20 @@ def device_memory(
         activations=activations,
         workspace=workspace,
     )
-    return DeviceMemory(**asdict(before_margin) | {"margin": math.ceil(before_margin.total * allocator_margin)})
+    if host is not None:
+        return _on_host(before_margin, host)
+    return replace(before_margin, margin=math.ceil(before_margin.total * allocator_margin))
+
+
+def _on_host(memory: DeviceMemory, host: HostMemory) -> DeviceMemory:
+    """Return what a CPU holds: the tensors, a copy for the save, the process and the holes of its heap."""
+    saved, least = memory.weights + memory.optimizer, host.snapshot_from_bytes
+    return replace(
+        memory,
+        snapshot=saved if least is not None and saved >= least else 0,
+        process=host.process_bytes,
+        margin=math.ceil((memory.activations + memory.workspace) * host.heap_share),
+    )
 
 
 def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, optimizer: OptimizerState) -> int:

@@ -18,11 +18,15 @@ class AttentionFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RecomputeFacts:
-    """A recomputation; `is_cut` where the compiler, if there is one, decides what a block keeps."""
+    """A recomputation; `is_cut` where the compiler, if there is one, decides what a block keeps.
+
+    `share` is that of the model's blocks whose products with weights are computed twice.
+    """
 
     group: ClassVar[str] = "recompute"
     recomputes: bool = True
     is_cut: bool = False
+    share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ class ModelSpread:
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
     those of one node and copied across nodes. `casts_parameters` computes with weights in the format of the products,
     so that no copy is kept. `reshard_after_forward` gathers weights again for the backward pass. `reduces_alone`: a
-    single rank reduces its gradients in the backward pass too.
+    single rank reduces its gradients in the backward pass too. `most_ranks` None sets no limit.
     """
 
     group: ClassVar[str] = "strategy"
@@ -33,6 +33,7 @@ class ModelSpread:
     casts_parameters: bool = False
     reshard_after_forward: bool = True
     reduces_alone: bool = True
+    most_ranks: int | None = None
 
     def num_shards(self, num_ranks: int, devices_per_node: int) -> int:
         """Return the number of devices that share one copy of the model."""

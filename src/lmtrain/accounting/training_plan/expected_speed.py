@@ -18,24 +18,29 @@ def expected_speed(
     flops_per_token: float,
     calibration: Calibration | None = None,
     sent: CommunicationVolume | None = None,
+    recomputed_flops: float = 0.0,
 ) -> Speed | None:
     """Return the time of a step at the utilization that the cluster states, or a usual one; None without a peak.
 
-    `flops_per_token` is PaLM's. A `calibration` of this very config comes before what is usual. Where nothing is stated
-    a step takes no less than its links do for what is `sent`, with which all of its computing may overlap.
+    `flops_per_token` is PaLM's; `recomputed_flops` are those that a token costs beside, for what its backward pass
+    computes again. A stated utilization is the model's (MFU), the usual one the hardware's (HFU). A `calibration` of
+    this very config comes before what is usual. Where nothing is stated a step takes no less than its links do for
+    what is `sent`, with which all of its computing may overlap.
     """
     if peak is None:
         return None
+    per_model_flop = 1 + recomputed_flops / flops_per_token
     if calibration is not None and cluster.mfu is None:
         mfu = batch.tokens_per_step * flops_per_token / (peak.flops * batch.num_ranks * calibration.step_seconds)
         source = f"measured over {calibration.num_steps} steps by lmtrain doctor"
         return Speed(
             step_seconds=calibration.step_seconds,
             mfu_palm=mfu,
+            hfu_palm=mfu * per_model_flop,
             source=source,
             setup_seconds=calibration.setup_seconds,
         )
-    mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU, "assumed")
+    mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU / per_model_flop, "assumed")
     flops = batch.tokens_per_step * flops_per_token
     seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)
     link_seconds = sent.seconds if sent else None
@@ -45,7 +50,7 @@ def expected_speed(
         else:
             mfu, source = mfu * seconds / link_seconds, f"its links take longer than at {mfu:.0%} MFU, assumed"
             seconds = link_seconds
-    return Speed(step_seconds=seconds, mfu_palm=mfu, source=source)
+    return Speed(step_seconds=seconds, mfu_palm=mfu, hfu_palm=mfu * per_model_flop, source=source)
 
 
 def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:

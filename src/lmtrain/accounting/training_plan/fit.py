@@ -1,12 +1,13 @@
 """What fits into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.model.memory import DeviceMemory, device_memory
+from lmtrain.accounting.model.memory import DeviceMemory, HostMemory, device_memory
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 
@@ -18,7 +19,8 @@ NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
 class Setting:
     """Everything that decides the memory of a device but the batch; `is_sharded` spreads the model.
 
-    Its parts are as many as ranks, and no more than `most_shards`, None for no such end.
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `host` is what a CPU takes
+    beside the tensors; None is a GPU.
     """
 
     facts: ModelFacts
@@ -27,6 +29,7 @@ class Setting:
     is_sharded: bool
     device_bytes: int | None
     most_shards: int | None = None
+    host: HostMemory | None = None
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the devices that share one copy of the model."""
@@ -42,6 +45,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         num_shards=setting.num_shards(batch.num_ranks),
         activations=setting.facts.activations.of(batch.micro_batch_sequences),
         workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences),
+        host=setting.host,
     )
 
 
@@ -57,16 +61,35 @@ def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
     return None
 
 
-def fewest_devices(setting: Setting, batch: BatchPlan) -> int | None:
-    """Return on how few devices, up to a node or in whole nodes, a sharded run of one sequence at a time fits."""
+def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
+    """Give the batches of one sequence at a time on as few devices as hold the run in shards, fewest first.
+
+    Up to a node, or in whole nodes. They divide the step; where no number of them does, one is larger than it was.
+    """
     sharded = replace(setting, is_sharded=True, most_shards=None)
 
     def does_fit(num_ranks: int) -> int:
         one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
         return int(fits(sharded, one))
 
-    found = bisect_left(NUMBERS_OF_DEVICES, 1, key=does_fit)  # more devices hold less each
-    return NUMBERS_OF_DEVICES[found] if found < len(NUMBERS_OF_DEVICES) else None
+    fewest = bisect_left(NUMBERS_OF_DEVICES, 1, key=does_fit)  # more devices hold less each
+    enough = NUMBERS_OF_DEVICES[fewest:]
+    dividing = [num for num in enough if batch.sequences_per_step % num == 0]
+    for num_ranks in dividing or enough[:1]:
+        yield replace(
+            batch,
+            micro_batch_sequences=1,
+            accumulation_micro_steps=-(-batch.sequences_per_step // num_ranks),
+            num_ranks=num_ranks,
+        )
+
+
+def more_devices(batch: BatchPlan, *, fewest: float) -> Iterator[int]:
+    """Give the numbers of devices from `fewest` on that divide a step as its micro batches do, fewest first."""
+    num_micro_batches = batch.num_ranks * batch.accumulation_micro_steps
+    for num in NUMBERS_OF_DEVICES[bisect_left(NUMBERS_OF_DEVICES, fewest) :]:
+        if num_micro_batches % num == 0:
+            yield num
 
 
 def fits(setting: Setting, batch: BatchPlan) -> bool:

@@ -20,6 +20,7 @@ from lmtrain.accounting.training_plan.utilization import kwh, usd
 class Speed:
     """How long an optimizer step is expected to take, by what share of the peak, and who says so.
 
+    `mfu_palm` counts the model's FLOPs, `hfu_palm` also those of recomputation, None where nothing tells of them.
     `setup_seconds` is the time before the first step, 0 where nobody measured it.
     """
 
@@ -27,6 +28,7 @@ class Speed:
     mfu_palm: float
     source: str
     setup_seconds: float = 0.0
+    hfu_palm: float | None = None
 
     def seconds(self, num_steps: int) -> float:
         """Return how long so many steps take, from the start on."""

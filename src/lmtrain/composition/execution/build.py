@@ -18,9 +18,10 @@ from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.auto_batch import batch_of
-from lmtrain.composition.planning.calibration import measured_flops, measurements_of
+from lmtrain.composition.planning.calibration import measured_flops
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
+from lmtrain.composition.planning.measured_here import measurements_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.initial_weights import find_weights, fingerprint_of
 from lmtrain.composition.stored_runs.job import Job, config_hash, flatten
@@ -217,6 +218,7 @@ def plan_of_run(
         shape=model.shape(),
         batch=batch,
         value_bytes=precision.bytes_of.activations,
+        num_block_parameters=model.num_block_matrix(),
         train_tokens=datamodule.train_tokens,
         held_out=datamodule.held_out_tokens(validated_split(config)),
         folder=datamodule.dataset.folder,

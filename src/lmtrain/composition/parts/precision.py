@@ -1,17 +1,12 @@
 """A run's precision: settled for its device before anything is allocated, told once, and handed to the optimizer."""
 
-from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.composition.nodes.facts import options_saying
-from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.composition.rules.rounding import require_rounding
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.policy import Precision
 from lmtrain.training.context import RunContext
-
-ROUNDING = "stochastic_rounding"
 
 
 def build_precision(config: RunConfig) -> Precision:
@@ -22,19 +17,8 @@ def build_precision(config: RunConfig) -> Precision:
         EnvironmentProblem: A package is missing.
     """
     require_float8_head(config)
-    facts = {"device_type": device_type(config.trainer.accelerator)}
-    precision: Precision = config.precision.build(facts=facts)
-    if precision.stochastic_rounding and ROUNDING not in setting_names(config.optimizer.target):
-        known = " and ".join(
-            f"optimizer={target.rpartition('.')[2]}"
-            for target, _ in options_saying("lmtrain.optim", OptimizerFacts)
-            if ROUNDING in setting_names(target)
-        )
-        raise ConfigurationError(
-            f"precision.{ROUNDING}=true has no effect with optimizer={config.optimizer.word}, which rounds to "
-            f"nearest; {known} can; nearest valid: false."
-        )
-    return precision
+    require_rounding(config)
+    return config.precision.build(facts={"device_type": device_type(config.trainer.accelerator)})
 
 
 def tell_of_precision(precision: Precision, model: LanguageModel, context: RunContext, *, strategy_casts: bool) -> None:

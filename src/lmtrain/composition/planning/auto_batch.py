@@ -54,6 +54,10 @@ def setting_here(config: RunConfig) -> Setting:
     planned = planned_setting(config)
     if device.name and find_device(device.name):
         planned = replace(planned, cluster=replace(planned.cluster, device=device.name))
+    if device.name:
+        planned = replace(planned, host=None)
+    elif planned.host:  # this process is there already, and not part of what is free
+        planned = replace(planned, host=replace(planned.host, process_bytes=0))
     facts = model_facts(config, planned)
     return replace(fit_setting(planned, facts), device_bytes=device.num_bytes)
 
@@ -75,12 +79,18 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
     if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
         fix = f"fits with batch.micro_batch_sequences={smaller.micro_batch_sequences}"
     elif batch.micro_batch_sequences > 1:
-        fix = f"try batch.micro_batch_sequences={batch.micro_batch_sequences // 2}"
+        fix = f"try batch.micro_batch_sequences={_half(batch)}"
     else:
         fix = "try recompute=every_block, loss=chunked, or strategy=fsdp over more devices"
     return EnvironmentProblem(
         f"out of memory at {size}: the plan says {needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
     )
+
+
+def _half(batch: BatchPlan) -> int:
+    """Return the largest micro batch, of half the size at most, that divides a rank's share of a step."""
+    whole = batch.sequences_per_rank
+    return next(size for size in range(batch.micro_batch_sequences // 2, 0, -1) if whole % size == 0)
 
 
 def _largest(config: RunConfig) -> BatchPlan:

@@ -3,28 +3,22 @@
 import hashlib
 import json
 import os
-from pathlib import Path
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
-from lmtrain.accounting.observed.measured import Calibration, Kind, Measurements
+from lmtrain.accounting.observed.measured import Calibration, Measurements
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.planning.measured_here import kind_here, measurements_of
 from lmtrain.composition.planning.setting import PlannedSetting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.precision.cpu_features import cpu_name
-from lmtrain.tracking.measurements import read_measurements
 
 
 def deciding(config: RunConfig) -> tuple[Node, ...]:
     """Return all that decides how long a step takes, beside the device and how the step is divided."""
     model = (config.model, config.attention, config.loss, config.packing)
     return (*model, config.optimizer, config.precision, config.strategy, config.recompute, config.compile)
-
-
-def measurements_of(config: RunConfig) -> Measurements:
-    """Return what was measured on this machine before."""
-    return read_measurements(Path(config.run.cache))
 
 
 def calibration_of(config: RunConfig, batch: BatchPlan) -> Calibration | None:
@@ -75,11 +69,6 @@ def measured_flops(config: RunConfig, matmul: MatmulDtype) -> float | None:
     else:
         device = measured.find("gpu")
     return device.matmul_flops.get(matmul) if device else None
-
-
-def kind_here(config: RunConfig, measured: Measurements) -> Kind:
-    """Tell what this machine trains on, as far as the doctor has seen it."""
-    return "gpu" if measured.find("gpu") and config.trainer.accelerator != "cpu" else "cpu"
 
 
 def threads_here(config: RunConfig, measured: Measurements) -> int | None:

@@ -7,13 +7,14 @@ from pathlib import Path
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import horizon
 from lmtrain.accounting.cluster import Peak
-from lmtrain.accounting.model.flops import flops_per_token, seen_tokens
+from lmtrain.accounting.model.flops import block_forward_flops, flops_per_token, seen_tokens
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.training_plan.communication import step_communication
+from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
-from lmtrain.accounting.training_plan.plan import Plan
-from lmtrain.composition.nodes.facts import require_facts
+from lmtrain.accounting.training_plan.plan import Plan, Speed
+from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.planning.calibration import calibration_of
 from lmtrain.composition.planning.evaluation import with_evaluation
 from lmtrain.composition.planning.prepared_tokens import masked_documents
@@ -24,7 +25,8 @@ from lmtrain.composition.run_config import RunConfig
 class PlanFacts:
     """The facts of model, data and devices that a plan adds to a config.
 
-    `value_bytes` are those of one gathered weight, `held_out` the tokens of each source's validation, `folder` that of
+    `value_bytes` are those of one gathered weight, `num_block_parameters` those of the blocks' matrices that one token
+    meets, `held_out` the tokens of each source's validation, `folder` that of
     the data (None: as far as the config tells). `peak` None is not known, for the reason in `peak_source`.
     `trusts_assumed_speed` lets a budget of time end where an assumed speed says; else only where a stated one does.
     """
@@ -32,6 +34,7 @@ class PlanFacts:
     shape: ModelShape
     batch: BatchPlan
     value_bytes: int
+    num_block_parameters: int
     train_tokens: int | None
     held_out: Sequence[int]
     folder: Path | None = None
@@ -58,8 +61,8 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         num_parameters=shape.num_parameters,
         gathered_value_bytes=facts.value_bytes,
     )
-    known = calibration_of(config, batch)
-    speed = expected_speed(cluster, facts.peak, batch, flops_per_token=flops.palm, calibration=known, sent=sent)
+    seen = seen_tokens(batch.context_tokens, documents=documents)
+    speed = _speed(config, facts, flops_per_token=flops.palm, seen=seen, sent=sent)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
     plan = Plan(
         shape=shape,
@@ -74,7 +77,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         ),
         flops_per_token=flops,
         train_tokens=facts.train_tokens,
-        seen_tokens=seen_tokens(batch.context_tokens, documents=documents) if documents else None,
+        seen_tokens=seen if documents else None,
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
         measured_flops=facts.measured_flops,
@@ -86,3 +89,20 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         scaling=config.scaling,
     )
     return with_evaluation(plan, config, held_out=facts.held_out)
+
+
+def _speed(
+    config: RunConfig, facts: PlanFacts, *, flops_per_token: float, seen: float, sent: CommunicationVolume
+) -> Speed | None:
+    """Return the time of a step, with the products that its backward pass computes again."""
+    recompute = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
+    again = block_forward_flops(facts.shape, num_block_parameters=facts.num_block_parameters, seen=seen)
+    return expected_speed(
+        config.cluster,
+        facts.peak,
+        facts.batch,
+        flops_per_token=flops_per_token,
+        calibration=calibration_of(config, facts.batch),
+        sent=sent,
+        recomputed_flops=recompute.share * again,
+    )

@@ -13,7 +13,7 @@ from lmtrain.errors import ConfigurationError
 # take seconds for a model that is new here.
 FEWEST_BYTES_A_PARAMETER: Final = 4
 FEWEST_BYTES_A_TOKEN: Final = 4_096
-CLEARLY_ENOUGH: Final = 1 / 8  # of the memory
+CLEARLY_ENOUGH: Final = 1 / 32  # of the memory: a run on a CPU takes up to some twenty times those bytes
 
 
 def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) -> None:

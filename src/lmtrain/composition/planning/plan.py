@@ -1,9 +1,10 @@
 """What a training config will need, take and cost, from the same config that then trains."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.model.model_facts import ModelFacts
@@ -13,8 +14,7 @@ from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, m
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.depth_dial import offered
-from lmtrain.composition.nodes.check import TARGET, check_value
-from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.nodes.check import check_value
 from lmtrain.composition.parts.schedules import require_ramps_fit
 from lmtrain.composition.planning.calibration import peak_here
 from lmtrain.composition.planning.evaluation import validated_split
@@ -26,14 +26,11 @@ from lmtrain.composition.planning.prepared_tokens import (
     source_epochs,
 )
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
+from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plan_advice import Advice, advice
-
-FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
-EVERY_BLOCK_WORDS: Final = "recompute=every_block"
-EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
+from lmtrain.report.plan_advice import EVERY_BLOCK, Advice, Changes, advice
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         setting = planned_setting(config)
         facts = model_facts(config, setting)
         planned = plan_on_paper(config, setting, facts)
-        ramps = config.with_checked("schedule", "momentum_schedule")
-        require_ramps_fit(ramps, horizon=planned.horizon, tokens_per_step=planned.batch.tokens_per_step)
+        _require_ramps(config, planned)
         planned = replace(
             planned,
             scaling=config.scaling or offered(composed, choices.overrides),
@@ -76,13 +72,8 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         )
         planned = with_time_of_evaluation(planned)
         fit = fit_setting(setting, facts)
-        said = advice(
-            planned,
-            fit,
-            recomputes=setting.recompute.recomputes,
-            recomputed=None if planned.fits is not False else recomputed(config, setting),
-            sharded=partial(sharded, config, setting),
-        )
+        possible = changes(config, setting, is_tight=planned.fits is False)
+        said = advice(planned, fit, possible, recomputes=setting.recompute.recomputes)
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
     for_each_config(task, arguments, config_name="train", program=program)
@@ -104,6 +95,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
             shape=facts.shape,
             batch=batch,
             value_bytes=setting.bytes_of.activations,
+            num_block_parameters=facts.parameters.num_block_matrix(facts.shape),
             train_tokens=prepared_train_tokens(config),
             held_out=held_out_tokens(config, validated_split(config)),
             peak=setting.peak() or peak_here(config, setting),
@@ -151,33 +143,58 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
             devices_in_a_node(setting.cluster, setting.num_ranks) if setting.spread.shards_over == "node" else None
         ),
         device_bytes=device.memory_bytes if device else None,
+        host=setting.host,
     )
+
+
+def changes(config: RunConfig, setting: PlannedSetting, *, is_tight: bool) -> Changes:
+    """Return what may be advised of a config; of recomputation only where its memory `is_tight`."""
+    return Changes(
+        planned=partial(planned_with, config),
+        words_of_devices=partial(words_of_devices, config),
+        sharded=partial(sharded, config, setting),
+        recomputed=recomputed(config, setting) if is_tight else None,
+    )
+
+
+def planned_with(config: RunConfig, words: Sequence[str]) -> Plan | None:
+    """Return the plan of a config with some words typed beside, None where they are refused."""
+    try:
+        changed = with_words(config, words)
+        setting = planned_setting(changed)
+        plan = plan_on_paper(changed, setting, model_facts(changed, setting))
+        _require_ramps(changed, plan)
+    except ConfigurationError:
+        return None
+    return with_time_of_evaluation(plan)
+
+
+def _require_ramps(config: RunConfig, plan: Plan) -> None:
+    ramps = config.with_checked("schedule", "momentum_schedule")
+    require_ramps_fit(ramps, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step)
 
 
 def recomputed(config: RunConfig, setting: PlannedSetting) -> Setting | None:
     """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
     if setting.recompute.recomputes:
         return None
-    changed = config.changed(recompute=config.recompute.pointed_at(EVERY_BLOCK))
+    changed = with_words(config, [EVERY_BLOCK])
     planned = planned_setting(changed)
     facts = facts_known(changed, planned)
     return fit_setting(planned, facts) if facts else None
 
 
-def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[str, Setting]]:
+def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[Sequence[str], Setting]]:
     """Return what decides the memory under strategy=fsdp, as it is and with recompute=every_block, each with its words.
 
     A model that computes with gathered weights keeps other activations and another workspace than one of whole weights;
     where its facts are not known yet, they are measured.
     """
-    found: list[tuple[str, Setting]] = []
-    for word, recompute in (("", None), (f"{EVERY_BLOCK_WORDS} ", EVERY_BLOCK)):
-        node = config.recompute if recompute is None else config.recompute.pointed_at(recompute)
-        if recompute is not None and setting.recompute.recomputes:
-            continue
-        changed = config.changed(strategy=Node("strategy", {TARGET: FULLY_SHARDED}), recompute=node)
+    found: list[tuple[Sequence[str], Setting]] = []
+    for words in ((),) if setting.recompute.recomputes else ((), (EVERY_BLOCK,)):
+        changed = with_words(config, ["strategy=fsdp", *words])
         planned = planned_setting(changed)
-        found.append((word, fit_setting(planned, model_facts(changed, planned))))
+        found.append((words, fit_setting(planned, model_facts(changed, planned))))
     return found
 
 
@@ -202,7 +219,7 @@ def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
         needed = memory_of(fit, single).total
         raise ConfigurationError(
             f"batch.micro_batch_sequences=auto: not even one sequence fits, it needs {needed / 1e9:.1f} GB of "
-            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; shard with strategy=fsdp over more devices, or recompute with "
-            "recompute=every_block."
+            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; with batch.micro_batch_sequences=1 `lmtrain plan` tells what "
+            "would."
         )
     return found

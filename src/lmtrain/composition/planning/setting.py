@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, HostMemory
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, CompileFacts, RecomputeFacts
@@ -12,8 +13,10 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.nodes.check import TARGET
 from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.planning.measured_here import kind_here, measurements_of
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
+from lmtrain.composition.rules.rounding import require_rounding
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
@@ -21,7 +24,10 @@ from lmtrain.precision.cpu_features import bf16_flags
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSetting:
-    """The choices of a config that memory and speed depend on, as its options describe them."""
+    """The choices of a config that memory and speed depend on, as its options describe them.
+
+    `host` is what a run on this machine's CPU takes beside its tensors, None for one on a GPU.
+    """
 
     cluster: Cluster
     num_ranks: int
@@ -31,6 +37,7 @@ class PlannedSetting:
     recompute: RecomputeFacts
     attention: AttentionFacts
     is_compiled: bool
+    host: HostMemory | None = None
 
     @property
     def is_gpu(self) -> bool:
@@ -65,19 +72,41 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
         ConfigurationError: One that cannot be, or that planning does not know.
     """
     require_float8_head(config)
+    require_rounding(config)
     require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed
     compiles = facts_of(config.compile.values, CompileFacts, allowed=allowed) or CompileFacts()
     place = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
+    spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
+    _require_ranks(spread, config.num_ranks, strategy=config.strategy.word)
     return PlannedSetting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
         precision=_precision(config, on_gpu=on_gpu),
         state=_state(config),
-        spread=require_facts(config.strategy.values, ModelSpread, allowed=allowed),
+        spread=spread,
         recompute=facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts(),
         attention=facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts(),
         is_compiled=compiles.compiles,
+        host=_host(config, is_compiled=compiles.compiles),
+    )
+
+
+def _require_ranks(spread: ModelSpread, num_ranks: int, *, strategy: str) -> None:
+    if spread.most_ranks is not None and num_ranks > spread.most_ranks:
+        raise ConfigurationError(
+            f"strategy={strategy} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
+            "trainer.num_nodes); use strategy=ddp or strategy=fsdp."
+        )
+
+
+def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
+    if config.cluster.device is not None or kind_here(config, measurements_of(config)) != "cpu":
+        return None
+    saves = config.callbacks.get("checkpoint")
+    return HostMemory(
+        heap_share=COMPILED_HEAP_SHARE if is_compiled else HEAP_SHARE,
+        snapshot_from_bytes=saves.get("background_from_bytes") if saves else None,
     )
 
 

@@ -1,0 +1,60 @@
+"""A composed config with a few words typed beside those that made it, without composing it again.
+
+For advice: what is advised is planned first, and there may be many things to try.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.training_plan.fit import NODE
+from lmtrain.composition.nodes.check import TARGET
+from lmtrain.composition.run_config import RunConfig
+
+FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
+EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
+OPTIONS: Final = {"strategy=fsdp": FULLY_SHARDED, "recompute=every_block": EVERY_BLOCK}
+# Settings that are another's by default, conf/trainer/default.yaml.
+FOLLOWERS: Final = {
+    "cluster.devices_per_node": "trainer.devices",
+    "cluster.num_nodes": "trainer.num_nodes",
+}
+
+
+def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
+    """Return the config with options of OPTIONS chosen and numbers set, and what follows them by default."""
+    for word in words:
+        key, _, value = word.partition("=")
+        if word in OPTIONS:
+            how_to_build = {name: held for name, held in config.values[key].items() if name.startswith("_")}
+            config = config.changed(**{key: how_to_build | {TARGET: OPTIONS[word]}})
+        else:
+            config = _with_number(config, key, parse_quantity(value, key))
+    return config
+
+
+def words_of_devices(config: RunConfig, num_devices: int) -> tuple[str, ...]:
+    """Return the words for so many devices, in whole nodes of the cluster's size or, of a single device, of NODE."""
+    cluster, trainer = config.cluster, config.trainer
+    a_node = cluster.devices_per_node
+    if a_node == 1 or (num_devices > a_node and num_devices % a_node):
+        a_node = NODE
+    a_node = min(a_node, num_devices)
+    wanted = {"devices_per_node": a_node, "num_nodes": num_devices // a_node}
+    words = [f"cluster.{name}={number}" for name, number in wanted.items() if number != getattr(cluster, name)]
+    if trainer.devices != cluster.devices_per_node:
+        words.append(f"trainer.devices={a_node}")
+    if trainer.num_nodes != cluster.num_nodes:
+        words.append(f"trainer.num_nodes={num_devices // a_node}")
+    return tuple(words)
+
+
+def _with_number(config: RunConfig, key: str, number: float) -> RunConfig:
+    group, _, name = key.partition(".")
+    groups = {group: {**config.values[group], name: number}}
+    if key in FOLLOWERS:
+        followers, _, follower = FOLLOWERS[key].partition(".")
+        held = config.values[followers]
+        if held[follower] == config.values[group][name]:
+            groups[followers] = {**held, follower: number}
+    return config.changed(**groups)
