@@ -1,6 +1,6 @@
-"""Starts of training commands without their imports: a server has imported the trainer, and forks once a command.
+"""Starts of scripts that train, without their imports: a server has imported the trainer, and forks once a start.
 
-A child is a process of its own: its exit code, its signals and its output are those of `python train.py`. The server
+A child is a process of its own: its exit code, its signals and its output are those of `python SCRIPT`. The server
 itself computes nothing, as torch refuses a fork after a backward pass.
 """
 
@@ -8,6 +8,7 @@ import atexit
 import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from lmtrain.launch.detect import STORE_VARIABLE
 
@@ -24,10 +26,10 @@ MAX_SECONDS = 280
 MAX_REQUEST_BYTES = 1 << 17
 
 
-def train(
-    words: Sequence[str], *, folder: Path, environment: Mapping[str, str], num_ranks: int = 1
+def run(
+    script: Path, words: Sequence[str], *, folder: Path, environment: Mapping[str, str], num_ranks: int = 1
 ) -> "subprocess.CompletedProcess[str]":
-    """Run `train.py` with these words in a folder and return how it ended, as soon as nobody holds its output.
+    """Run a script with these words in a folder and return how it ended, as soon as nobody holds its output.
 
     Several ranks are started as by torchrun, but meet in a file.
     """
@@ -39,7 +41,7 @@ def train(
                 | {"LOCAL_WORLD_SIZE": str(num_ranks), STORE_VARIABLE: f"{meeting}/store"}
                 for rank in map(str, range(num_ranks))
             ]
-        request = json.dumps({"words": list(words), "folder": str(folder), "environments": environments})
+        request = json.dumps({"words": [str(script), *words], "folder": str(folder), "environments": environments})
         outputs = [os.pipe(), os.pipe()]
         server = _server()
         socket.send_fds(server, [request.encode()], [write for _, write in outputs])
@@ -108,7 +110,7 @@ def _wait_for(children: set[int]) -> int:
 
 
 def _import_the_trainer() -> None:
-    """Import all that a training command imports, in its order."""
+    """Import all that a training imports, in its order."""
     from lmtrain.training.lean_import import import_lightning
 
     import_lightning()
@@ -116,21 +118,18 @@ def _import_the_trainer() -> None:
         importlib.import_module(f"lmtrain.composition.{name}")
 
 
-def _command(request: dict[str, object], environment: dict[str, str], outputs: list[int]) -> int:
-    """Be `python train.py` in the request's folder, in an environment of its own."""
+def _command(request: dict[str, Any], environment: dict[str, str], outputs: list[int]) -> int:
+    """Be `python SCRIPT ...` in the request's folder, in an environment of its own."""
     for number, output in enumerate(outputs, start=1):
         os.dup2(output, number)
         os.close(output)
-    words = request["words"]
-    assert isinstance(words, list)
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(str(request["folder"]))
+    os.chdir(request["folder"])
     signal.alarm(MAX_SECONDS)
-    sys.argv = ["train.py", *words]
-    from lmtrain.cli import serve as serve_verb
-
-    return serve_verb("train", words, program="python train.py")
+    sys.argv = request["words"]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    return 0
 
 
 if __name__ == "__main__":

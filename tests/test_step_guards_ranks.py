@@ -4,14 +4,12 @@ A strategy's ranks are started once and train every combination in turn; options
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import forked, tiny
 from tests.guarded_ranks import LOG_EVERY, NUM_RANKS, STEPS
 
 PROJECT = Path(__file__).parents[1]
@@ -37,10 +35,10 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """What each rank counted in each combination."""
     folder = tmp_path_factory.mktemp(request.param)
     words = json.dumps(BY_STRATEGY[request.param])
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(NUM_RANKS)]
-    command = [sys.executable, *launcher, str(SCRIPT), request.param, str(folder), words]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280, check=False)
+    environment = tiny.environment()
+    finished = forked.run(
+        SCRIPT, [request.param, str(folder), words], folder=folder, environment=environment, num_ranks=NUM_RANKS
+    )
     assert finished.returncode == 0, finished.stderr[-3000:]
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(NUM_RANKS)]
 

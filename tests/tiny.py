@@ -42,7 +42,9 @@ def environment() -> dict[str, str]:
 
 def train(folder: Path, *words: str, num_ranks: int = 1) -> "subprocess.CompletedProcess[str]":
     """Run a tiny training in a folder, in forks of a process that has its imports, and return how it ended."""
-    return forked.train([*TINY, *words], folder=folder, environment=environment(), num_ranks=num_ranks)
+    return forked.run(
+        PROJECT / "train.py", [*TINY, *words], folder=folder, environment=environment(), num_ranks=num_ranks
+    )
 
 
 def start(folder: Path, *words: str, launcher: tuple[str, ...] = ()) -> "subprocess.CompletedProcess[str]":

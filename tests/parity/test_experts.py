@@ -4,13 +4,11 @@ Without the load-balance loss, which each micro-batch takes of its own tokens, a
 fp32 sums are taken in another order, so equality is to 2e-6 relative, as in test_strategies.py.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import tiny
+from tests import forked, tiny
 
 WORDS = [
     *("model=mixtral_tiny", "model.width=32", "model.num_layers=2", "model.feed_forward_width=48"),
@@ -20,11 +18,9 @@ WORDS = [
 ]
 
 
-def losses(folder: Path, *words: str) -> list[float]:
-    command = [sys.executable, str(tiny.PROJECT / "train.py"), *WORDS, "run.name=a", *words]
-    finished = subprocess.run(
-        command, cwd=folder, env=tiny.environment(), capture_output=True, text=True, timeout=280, check=False
-    )
+def losses(folder: Path, *words: str, num_ranks: int = 1) -> list[float]:
+    script, words = tiny.PROJECT / "train.py", (*WORDS, "run.name=a", *words)
+    finished = forked.run(script, words, folder=folder, environment=tiny.environment(), num_ranks=num_ranks)
     assert finished.returncode == 0, finished.stderr
     return list(tiny.losses(folder / "runs/a").values())
 
@@ -36,5 +32,5 @@ def test_one_rank_and_two_sharded_ranks_with_accumulation_have_the_same_losses(t
         (tmp_path / name).mkdir()
     one = losses(tmp_path / "one")
     sharded = ("strategy=fsdp", "trainer.devices=2", "trainer.accelerator=cpu", "batch.micro_batch_sequences=2")
-    assert losses(tmp_path / "two", *sharded) == pytest.approx(one, rel=2e-6)
+    assert losses(tmp_path / "two", *sharded, num_ranks=2) == pytest.approx(one, rel=2e-6)
     assert one[-1] < one[0]

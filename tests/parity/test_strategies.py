@@ -6,9 +6,6 @@ place of fp32, 1.2e-7 each, grown over four clipped steps).
 
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +17,7 @@ from lmtrain.data.order import WindowOrder
 from lmtrain.data.shards import open_dataset
 from lmtrain.data.synthetic import synthetic
 from lmtrain.data.windows import num_training_windows
+from tests import forked, tiny
 from tests.parity.plain_python import CLIP, CONTEXT_TOKENS, TOKENS_PER_STEP, build_model
 
 SCRIPT = Path(__file__).with_name("plain_python.py")
@@ -29,12 +27,8 @@ RELATIVE_FP32 = 2e-6
 
 def run_script(strategy: str, micro_batch_sequences: int, num_ranks: int = 1) -> list[float]:
     """Run the plain-Python script on some ranks and return its losses."""
-    launcher = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)] if num_ranks > 1 else []
-    )
-    command = [sys.executable, *launcher, str(SCRIPT), strategy, str(micro_batch_sequences), str(STEPS), "fp32"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    words = [strategy, str(micro_batch_sequences), str(STEPS), "fp32"]
+    finished = forked.run(SCRIPT, words, folder=Path.cwd(), environment=tiny.environment(), num_ranks=num_ranks)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads(finished.stdout.strip().splitlines()[-1])
 

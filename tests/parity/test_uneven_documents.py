@@ -5,9 +5,6 @@ taken in another order when a batch is split, so equality is to 2e-6 relative (a
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +18,7 @@ from lmtrain.models.attention.auto import auto
 from lmtrain.models.attention.eager import eager
 from lmtrain.models.llama import Llama
 from lmtrain.training.batches.token_batch import to_batch, training_tokens
+from tests import forked, tiny
 from tests.data.documents import documents_of, make_dataset
 from tests.parity.plain_python import CLIP
 
@@ -31,11 +29,8 @@ RELATIVE_FP32 = 2e-6
 
 def run_script(packing: str, micro_batch_sequences: int, strategy: str = "single", num_ranks: int = 1) -> list[float]:
     """Run the script on some ranks and return losses and gradient norms."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_ranks)]
-    words = [str(SCRIPT), packing, str(micro_batch_sequences), str(STEPS), strategy]
-    command = [sys.executable, *(launcher if num_ranks > 1 else []), *words]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    words = [packing, str(micro_batch_sequences), str(STEPS), strategy]
+    finished = forked.run(SCRIPT, words, folder=Path.cwd(), environment=tiny.environment(), num_ranks=num_ranks)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads(finished.stdout.strip().splitlines()[-1])
 

@@ -1,13 +1,11 @@
 """Every precision that a CPU has, over two gloo ranks, replicated and sharded."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked, tiny
 from tests.data.documents import make_dataset
 
 SCRIPT = Path(__file__).with_name("two_ranks.py")
@@ -18,10 +16,8 @@ def ranks(request, tmp_path_factory):
     """What each rank saw in each precision."""
     folder = tmp_path_factory.mktemp(request.param)
     make_dataset(folder / "data", [400] * 8, num_ids=257)
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [sys.executable, *launcher, str(SCRIPT), request.param, str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    finished = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
+    environment = tiny.environment()
+    finished = forked.run(SCRIPT, [request.param, str(folder)], folder=folder, environment=environment, num_ranks=2)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
