@@ -168,9 +168,9 @@ def test_ranks_that_ignore_the_signal_are_killed_after_the_grace(run_folder):
     wait_for_notes(run_folder)
     parent.send_signal(signal.SIGTERM)
     began = time.monotonic()
-    parent.communicate(timeout=30)
+    _, err = parent.communicate(timeout=30)
     assert 1.0 <= time.monotonic() - began < 6.0
-    assert parent.returncode == 137
+    assert parent.returncode == 137, err
     assert processes_of(run_folder) == []
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from lmtrain.launch.stopped_ranks import StoppedRanks
+from lmtrain.launch.stopped_ranks import StoppedRanks, is_stopped
 
 
 @pytest.fixture
@@ -41,3 +41,10 @@ def test_a_short_stop_is_not_told(child):
     os.kill(child, signal.SIGCONT)
     os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOWAIT)
     assert watch.news(processes, now=50) == []
+
+
+def test_a_child_that_has_ended_and_was_not_waited_for_is_not_stopped():
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert not is_stopped(child.pid)
+    child.wait()

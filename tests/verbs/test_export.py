@@ -162,3 +162,14 @@ def test_a_sharded_checkpoint_of_experts_is_exported_and_computes_the_same(
     assert list(run.glob("checkpoints/*/sharded/*.distcp"))
     assert export(["hf", str(run), str(tmp_path / "out")]) == 0
     assert greedy(tmp_path / "out", num_new_tokens=20) == ours(run, capsys, num_new_tokens=20)
+
+
+def test_a_source_that_is_not_there_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom lmtrain.verbs.export import export\n"
+        "try:\n    export(['hf', 'nowhere', 'out'])\n"
+        "except ValueError as problem:\n    print(problem, 'torch' in sys.modules)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("SOURCE=nowhere is neither a run")
+    assert ran.stdout.endswith("nearest valid: runs/NAME. False\n")

@@ -36,4 +36,7 @@ class StoppedRanks:
 
 def is_stopped(process: int) -> bool:
     """Tell whether a child is stopped by a signal, without taking that news from whoever waits for it."""
-    return os.waitid(os.P_PID, process, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    try:
+        return os.waitid(os.P_PID, process, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # it has just ended: a zombie stops no more
+        return False

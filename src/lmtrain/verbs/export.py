@@ -10,12 +10,20 @@ from typing import Any
 
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.errors import EXIT_DONE, EnvironmentProblem
+from lmtrain.interop.imported_folder import is_imported
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
-    """Export a run's newest checkpoint, a checkpoint, or an imported folder."""
+    """Export a run's newest checkpoint, a checkpoint, or an imported folder.
+
+    Raises:
+        ConfigurationError: The source is none of these: before torch is imported, which takes seconds.
+    """
     arguments = _parser(program).parse_args(words)
+    if not is_imported(arguments.source):
+        find_job(arguments.source, key="SOURCE")
     return _hugging_face(arguments) if arguments.format == "hf" else _gguf(arguments)
 
 

@@ -10,11 +10,11 @@ PRECISIONS = [path.stem for path in (conf_folder() / "precision").glob("*.yaml")
 @pytest.mark.parametrize(
     ("option", "near"),
     [
-        ("fp16", "Did you mean 'fp16_mixed'?"),
-        ("bf16", "Did you mean 'bf16_mixed' or 'bf16_true'?"),
-        ("half", "Did you mean 'bf16_mixed' or 'fp16_mixed'?"),
-        ("Float32", "Did you mean 'fp32'?"),
-        ("bf16-mixed", "Did you mean 'bf16_mixed'?"),
+        ("fp16", "Did you mean 'fp16_mixed'? `--help precision` lists all 7."),
+        ("bf16", "Did you mean 'bf16_mixed' or 'bf16_true'? `--help precision` lists all 7."),
+        ("half", "Did you mean 'bf16_mixed' or 'fp16_mixed'? `--help precision` lists all 7."),
+        ("Float32", "Did you mean 'fp32'? `--help precision` lists all 7."),
+        ("bf16-mixed", "Did you mean 'bf16_mixed'? `--help precision` lists all 7."),
         ("zzz", "fp8, tf32."),
     ],
 )
@@ -25,7 +25,11 @@ def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: s
 @pytest.mark.parametrize(
     ("group", "option", "said"),
     [
-        ("model", "gpt2", "Did you mean 'gpt2_124m'?"),
+        (
+            "model",
+            "gpt2",
+            "no such option. Did you mean 'gpt2_124m'? `--help model` lists all 26.",
+        ),
         ("model", "meta-llama/Llama-3.2-1B", "then init_from=OUT. Did you mean 'llama_3_2_1b'?"),
         ("source", "my/notes", "source.name=my/notes."),
         ("source", ".", "a folder or file of your own is source=files 'source.paths=[.]'."),

@@ -44,7 +44,7 @@ CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
-    """Say which options a group has; a word of others' or one that some are made of names them."""
+    """Name the nearest options of a word, by its parts, its name elsewhere or its letters; without one, all of them."""
     known = sorted(options)
     word = re.sub(r"\W", "_", option.rpartition("/")[2].lower())
     made_of_it = [name for name in known if word in name.split("_")]
@@ -53,7 +53,9 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     no_option = _not_an_option(group, option)
     if no_option:
         return f"{group}={option}: {no_option}.{near if group == 'model' else ''}"
-    return f"{group}={option}: there is no such option; {group} has {', '.join(known)}.{near}"
+    if near:
+        return f"{group}={option}: there is no such option.{near} `--help {group}` lists all {len(known)}."
+    return f"{group}={option}: there is no such option; {group} has {', '.join(known)}."
 
 
 def _not_an_option(group: str, option: str) -> str:
