@@ -148,7 +148,7 @@ def test_devices_go_by_their_exact_names(device: str | None, message: str) -> No
 def test_too_few_terms_and_more_than_the_peak_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="num_devices and hours are both unknown"):
         plan(["fleet.num_parameters=8B", "fleet.tokens=160B", "fleet.mfu=0.5", H100])
-    with pytest.raises(ConfigurationError, match=r"fleet\.mfu=1\.01 would be needed"):
+    with pytest.raises(ConfigurationError, match=r"fleet\.mfu=1\.012 would be needed"):
         plan(["fleet.num_parameters=405B", "fleet.tokens=15.6T", "fleet.num_devices=16000", "fleet.days=27.4", H100])
 
 

@@ -80,8 +80,11 @@ class EngineWorker:
 
     def stop(self) -> None:
         """End the thread after the step that it is in."""
-        self._commands.put(lambda: setattr(self, "_is_stopped", True))
+        self._commands.put(self._end)
         self._thread.join()
+
+    def _end(self) -> None:
+        self._is_stopped = True
 
     def _run(self) -> None:
         while not self._is_stopped:

@@ -52,7 +52,11 @@ def test_every_option_has_a_page(file) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("optimiser", "Did you mean 'optimizer'?"), ("model=gpt2", "Did you mean 'gpt2_124m'?")]
+    ("word", "said"),
+    [
+        ("optimiser", "Did you mean 'optimizer'?"),
+        ("model=gpt2", "Did you mean 'gpt2_124m'? `--help model` lists all 26."),
+    ],
 )
 def test_an_unknown_topic_names_the_nearest(word: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
