@@ -33,7 +33,7 @@ def page(plan: FleetPlan) -> RenderableType:
         table.add_row(f"  {name}", text.append("  <- computed", style="dim") if is_found else text)
     others = [
         f"  {format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}: "
-        f"{choice.tokens_per_parameter:.3g} a parameter, loss {choice.predicted_loss:.3f}"
+        f"{choice.tokens_per_parameter:.3g} a parameter, {choice.loss_words}"
         for choice in plan.trade_offs
     ]
     problems = [Text(line, style="bold red") for line in plan.problems]

@@ -168,7 +168,7 @@ def _otherwise(plan: Plan) -> Rows:
     ]
     for choice in trade_off(plan.horizon.flops):
         name = f"{format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}"
-        rows.append(("", f"{name}: {choice.tokens_per_parameter:.3g} a parameter, loss {choice.predicted_loss:.3f}"))
+        rows.append(("", f"{name}: {choice.tokens_per_parameter:.3g} a parameter, {choice.loss_words}"))
     return rows
 
 

@@ -27,3 +27,9 @@ def test_the_surface_is_lowest_near_twenty_tokens_a_parameter():
 def _loss(flops, tokens_per_parameter):
     optimum = compute_optimum(flops, tokens_per_parameter=tokens_per_parameter)
     return REPLICATION.loss(optimum.num_parameters, optimum.tokens)
+
+
+def test_a_loss_is_told_only_where_the_law_was_fitted():
+    words = [choice.loss_words for choice in trade_off(6 * 270e6 * 5.4e9)]
+    assert words[0] == words[-1] == "too small for a predicted loss", "parameters of the first, tokens of the last"
+    assert words[2].startswith("loss ")

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Final
 
 TOKENS_PER_PARAMETER: Final = 20.0
+# The least that the law was fitted to (abstract of arXiv 2203.15556); a loss for less would be no prediction.
+FEWEST_PARAMETERS: Final = 70e6
+FEWEST_TOKENS: Final = 5e9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,13 @@ class TradeOff:
     tokens: float
     tokens_per_parameter: float
     predicted_loss: float
+
+    @property
+    def loss_words(self) -> str:
+        """Return the predicted loss in nats for a page, or why there is none."""
+        if self.num_parameters < FEWEST_PARAMETERS or self.tokens < FEWEST_TOKENS:
+            return "too small for a predicted loss"
+        return f"loss {self.predicted_loss:.3f}"
 
 
 def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)) -> tuple[TradeOff, ...]:
