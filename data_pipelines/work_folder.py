@@ -60,7 +60,7 @@ class WorkFolder:
         if self._read(IDENTITY) == identity:
             for path in (self._work / "blocks").iterdir():
                 if path.name.startswith(".") or path.suffix:  # half written, or text to be read again
-                    path.unlink()
+                    path.unlink(missing_ok=True)  # a killed build's worker may be at its last block
             return True
         self.clear()
         (self._work / "blocks").mkdir(parents=True)
@@ -87,9 +87,9 @@ class WorkFolder:
         """Return where an encoded block is kept."""
         return self._work / "blocks" / f"{number:08d}"
 
-    def raw(self, number: int) -> Path:
-        """Return where a block's text waits."""
-        return self._work / "blocks" / f"{number:08d}.text"
+    def raw(self, number: int, owner: str = "held") -> Path:
+        """Return where a block's text waits for its owner; no build touches the text of another's workers."""
+        return self._work / "blocks" / f"{number:08d}.{owner}.text"
 
     def save_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Write the data set's tokenizer, whole or not at all."""

@@ -6,6 +6,7 @@ Run as a module it is a worker: it encodes each block named on standard input an
 import contextlib
 import signal
 import sys
+import uuid
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -74,22 +75,22 @@ class Encoders:
 
     def _apart(self, blocks: Iterable[Block], num_processes: int) -> Generator[Done, None, None]:
         pending: deque[Done] = deque()
+        owner = uuid.uuid4().hex  # workers of a killed build may live on for a block
 
         def jobs() -> Iterator[str]:
             for block in blocks:
                 is_there = self._is_there(block)
                 if not is_there:
-                    block.save(self.work.raw(block.number))
+                    block.save(self.work.raw(block.number, owner))
                 pending.append(_done(block, was_there=is_there))
                 yield str(block.number)
 
-        arguments = [str(self.work.folder), self.dtype]
+        arguments = [str(self.work.folder), self.dtype, owner]
         answers = run_jobs(jobs(), module=__name__, arguments=arguments, num_processes=num_processes)
         for _ in answers:
             done = pending.popleft()
             # A failed worker's block is encoded here, or fails here, where the error can be reported.
-            if self.work.raw(done.number).exists():
-                encode_waiting(done.number, self.work, dtype=self.dtype)
+            encode_waiting(done.number, self.work, dtype=self.dtype, owner=owner)
             yield done
 
     def _is_there(self, block: Block) -> bool:
@@ -117,23 +118,23 @@ def _taken(blocks: list[Block]) -> Iterator[Block]:
         yield blocks.pop()
 
 
-def encode_waiting(number: int, work: WorkFolder, *, dtype: str) -> None:
+def encode_waiting(number: int, work: WorkFolder, *, dtype: str, owner: str) -> None:
     """Encode one block from its text on the disk, if it is not encoded yet."""
-    raw = work.raw(number)
+    raw = work.raw(number, owner)
     if raw.exists():
         block = load_block(raw, number=number)
         save_encoded(encode_block(block, work.tokenizer(), dtype=dtype), work.block(number), text_sha256=block.sha256)
         raw.unlink()
 
 
-def main(folder: str, dtype: str) -> None:
+def main(folder: str, dtype: str, owner: str) -> None:
     """Answer each block number on standard input once it is encoded, or has turned out not to be possible here."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever asked is gone: go too, in silence
     work = WorkFolder(Path(folder))
     work.tokenizer()
     for line in sys.stdin:
         with contextlib.suppress(Exception):  # the asking process repeats it, and reports the error
-            encode_waiting(int(line), work, dtype=dtype)
+            encode_waiting(int(line), work, dtype=dtype, owner=owner)
         sys.stdout.write(line)
         sys.stdout.flush()
 

@@ -22,6 +22,19 @@ def test_work_of_the_same_question_is_gone_on_from_without_half_written_files(wo
     assert [path.name for path in (tmp_path / ".work" / "blocks").iterdir()] == ["00000003"]
 
 
+def test_a_killed_build_s_worker_may_finish_while_the_next_build_begins(work, monkeypatch):
+    work.raw(4, "a killed build").write_bytes(b"x")
+    list_files = type(work.folder).iterdir
+
+    def list_and_lose(folder):
+        for path in list(list_files(folder)):
+            path.unlink()
+            yield path
+
+    monkeypatch.setattr(type(work.folder), "iterdir", list_and_lose)
+    assert work.begin("a question")
+
+
 def test_work_of_another_question_is_cleared(work, tmp_path):
     (tmp_path / "train_00000.ds").write_bytes(b"x")
     work.block(1).write_bytes(b"x")

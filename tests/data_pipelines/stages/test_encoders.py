@@ -77,13 +77,15 @@ def test_what_a_worker_cannot_do_is_told_where_it_was_asked(tmp_path, blocks, mo
     monkeypatch.setattr(encoders_module, "encode_block", lambda *_, **__: lost())
     with pytest.raises(DataError, match="does not decode"):
         list(encode(blocks))
-    assert work.raw(0).exists()
+    assert list(work.block(0).parent.glob("00000000.*.text"))
 
 
 def test_a_worker_encodes_what_waits(tmp_path, blocks):
     work, _ = encoders(tmp_path / "work", num_processes=0)
-    blocks[2].save(work.raw(2))
-    encode_waiting(2, work, dtype="uint16")
+    for owner in ("now", "a killed build"):
+        blocks[2].save(work.raw(2, owner))
+    encode_waiting(2, work, dtype="uint16", owner="now")
     assert work.block(2).exists()
-    assert not work.raw(2).exists()
-    encode_waiting(2, work, dtype="uint16")  # nothing waits
+    assert not work.raw(2, "now").exists()
+    assert work.raw(2, "a killed build").exists()
+    encode_waiting(2, work, dtype="uint16", owner="now")  # nothing waits
