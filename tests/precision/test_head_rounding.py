@@ -1,8 +1,6 @@
 """The head in fp8 by emulation: near bf16 by what rounding costs, in training alone, and it learns as bf16 does."""
 
-import argparse
 import importlib.util
-import inspect
 import math
 
 import pytest
@@ -12,7 +10,8 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.models.head import OutputHead
 from lmtrain.models.llama import Llama
 from lmtrain.precision.head_rounding import GRADIENT_SCALE, Float8Rounding, round_head
-from lmtrain.precision.kept_copies import KeptCopies, keep_copies
+from lmtrain.precision.kept_copies import keep_copies
+from tests.precision.learning import learning_curve
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
 
@@ -80,24 +79,11 @@ def test_evaluation_is_bf16_to_the_last_bit():
 
 
 def curve(*, in_fp8):
-    """Train 300 steps of 512 bytes of Python source: the mean nats of every 50 steps."""
     model = Llama(width=64, num_layers=3, num_heads=4, vocab_size=256, max_context_tokens=64, feed_forward_width=128)
     model.initialize_weights(torch.Generator().manual_seed(0))
-    model = keep_copies(round_head(model, emulate=True) if in_fp8 else model, dtype=torch.bfloat16)
-    copies = KeptCopies(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95))
-    text = torch.tensor(list(inspect.getsource(argparse).encode()))
-    order, losses = torch.Generator().manual_seed(0), []
-    for _ in range(300):
-        copies.refresh()
-        windows = text[torch.randint(len(text) - 65, (8, 1), generator=order) + torch.arange(65)]
-        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
-            total = model(windows[:, :-1], windows[:, 1:].contiguous(), ChunkedCrossEntropy())
-        (total.objective / total.num_tokens).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total.nats / total.num_tokens)
-    return torch.stack(losses).view(-1, 50).mean(dim=1)
+    return learning_curve(
+        keep_copies(round_head(model, emulate=True) if in_fp8 else model, dtype=torch.bfloat16), lr=3e-4
+    )
 
 
 @pytest.mark.slow

@@ -1,8 +1,5 @@
 """The stream in bf16: as models that hold it so compute, near autocast's, and nothing else is touched."""
 
-import argparse
-import inspect
-
 import pytest
 import torch
 
@@ -13,9 +10,9 @@ from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.nano import nano
 from lmtrain.models.norms import RMSNorm
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.precision.kept_copies import KeptCopies
 from lmtrain.precision.narrow_stream import narrow_stream
 from lmtrain.precision.policy import bf16_mixed, fp32
+from tests.precision.learning import learning_curve
 
 SHAPE = {"width": 32, "num_layers": 2, "num_heads": 2, "vocab_size": 65, "max_context_tokens": 16}
 MODELS = {
@@ -111,25 +108,11 @@ def test_a_strategy_that_casts_needs_no_rounding():
 
 
 def curve(name, precision):
-    """Train 300 steps of 512 bytes of Python source: the mean nats of every 50 steps."""
     make = {"llama": lambda: Llama(feed_forward_width=128, **LARGER), "gpt2": lambda: GPT2(**LARGER)}[name]
     model = make()
     model.initialize_weights(torch.Generator().manual_seed(0))
     model = precision.prepare(model, strategy_casts=False)
-    copies = KeptCopies(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
-    text = torch.tensor(list(inspect.getsource(argparse).encode()))
-    order, losses = torch.Generator().manual_seed(0), []
-    for _ in range(300):
-        copies.refresh()
-        windows = text[torch.randint(len(text) - 65, (8, 1), generator=order) + torch.arange(65)]
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision.casts, cache_enabled=False):
-            total = model(windows[:, :-1], windows[:, 1:].contiguous(), ChunkedCrossEntropy())
-        (total.objective / total.num_tokens).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total.nats / total.num_tokens)
-    return torch.stack(losses).view(-1, 50).mean(dim=1)
+    return learning_curve(model, lr=1e-3, casts=precision.casts)
 
 
 @pytest.mark.slow

@@ -10,9 +10,8 @@ VALUES = {"_target_": "lmtrain.accounting.batches.Batch", "context_tokens": "1K"
 NODE = Node("batch", VALUES)
 
 
-def test_a_node_says_its_target_and_its_settings_apart():
+def test_a_node_says_its_target_and_gives_its_settings():
     assert (NODE.target, NODE.word) == ("lmtrain.accounting.batches.Batch", "Batch")
-    assert NODE.settings == {"context_tokens": "1K", "tokens_per_step": 2048}
     assert (NODE.get("context_tokens"), NODE.get("missing", 3), "context_tokens" in NODE) == ("1K", 3, True)
     assert Node("run", {"name": "cat"}).target == ""
 
@@ -26,7 +25,6 @@ def test_a_setting_that_is_a_node_is_one_under_its_full_key():
 def test_changes_are_of_a_copy():
     assert NODE.changed(context_tokens=7).get("context_tokens") == 7
     assert "context_tokens" not in NODE.without("context_tokens")
-    assert NODE.pointed_at("a.b.Other").word == "Other"
     assert NODE.values == VALUES
 
 

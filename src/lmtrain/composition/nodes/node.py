@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lmtrain.composition.nodes.canonical import canonical
-from lmtrain.composition.nodes.check import PARTIAL, TARGET, check_node
+from lmtrain.composition.nodes.check import TARGET, check_node
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.composition.nodes.targets import word_of
 
@@ -27,11 +27,6 @@ class Node:
         """Return the last part of the target."""
         return word_of(self.values)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Return the settings alone."""
-        return {name: value for name, value in self.values.items() if name not in (TARGET, PARTIAL)}
-
     def __contains__(self, name: str) -> bool:
         """Tell whether a setting is given."""
         return name in self.values
@@ -52,10 +47,6 @@ class Node:
     def without(self, *names: str) -> "Node":
         """Return the same option without some settings."""
         return replace(self, values={name: value for name, value in self.values.items() if name not in names})
-
-    def pointed_at(self, target: str) -> "Node":
-        """Return a node of another target with the same settings."""
-        return self.changed(**{TARGET: target})
 
     def checked(self, allowed: Sequence[str] = ()) -> "Node":
         """Return the node with every value checked against its target's signature; `allowed` are foreign packages.

@@ -26,9 +26,9 @@ class PlanFacts:
     """The facts of model, data and devices that a plan adds to a config.
 
     `value_bytes` are those of one gathered weight, `num_block_parameters` those of the blocks' matrices that one token
-    meets, `held_out` the tokens of each source's validation, `folder` that of
-    the data (None: as far as the config tells). `peak` None is not known, for the reason in `peak_source`.
-    `trusts_assumed_speed` lets a budget of time end where an assumed speed says; else only where a stated one does.
+    meets, `held_out` the tokens of each source's validation, `folder` that of the data (None: as far as the config
+    tells). `peak` None is not known, for the reason in `peak_source`. `trusts_assumed_speed` lets a
+    budget of time end where an assumed speed says; else only where a stated one does.
     """
 
     shape: ModelShape
