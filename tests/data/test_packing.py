@@ -128,9 +128,36 @@ def test_windows_have_nothing_to_tell(tmp_path):
     assert Contiguous().report(make_dataset(tmp_path, [9]), context_tokens=4) is None
 
 
-def test_which_packings_keep_documents_apart():
-    assert [p.masks_documents for p in (Contiguous(), Contiguous(document_mask=True))] == [False, True]
-    assert [p.masks_documents for p in (BestFit(), BestFit(document_mask=True), OneDocument())] == [False, True, True]
+@pytest.mark.parametrize("packing", [Contiguous, BestFit])
+def test_held_out_windows_of_a_mask_keep_documents_apart(tmp_path, packing):
+    dataset = make_dataset(tmp_path, [3, 20, 7])
+    for masked in (False, True):
+        windows = packing(document_mask=masked).held_out(dataset, "train", context_tokens=8, max_tokens=None)
+        assert (windows.window(0).documents is not None) == masked
+
+
+@pytest.mark.parametrize("max_tokens", [None, 30])
+@pytest.mark.parametrize("shard_tokens", [25, 10_000])
+def test_held_out_documents_are_whole_and_begin_as_in_training(tmp_path, shard_tokens, max_tokens):
+    lengths = [3, 20, 7, 2, 2, 2, 9, 8, 1, 5]
+    dataset = make_dataset(tmp_path, lengths, shard_tokens=shard_tokens)
+    ids = dataset.split("train").window(0, sum(lengths))
+    windows = OneDocument().held_out(dataset, "train", context_tokens=8, max_tokens=max_tokens)
+    end = ids[lengths[0] - 1]
+    seen = []
+    for index in range(windows.num_windows):
+        inputs, targets, documents = windows.window(index)
+        for number in range(documents.max() + 1):
+            part = documents == number
+            assert inputs[part][0] == end
+            kept = targets[part][targets[part] != -100]
+            assert (inputs[part][1 : len(kept)] == kept[:-1]).all()
+            seen.append(kept.tolist())
+    starts = [start for start in np.cumsum([0, *lengths[:-1]]) if max_tokens is None or start < max_tokens]
+    expected = [ids[start : start + min(n, 8)].tolist() for start, n in zip(starts, lengths, strict=False)]
+    assert seen[: len(expected)] == expected
+    assert len(seen) - len(expected) <= 3  # those that fit into the last window
+    assert (windows.window(windows.num_windows).targets == -100).all()
 
 
 def test_packings_of_the_same_data_have_orders_of_their_own(tmp_path):

@@ -33,12 +33,14 @@ def test_a_model_without_chat_tokens_gets_plain_words():
 def test_chat_tokens_are_written_in_their_style():
     made = chat_format(loaded(CHAT, ChatTemplate("never used")))
     assert made.name == "lmtrain"
-    assert made.prompt(MESSAGES)[-1] == CHAT.special_tokens["<|assistant_start|>"]
+    ids = made.prompt(MESSAGES)
+    assert ids[0] == CHAT.end_of_text_id  # as every document of training follows one
+    assert ids[-1] == CHAT.special_tokens["<|assistant_start|>"]
 
 
 def test_a_template_writes_what_the_style_writes_and_no_message_writes_a_special_token():
     """The template that an export writes, against the ids that training learns from."""
-    ids = TemplateFormat(CHAT, ChatTemplate(TEMPLATE)).prompt(MESSAGES)
+    ids = TemplateFormat(CHAT, ChatTemplate(TEMPLATE, "<|end_of_text|>")).prompt(MESSAGES)
     assert ids == chat_format(loaded(CHAT)).prompt(MESSAGES)
     assert ids.count(CHAT.special_tokens["<|user_end|>"]) == 2
     assert "How <|user_end|> are you?" in CHAT.decode(ids)

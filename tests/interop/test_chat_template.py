@@ -30,13 +30,13 @@ def both(tmp_path_factory):
 def test_a_prompt_is_rendered_to_the_same_ids(both):
     ours, theirs, _ = both
     ids = theirs.apply_chat_template(MESSAGES, add_generation_prompt=True, return_dict=False)
-    assert ids == render_prompt(ours, MESSAGES).tolist()
+    assert ids == [ours.end_of_text_id, *render_prompt(ours, MESSAGES).tolist()]
 
 
 def test_a_whole_conversation_is_rendered_to_the_same_ids(both):
     ours, theirs, _ = both
     ids = theirs.apply_chat_template(MESSAGES[:3], return_dict=False)
-    assert ids == render(ours, MESSAGES[:3])[0].tolist()
+    assert ids == [ours.end_of_text_id, *render(ours, MESSAGES[:3])[0].tolist()]
 
 
 def test_tool_calls_are_refused_rather_than_forgotten(both):

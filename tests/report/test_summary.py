@@ -30,6 +30,7 @@ FACTS = RunFacts(
     tokens=1_531_904,
     seconds=118.4,
     tokens_per_second=12_934.0,
+    loss_share=1.0,
     mfu_palm=0.381,
     usd=0.01,
     held_out=HELD_OUT,

@@ -97,9 +97,11 @@ class Throughput(pl.Callback):
         now = _Mark(trainer.global_step, counted.trained_tokens, self._training_seconds())
         tokens = counted.trained_tokens - (counted.first_step_tokens if before.tokens is None else before.tokens)
         self._mark = now
-        tokens_per_second = tokens / (now.seconds - before.seconds)
+        seconds = now.seconds - before.seconds
+        tokens_per_second = tokens / seconds
         metrics = {
             "speed/tokens_per_second": tokens_per_second,
+            "speed/timed_seconds": seconds,
             **self._utilization(tokens_per_second, trainer.world_size),
             **self._cost(now.step, trainer.world_size),
         }

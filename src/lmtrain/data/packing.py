@@ -22,19 +22,20 @@ from lmtrain.data.packing_index import (
 )
 from lmtrain.data.rows import Rows
 from lmtrain.data.shards import Dataset
-from lmtrain.data.windows import ContiguousRows
+from lmtrain.data.windows import ContiguousRows, DocumentWindows, HeldOutWindows, evaluation_windows
 
 
 class Packing(Protocol):
-    """A choice of how to make rows; `masks_documents` where documents of a row do not see one another."""
-
-    @property
-    def masks_documents(self) -> bool:
-        """Return whether a model is trained on documents hidden from one another."""
-        ...
+    """A choice of how to make rows, to train on and to measure on."""
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Make rows of the train split, once for the same data and context."""
+        ...
+
+    def held_out(
+        self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
+    ) -> HeldOutWindows:
+        """Cut a held-out split, up to its first `max_tokens` tokens, into windows that are alike in kind."""
         ...
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
@@ -48,11 +49,6 @@ class Contiguous:
 
     document_mask: bool = False
 
-    @property
-    def masks_documents(self) -> bool:
-        """Return whether documents see one another."""
-        return self.document_mask
-
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Cut the train split into windows."""
         return ContiguousRows(
@@ -60,6 +56,17 @@ class Contiguous:
             context_tokens=context_tokens,
             fingerprint=dataset.manifest.fingerprint,
             document_ends=document_ends(dataset) if self.document_mask else None,
+        )
+
+    def held_out(
+        self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
+    ) -> HeldOutWindows:
+        """Cut a split at any place."""
+        return evaluation_windows(
+            dataset.split(split),
+            context_tokens=context_tokens,
+            max_tokens=max_tokens,
+            document_ends=document_ends(dataset, split) if self.document_mask else None,
         )
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
@@ -74,11 +81,6 @@ class BestFit:
 
     document_mask: bool = False
 
-    @property
-    def masks_documents(self) -> bool:
-        """Return whether documents see one another."""
-        return self.document_mask
-
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Find or build the index."""
         report, folder = self._index(dataset, context_tokens)
@@ -90,6 +92,17 @@ class BestFit:
             lengths=map_file(folder / "lengths.u32", LENGTHS_DTYPE),
             fingerprint=f"{dataset.manifest.fingerprint}:best_fit:{context_tokens}",
             document_mask=self.document_mask,
+        )
+
+    def held_out(
+        self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
+    ) -> HeldOutWindows:
+        """Cut a split at any place."""
+        return evaluation_windows(
+            dataset.split(split),
+            context_tokens=context_tokens,
+            max_tokens=max_tokens,
+            document_ends=document_ends(dataset, split) if self.document_mask else None,
         )
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
@@ -108,11 +121,6 @@ class BestFit:
 class OneDocument:
     """The first T tokens of one document, then padding."""
 
-    @property
-    def masks_documents(self) -> bool:
-        """Always true: there is one document in a row."""
-        return True
-
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
         """Make a row of each document."""
         report, folder = self._index(dataset, context_tokens)
@@ -122,6 +130,17 @@ class OneDocument:
             document_ends=map_file(folder / "document_ends.i64", ENDS_DTYPE),
             context_tokens=context_tokens,
             fingerprint=f"{dataset.manifest.fingerprint}:document:{context_tokens}",
+        )
+
+    def held_out(
+        self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
+    ) -> HeldOutWindows:
+        """Cut a split into whole documents."""
+        return DocumentWindows(
+            dataset.split(split),
+            context_tokens=context_tokens,
+            document_ends=document_ends(dataset, split),
+            max_tokens=max_tokens,
         )
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:

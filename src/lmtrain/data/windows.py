@@ -3,8 +3,9 @@
 `T context tokens`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,19 @@ class EvaluationWindow(NamedTuple):
     inputs: NDArray[np.int64]
     targets: NDArray[np.int64]
     documents: NDArray[np.int32] | None = None
+
+
+class HeldOutWindows(Protocol):
+    """What a model is measured on: windows by number, those past the last one without targets."""
+
+    @property
+    def num_windows(self) -> int:
+        """Return how many windows have a target."""
+        ...
+
+    def window(self, window: int) -> EvaluationWindow:
+        """Return one window."""
+        ...
 
 
 def num_training_windows(num_tokens: int, context_tokens: int) -> int:
@@ -78,6 +92,58 @@ class EvaluationWindows:
         if self.document_ends is not None:
             documents = spans_of_windows(self.document_ends, np.array([start]), self.context_tokens).read(0, 1)[0]
         return EvaluationWindow(inputs, targets, documents)
+
+
+@final
+class DocumentWindows:
+    """Whole documents, as many as fit one after the other; of a longer one its first T tokens.
+
+    Each follows an end-of-text id, as in training, and sees no other one.
+    """
+
+    def __init__(
+        self, split: TokenSplit, *, context_tokens: int, document_ends: NDArray[np.int64], max_tokens: int | None
+    ) -> None:
+        """Cut the documents that begin within the first `max_tokens` (None: all) of a split."""
+        self._split, self._context_tokens, self._ends = split, context_tokens, document_ends
+        self._most = split.num_tokens if max_tokens is None else min(max_tokens, split.num_tokens)
+        self._spans = list(self._cut())
+
+    @property
+    def num_windows(self) -> int:
+        """Return how many windows have a target."""
+        return len(self._spans)
+
+    def window(self, window: int) -> EvaluationWindow:
+        """Return one window; past the last one, a window without targets."""
+        inputs = np.zeros(self._context_tokens, dtype=np.int64)
+        targets = np.full(self._context_tokens, IGNORED, dtype=np.int64)
+        start, stop = self._spans[window] if window < len(self._spans) else (0, 0)
+        num_targets = stop - start
+        if num_targets:
+            ids = self._split.window(start, num_targets)
+            inputs[0] = self._split.window(int(self._ends[0]) - 1, 1)[0]
+            inputs[1:num_targets] = ids[:-1]
+            targets[:num_targets] = ids
+            if self._split.has_loss_mask:
+                marked = self._split.loss_mask_windows(np.array([start]), num_targets)[0]
+                targets[:num_targets][~marked] = IGNORED
+        places = np.arange(start, start + self._context_tokens)
+        documents = self._ends.searchsorted(np.minimum(places, max(stop - 1, start)), side="right")
+        return EvaluationWindow(inputs, targets, (documents - documents[0]).astype(np.int32))
+
+    def _cut(self) -> Iterator[tuple[int, int]]:
+        """Yield where each window starts and stops."""
+        start = 0
+        while start < self._most:
+            whole = int(self._ends.searchsorted(start + self._context_tokens, side="right"))
+            first = int(self._ends.searchsorted(start, side="right"))
+            if whole > first:
+                next_start = stop = int(self._ends[whole - 1])
+            else:  # a document longer than a window
+                next_start, stop = int(self._ends[first]), start + self._context_tokens
+            yield start, stop
+            start = next_start
 
 
 def evaluation_windows(

@@ -72,8 +72,9 @@ class StyleFormat:
     stops: tuple[str, ...] = ()
 
     def prompt(self, messages: Messages) -> list[int]:
-        """Return the ids up to the start of the answer."""
-        return render_prompt(self.tokenizer, messages, style=self.name).tolist()
+        """Return the ids up to the start of the answer; as in training, a document follows an end-of-text id."""
+        rendered = render_prompt(self.tokenizer, messages, style=self.name)
+        return [self.tokenizer.end_of_text_id, *rendered.tolist()]
 
     def tools(self, tools: Mapping[str, Tool]) -> ToolUse | None:
         """Return how the model calls tools, if the style has tokens for it."""

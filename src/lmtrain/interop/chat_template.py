@@ -1,10 +1,14 @@
-"""The chat template of transformers for the chat tokens of our own tokenizers, so that vLLM and others can converse."""
+"""The chat template of transformers for the chat tokens of our own tokenizers, so that vLLM and others can converse.
+
+It begins with the end-of-text token (`bos_token`), which every document follows in training.
+"""
 
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.special_tokens import CHAT_TOKENS
 
 ANSWER_END = "<|assistant_end|>"
 TEMPLATE = """\
+{{- bos_token -}}
 {%- set names = {'system': 'system', 'user': 'user', 'assistant': 'assistant', 'tool': 'tool_result'} -%}
 {%- for message in messages -%}
 {%- if message['tool_calls'] -%}{{ raise_exception('this template writes no tool calls') }}{%- endif -%}

@@ -40,7 +40,11 @@ class HeldOutScore:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """A run at its end; None or empty where its folder does not tell."""
+    """A run at its end; None or empty where its folder does not tell.
+
+    `seconds` are those of its timed steps, pauses left out; `tokens_per_second` counts tokens with loss, a
+    `loss_share` of all tokens.
+    """
 
     folder: Path
     name: str
@@ -48,6 +52,7 @@ class RunFacts:
     tokens: int
     seconds: float | None
     tokens_per_second: float | None
+    loss_share: float
     mfu_palm: float | None
     usd: float | None
     held_out: HeldOutScore | None
@@ -70,9 +75,9 @@ def read_run(folder: Path) -> RunFacts:
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints = list_checkpoints(folder / "checkpoints")
     measured = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
-    speed = _mean_speed(points)
     last = points[-1] if points else Point(0.0, 0, 0, {})
     forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
+    speed = _mean_speed(points, first_token=last.tokens * forked_at // max(1, last.step))
     budget_key, budget = _budget(plan)
     job = _newest_job(folder)
     return RunFacts(
@@ -80,9 +85,10 @@ def read_run(folder: Path) -> RunFacts:
         name=str(read_json(folder / "run.json").get("name", folder.name)),
         step=last.step,
         tokens=last.tokens,
-        seconds=last.tokens * (1 - forked_at / max(1, last.step)) / speed if speed else None,
-        tokens_per_second=speed,
-        mfu_palm=_mean_mfu(points, speed),
+        seconds=speed.seconds if speed else None,
+        tokens_per_second=speed.tokens_per_second if speed else None,
+        loss_share=speed.loss_share if speed else 1.0,
+        mfu_palm=_mean_mfu(points, speed.tokens_per_second) if speed else None,
         usd=_last(points, "cost/usd"),
         held_out=_held_out(points, plan, read_json(folder / "dataset.json"), split=_split_measured(job)),
         sample=_last_sample(folder / "samples.jsonl"),
@@ -116,21 +122,31 @@ def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
     return shlex.join([*words, *(word for word in replaced if not word.endswith("="))])
 
 
-def _mean_speed(points: list[Point]) -> float | None:
-    """Return tokens/s over all measured intervals: their tokens over their seconds, pauses left out of both."""
-    tokens, seconds, before = 0, 0.0, None
+@dataclass(frozen=True)
+class _Speed:
+    """Over all timed intervals without pauses: tokens with loss a second, seconds, the share of tokens with loss."""
+
+    tokens_per_second: float
+    seconds: float
+    loss_share: float
+
+
+def _mean_speed(points: list[Point], *, first_token: int) -> _Speed | None:
+    """Return a run's speed from a token on; in points without seconds, of an older version, every token has loss."""
+    counted, tokens, seconds, before = 0, 0.0, 0.0, first_token
     for point in points:
         speed = point.metrics.get("speed/tokens_per_second")
         if speed:
-            since = point.tokens - (before.tokens if before else 0)
-            tokens, seconds, before = tokens + since, seconds + since / speed, point
-    return tokens / seconds if seconds else None
+            since, before = point.tokens - before, point.tokens
+            timed = point.metrics.get("speed/timed_seconds", since / speed)
+            counted, tokens, seconds = counted + since, tokens + speed * timed, seconds + timed
+    return _Speed(tokens / seconds, seconds, min(1.0, tokens / counted)) if seconds and counted else None
 
 
-def _mean_mfu(points: list[Point], speed: float | None) -> float | None:
+def _mean_mfu(points: list[Point], speed: float) -> float | None:
     """Return the MFU that goes with a speed: both are proportional."""
     with_mfu = [point.metrics for point in points if "speed/mfu_palm" in point.metrics]
-    if not with_mfu or speed is None:
+    if not with_mfu:
         return None
     return with_mfu[-1]["speed/mfu_palm"] * speed / with_mfu[-1]["speed/tokens_per_second"]
 

@@ -18,6 +18,7 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 SAMPLE_LINES = 14
 NUM_KINDS_OF_TIME = 4
+ALL_OF_THEM = 0.97  # the first step's tokens are not timed
 
 
 def print_summary(folder: Path) -> None:
@@ -48,7 +49,8 @@ def _took(facts: RunFacts) -> Text:
     said = [f"{format_quantity(facts.tokens)} tokens in {facts.step:,} steps"]
     if facts.seconds is not None and facts.tokens_per_second is not None:
         said.append(f"{format_quantity(facts.seconds, 'seconds')} of training")
-        said.append(f"{format_quantity(round(facts.tokens_per_second))} tokens/s")
+        speed = f"{format_quantity(round(facts.tokens_per_second))} tokens/s"
+        said.append(speed if facts.loss_share > ALL_OF_THEM else f"{speed} with loss ({facts.loss_share:.0%} of all)")
     if facts.mfu_palm is not None:
         said.append(f"MFU {facts.mfu_palm:.1%} (PaLM)")
     if facts.usd is not None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.data.cache import cached_folder
 from lmtrain.data.checked_shards import BackgroundCheck
-from lmtrain.data.document_ends import document_ends
 from lmtrain.data.interleave import ScheduledInterleave
 from lmtrain.data.known_ids import require_known, with_known_ids
 from lmtrain.data.layout import DatasetFolder
@@ -25,7 +24,6 @@ from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import Contiguous, Packing
 from lmtrain.data.rows import Rows
 from lmtrain.data.shards import Dataset, open_dataset
-from lmtrain.data.windows import evaluation_windows
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.batches.batches_ahead import BatchesAhead
 from lmtrain.training.batches.token_batch import TokenBatch
@@ -142,7 +140,7 @@ class TokenDataModule(pl.LightningDataModule):
     def held_out_batches(
         self, split: str, *, max_tokens: int | None = None, source: str | None = None
     ) -> Iterator[tuple[Tensor, ...]]:
-        """Yield this rank's (inputs, targets), both [B, T] int64, so that each token but the first is predicted once.
+        """Yield this rank's (inputs, targets), both [B, T] int64, in windows as the packing cuts them.
 
         Every rank yields the same number of batches; targets beyond the end or without loss are -100. `max_tokens` None
         reads all; `source` None is the first. Where documents do not see one another in training,
@@ -150,11 +148,8 @@ class TokenDataModule(pl.LightningDataModule):
         """
         assert self.trainer is not None
         dataset = self.dataset if source is None else self.mixture.datasets[source]
-        windows = evaluation_windows(
-            dataset.split(split),
-            context_tokens=self._batch.context_tokens,
-            max_tokens=max_tokens,
-            document_ends=document_ends(dataset, split) if self._packing.masks_documents else None,
+        windows = self._packing.held_out(
+            dataset, split, context_tokens=self._batch.context_tokens, max_tokens=max_tokens
         )
         num_sequences = min(self._batch.micro_batch_sequences, max(1, windows.num_windows))
         stride = num_sequences * self._batch.num_ranks

@@ -151,15 +151,15 @@ def _save(session: "ChatSession", path: str) -> str:
 def _answer(session: "ChatSession", text: str) -> None:
     """Print the answer as it comes, until it is there or the person stops it."""
     left_out = session.num_left_out
+    begun = False
     with _interrupts() as interrupted:
-        begun = False
         for delta in session.answer(text, is_stopped=lambda: bool(interrupted)):
             shown = delta.text if begun else delta.text.lstrip()
             begun = begun or bool(shown)
             print(shown, end="", flush=True)
             for used in delta.results:
                 print(f"({used.call.as_json()} -> {used.result})", flush=True)
-    print(" (stopped)" if interrupted else "")
+    print(" (stopped)" if interrupted else "" if begun else "(the model ended its answer at once)")
     if session.num_left_out > left_out:
         print(f"(the first {session.num_left_out} turns are beyond the model's context, and left out)")
 
