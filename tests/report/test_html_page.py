@@ -73,8 +73,19 @@ def test_two_utilizations_on_a_page_have_a_sentence(folder):
 def test_before_training_is_before_the_first_step_or_left_out(folder):
     assert "before training2.000" in Reader(report_page(folder)).text
     path = folder / "metrics.jsonl"
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
+    _, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(others))
     assert "before training" not in report_page(folder)
+
+
+def test_before_training_names_its_part_of_the_text_where_an_extended_run_reads_more(folder):
+    (folder / "dataset.json").write_text(json.dumps({"splits": {"validation": {"text_bytes": 1000}}}))
+    path = folder / "metrics.jsonl"
+    points = [json.loads(line) for line in path.read_text().splitlines()]
+    for point in points:
+        point["metrics"]["validation/num_bytes"] = 250.0 if point["step"] < 2 else 500.0
+    path.write_text("".join(f"{json.dumps(point)}\n" for point in points))
+    assert "before training, of the first 25.0%2.000" in Reader(report_page(folder)).text
 
 
 def test_what_a_model_or_a_person_wrote_is_text(folder):

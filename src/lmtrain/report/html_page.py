@@ -131,7 +131,7 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
         return Markup("")
     scores = dict(held_out.references)
     if held_out.before is not None:
-        scores["before training"] = held_out.before
+        scores[held_out.before_words] = held_out.before
     scores["after training"] = held_out.after
     if held_out.after_averaged is not None:
         scores["after training, weights averaged"] = held_out.after_averaged
