@@ -26,7 +26,7 @@ def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
         "2.100bits per byte of the best: optimizer.lr=0.1",
         "+1.0000 ± 0.6353",
         "To reach 3.1000, by the mean curve",
-        "left out",
+        "Left outtrialwhygoing",
         "The words of all of them",
         "data=x",
     ):

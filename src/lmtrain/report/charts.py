@@ -25,6 +25,7 @@ COLOURS: Final = {
 }  # fmt: skip
 STYLE: Final = """
 .plot{position:relative;height:200px;margin:12px 24px 28px calc(var(--gutter) + 8px);font-size:12px;color:var(--dim)}
+.tall .plot{height:360px}
 .plot svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}
 .plot svg *{vector-effect:non-scaling-stroke}
 .plot span{position:absolute;line-height:1;white-space:nowrap}

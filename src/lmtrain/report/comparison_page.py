@@ -96,7 +96,7 @@ def reach_words(reach: Reach) -> tuple[str, str, str, str]:
     if reach.tokens is None or reach.flops is None:
         return "never", "", "", ""
     return (
-        format_quantity(reach.tokens),
+        format_quantity(round(reach.tokens)),
         "" if reach.of_baseline is None else f"{reach.of_baseline:.0%}",
         f"{reach.flops:.3g}",
         "" if reach.seconds is None else format_quantity(reach.seconds, "seconds"),

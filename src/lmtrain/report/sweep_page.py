@@ -81,11 +81,9 @@ def _curves(found: Comparison) -> Markup:
     labels = [(value, f"{value:.4g}") for value in axes.labels]
     shown = plot(drawn, across=(0.0, axes.most_tokens), up=axes.place(bottom=HEIGHT, top=0.0), up_labels=labels,
                  label=name)  # fmt: skip
-    return section("Bits per byte of held-out text, over the tokens trained on", shown, *_note(axes.words))
-
-
-def _note(words: str) -> Sequence[Markup]:
-    return [tag("p", f"The scale {words}.")] if words else []
+    note = [tag("p", f"{axes.words.capitalize()}.")] if axes.words else []
+    title = "Bits per byte of held-out text, over the tokens trained on"
+    return section(title, tag("div", shown, class_="tall"), *note)
 
 
 def _finals(found: Comparison) -> Markup:
@@ -111,9 +109,9 @@ def _reaches(found: Comparison) -> Markup:
 
 
 def _left(found: Comparison) -> Markup:
-    notes = [tag("p", note) for note in found.notes]
-    left = [table(list(found.left_out.items()), head=("left out", "why"))] if found.left_out else []
-    return joined([*notes, *left])
+    notes = section("Notes", *(tag("p", note) for note in found.notes))
+    left = [table(list(found.left_out.items()), head=("trial", "why"))] if found.left_out else []
+    return joined([notes, section("Left out", *left)])
 
 
 def _trials(trials: Mapping[Path, RunFacts], statuses: Mapping[Path, str], *, beside: Path) -> Markup:
@@ -121,7 +119,8 @@ def _trials(trials: Mapping[Path, RunFacts], statuses: Mapping[Path, str], *, be
               if all(word in facts.overrides for facts in trials.values())]  # fmt: skip
     rows = [_trial(facts, statuses[folder], shared, beside=beside) for folder, facts in trials.items()]
     listed = table(rows, head=("trial", "status", "step", "bits per byte", "tokens/s", "its own words"))
-    return section("Trials", listed, tag("h3", "The words of all of them"), tag("pre", " ".join(shared)))
+    same = [tag("h3", "The words of all of them"), tag("pre", " ".join(shared))] if shared else []
+    return section("Trials", listed, *same)
 
 
 def _trial(facts: RunFacts, status: str, shared: Sequence[str], *, beside: Path) -> tuple[str, ...]:
