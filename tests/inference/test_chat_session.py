@@ -12,6 +12,10 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import LLAMA, noisy
 
 
+def say(talk, text, **settings):
+    return [delta.text for delta in talk.answer(text, **settings)]
+
+
 def session(*, num_new_tokens=12, **settings):
     sizes = {**LLAMA, "vocab_size": 257, "max_context_tokens": 128, "attention": paged}
     loaded = LoadedModel(
@@ -23,7 +27,7 @@ def session(*, num_new_tokens=12, **settings):
 
 def test_an_answer_is_kept_as_it_was_said():
     talk = session()
-    said = "".join(talk.answer("Hello"))
+    said = "".join(say(talk, "Hello"))
     assert said
     assert talk.messages == [
         {"role": "user", "content": "Hello"},
@@ -31,31 +35,31 @@ def test_an_answer_is_kept_as_it_was_said():
     ]
     talk.reset()
     assert talk.messages == []
-    assert "".join(talk.answer("Hello")) == said  # the seed
+    assert "".join(say(talk, "Hello")) == said  # the seed
 
 
 def test_a_stopped_answer_is_kept_as_far_as_it_was_said():
     talk, asked = session(num_new_tokens=40), iter(range(99))
-    pieces = list(talk.answer("Hello", is_stopped=lambda: next(asked) >= 3))
+    pieces = say(talk, "Hello", is_stopped=lambda: next(asked) >= 3)
     assert len(pieces) < 10
     assert talk.messages[-1]["content"] == "".join(pieces).strip()
-    assert "".join(talk.answer("Go on"))
+    assert "".join(say(talk, "Go on"))
 
 
 def test_the_oldest_turns_are_left_out_where_the_context_ends():
     talk = session()
     for _ in range(6):
-        list(talk.answer("twenty characters ..."))
+        say(talk, "twenty characters ...")
     assert talk.num_left_out > 0
     assert talk.num_left_out % 2 == 0
     with pytest.raises(ConfigurationError, match="the model's context is 128: shorten it"):
-        list(talk.answer("x" * 200))
+        say(talk, "x" * 200)
     assert len(talk.messages) == 12  # the refused one is not there
 
 
 def test_conversations_are_saved_a_line_each(tmp_path):
     talk = session(system="Be kind.")
-    list(talk.answer("Hello"))
+    say(talk, "Hello")
     for _ in range(2):
         talk.save(tmp_path / "talk.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "talk.jsonl").read_text().splitlines()]

@@ -9,7 +9,7 @@ PIECES = [bytes([byte]) for byte in range(256)]
 def written(text, **settings):
     generation = Generation(Request(prompt=[0], num_new_tokens=50, **settings), pieces=PIECES)
     for byte in text.encode():
-        delta = generation.add(byte, None, is_full=False)
+        delta = generation.add(byte, None, most_tokens=None)
         if delta.finish_reason:
             break
     return generation

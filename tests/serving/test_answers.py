@@ -7,7 +7,7 @@ PIECES = [bytes([byte]) for byte in range(256)]
 def written(prompt, text):
     generation = Generation(Request(prompt=prompt, num_new_tokens=50), pieces=PIECES)
     for byte in text.encode():
-        generation.add(byte, None, is_full=False)
+        generation.add(byte, None, most_tokens=None)
     return generation
 
 

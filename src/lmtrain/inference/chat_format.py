@@ -12,7 +12,9 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from lmtrain.errors import DataError
+from lmtrain.inference.generation import ToolUse
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
+from lmtrain.inference.tools.style_tools import StyleTools, Tool
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, Turn, read_conversation
@@ -43,6 +45,10 @@ class ChatFormat(Protocol):
         """
         ...
 
+    def tools(self, tools: Mapping[str, Tool]) -> ToolUse | None:
+        """Return how the model calls tools, given by name; None: it has no tokens to call them by."""
+        ...
+
 
 def chat_format(loaded: LoadedModel) -> ChatFormat:
     """Return how a model converses."""
@@ -69,6 +75,11 @@ class StyleFormat:
         """Return the ids up to the start of the answer."""
         return render_prompt(self.tokenizer, messages, style=self.name).tolist()
 
+    def tools(self, tools: Mapping[str, Tool]) -> ToolUse | None:
+        """Return how the model calls tools, if the style has tokens for it."""
+        style = chat_style(self.tokenizer, self.name)
+        return None if style.call_tokens is None else StyleTools(self.tokenizer, style, tools)
+
 
 @final
 @dataclass(frozen=True)
@@ -84,6 +95,9 @@ class PlainFormat:
         turns = read_conversation(messages, for_answer=True)
         text = "".join(map(_plain, turns)) + f"{NAMES[ASSISTANT]}:"
         return [self.tokenizer.end_of_text_id, *self.tokenizer.encode(text)]
+
+    def tools(self, tools: Mapping[str, Tool]) -> None:
+        """Return None: words alone call nothing."""
 
 
 def _plain(turn: Turn) -> str:
@@ -107,6 +121,9 @@ class TemplateFormat:
         mark = secrets.token_hex(8)  # not to be guessed by whoever writes a message
         text = self._rendered([_as_message(turn, self._broken, mark) for turn in turns])
         return self._encoded(text, mark)
+
+    def tools(self, tools: Mapping[str, Tool]) -> None:
+        """Return None: a template does not say how its model's calls are read."""
 
     def _broken(self, text: str, mark: str) -> str:
         """Return a message's text with every special token in it broken by a mark."""

@@ -1,7 +1,7 @@
 """One person's conversation with a model: its turns, the next answer piece by piece, its file."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
@@ -9,9 +9,10 @@ from typing import Any, final
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.inference.chat_format import chat_format
 from lmtrain.inference.engine import EngineLimits
-from lmtrain.inference.generation import Request
+from lmtrain.inference.generation import Delta, Generation, Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.tools.style_tools import Tool
 
 
 @final
@@ -27,11 +28,13 @@ class ChatSession:
         stops: tuple[str, ...] = (),
         seed: int | None = None,
         system: str = "",
+        tools: Mapping[str, Tool] | None = None,
     ) -> None:
         self._loaded, self.format = loaded, chat_format(loaded)
         self._engine = loaded.engine(EngineLimits(num_texts=1))
         self.sampling, self.system = sampling, system
         self._num_new_tokens, self._stops, self._seed = num_new_tokens, stops, seed
+        self.tools = self.format.tools(tools) if tools else None
         self.messages: list[dict[str, Any]] = []
         self.num_left_out = 0
 
@@ -60,7 +63,7 @@ class ChatSession:
         except OSError as problem:
             raise EnvironmentProblem(f"{path} cannot be written: {problem}.") from problem
 
-    def answer(self, text: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[str]:
+    def answer(self, text: str, *, is_stopped: Callable[[], bool] = lambda: False) -> Iterator[Delta]:
         """Yield the answer to a text as it comes; a stopped one is kept as far as it came.
 
         Raises:
@@ -75,19 +78,17 @@ class ChatSession:
             stops=(*self.format.stops, *self._stops),
             seed=self._seed,
             index=len(messages),
+            tools=self.tools,
         )
         generation = self._engine.submit(request)
         while not self._engine.is_idle:
             for delta in self._engine.step():
-                if delta.text:
-                    yield delta.text
+                if delta.text or delta.results:
+                    yield delta
             if is_stopped():
                 self._engine.cancel(generation)
-        self.messages = messages
-        if generation.text.strip():
-            self.messages.append({"role": "assistant", "content": generation.text.strip()})
-        else:
-            self.messages.pop()  # a question without an answer would be no conversation
+        if generation.last_words.strip():  # a question without an answer would be no conversation
+            self.messages = [*messages, *_answer(generation)]
 
     def _told(self) -> list[dict[str, Any]]:
         return [{"role": "system", "content": self.system}] if self.system.strip() else []
@@ -96,7 +97,8 @@ class ChatSession:
         """Return the ids of as much of the conversation as leaves room for an answer."""
         context = self._loaded.model.max_context_tokens
         room = min(self._num_new_tokens, context // 4)
-        for first in range(self.num_left_out, len(messages), 2):
+        questions = [place for place, message in enumerate(messages) if message["role"] == "user"]
+        for first in (place for place in questions if place >= self.num_left_out):
             prompt = self.format.prompt([*self._told(), *messages[first:]])
             if len(prompt) + room <= context:
                 self.num_left_out = first
@@ -108,3 +110,12 @@ class ChatSession:
         raise ConfigurationError(
             f"this message has {len(prompt)} tokens with its frame; the model's context is {context}: shorten it."
         )
+
+
+def _answer(generation: Generation) -> Iterator[dict[str, Any]]:
+    """Yield an answer's messages: its calls, their results, its last words."""
+    for turn in generation.tool_turns:
+        calls = [{"name": each.call.name, "arguments": dict(each.call.arguments)} for each in turn.results]
+        yield {"role": "assistant", "content": turn.text, "tool_calls": calls}
+        yield from ({"role": "tool", "content": each.result} for each in turn.results)
+    yield {"role": "assistant", "content": generation.last_words.strip()}

@@ -189,11 +189,11 @@ class TextEngine:
         score = None
         if request.num_likeliest is not None:
             score = TokenScore(token, *likeliest(logits, token, num=request.num_likeliest))
-        is_past = generation.num_cached >= self.model.max_context_tokens
-        delta = generation.add(token, score, is_full=is_past and not request.slides)
+        context = self.model.max_context_tokens
+        delta = generation.add(token, score, most_tokens=None if request.slides else context)
         if delta.finish_reason is not None:
             self._end(generation)
-        elif is_past:
+        elif len(generation.tokens) - generation.begins_at > context:
             self._slide(generation)
         return delta
 

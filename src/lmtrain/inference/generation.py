@@ -1,16 +1,44 @@
-"""One text that is asked for, and how far it has come."""
+"""One text that is asked for, and how far it has come.
+
+A text with tools goes on behind their results: the tokens of these are forced, and read as a prompt's are.
+"""
 
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, final
+from typing import Literal, Protocol, final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.blocks import BlockTable
 from lmtrain.inference.sampling import Sampling
 from lmtrain.inference.text_stream import TextStream
+from lmtrain.tokenizers.conversation import ToolCall
 
 FinishReason = Literal["stop", "length", "cancelled"]
+
+
+@final
+@dataclass(frozen=True)
+class ToolResult:
+    """A call of the model's, and the text that it got for it."""
+
+    call: ToolCall
+    result: str
+
+
+class ToolUse(Protocol):
+    """Tools within an answer: the tokens `call_start` and `call_end` stand around each call, `turn_end` behind them."""
+
+    @property
+    def call_start(self) -> int: ...  # noqa: D102
+    @property
+    def call_end(self) -> int: ...  # noqa: D102
+    @property
+    def turn_end(self) -> int: ...  # noqa: D102
+
+    def answer(self, turn: Sequence[int]) -> tuple[Sequence[ToolResult], Sequence[int]]:
+        """Return the results of a turn's calls, and the ids that they force; none of either for a turn without."""
+        ...
 
 
 @final
@@ -20,7 +48,8 @@ class Request:
 
     `end_ids` end the text and are no part of it, as `stops` do. `seed` None draws anew each time; `index` tells the
     texts of one request apart. `num_likeliest` None reports no log-probabilities. `client` is whose turn it is when
-    others wait too. `slides` goes on past the model's context with the newest tokens alone, each read again.
+    others wait too. `slides` goes on past the model's context with the newest tokens alone, each read again. `tools`
+    answer the calls of a turn that would end the text otherwise.
     Raises: ConfigurationError for a prompt without tokens, or fewer new tokens than one.
     """
 
@@ -34,6 +63,7 @@ class Request:
     num_likeliest: int | None = None
     client: str = ""
     slides: bool = False
+    tools: ToolUse | None = None
 
     def __post_init__(self) -> None:
         if not self.prompt:
@@ -55,13 +85,23 @@ class TokenScore:
 @final
 @dataclass(frozen=True)
 class Delta:
-    """A step's addition to a text; `finish_reason` None while it goes on."""
+    """A step's addition to a text, and its tools' results; `finish_reason` None while it goes on."""
 
     generation: "Generation"
     text: str
     token: int | None = None
     score: TokenScore | None = None
     finish_reason: FinishReason | None = None
+    results: Sequence[ToolResult] = ()
+
+
+@final
+@dataclass(frozen=True)
+class ToolTurn:
+    """A turn of an answer that ended in calls: its words, and the calls with their results."""
+
+    text: str
+    results: Sequence[ToolResult]
 
 
 @final
@@ -78,13 +118,20 @@ class Generation:
         self.text = ""
         self.finish_reason: FinishReason | None = None
         self.scores: list[TokenScore] = []
+        self.tool_turns: list[ToolTurn] = []
+        self._turn_start, self._turn_text, self._is_call = len(self.tokens), 0, False
         self._stream = TextStream(pieces, stops=request.stops)
         seed = None if request.seed is None else f"{request.seed}/{request.index}"  # a text's hash seeds alike anywhere
         self._random = random.Random(seed)
 
     @property
+    def last_words(self) -> str:
+        """Return the text behind the last results of tools: all of it without any."""
+        return self.text[self._turn_text :]
+
+    @property
     def new_tokens(self) -> list[int]:
-        """Return the written tokens, an ending one included."""
+        """Return the written tokens, forced ones and an ending one included."""
         return self.tokens[len(self.request.prompt) :]
 
     @property
@@ -101,18 +148,40 @@ class Generation:
         """Return the next number in [0, 1) of this text's own."""
         return self._random.random()
 
-    def add(self, token: int, score: TokenScore | None, *, is_full: bool) -> Delta:
-        """Append a token and return the new certain text; `is_full` ends the text as its length does."""
+    def add(self, token: int, score: TokenScore | None, *, most_tokens: int | None) -> Delta:
+        """Append a token and return the new certain text; more than `most_tokens` to read end it as its length does."""
         self.tokens.append(token)
         if score is not None:
             self.scores.append(score)
-        text = "" if token in self.request.end_ids else self._stream.add(token)
-        if token in self.request.end_ids or self._stream.is_stopped:
+        text = self._text_of(token)
+        results = self._use_tools(token)
+        is_end = token in self.request.end_ids and not results
+        is_full = most_tokens is not None and len(self.tokens) - self.begins_at > most_tokens
+        if is_end or self._stream.is_stopped:
             self.finish_reason = "stop"
-        elif is_full or len(self.tokens) - len(self.request.prompt) >= self.request.num_new_tokens:
+        elif is_full or len(self.new_tokens) >= self.request.num_new_tokens:
             self.finish_reason = "length"
         if self.finish_reason is not None:
             text += self._stream.finish()
             self.finish_reason = "stop" if self._stream.is_stopped else self.finish_reason
         self.text += text
-        return Delta(self, text, token, score, self.finish_reason)
+        return Delta(self, text, token, score, self.finish_reason, results)
+
+    def _text_of(self, token: int) -> str:
+        """Return the text that a token makes certain: none for an end, or inside a call."""
+        tools = self.request.tools
+        if tools is not None and token in (tools.call_start, tools.call_end):
+            self._is_call = token == tools.call_start
+        return "" if token in self.request.end_ids or self._is_call else self._stream.add(token)
+
+    def _use_tools(self, token: int) -> Sequence[ToolResult]:
+        """Answer the calls of a turn that has ended, and let the text go on behind the results."""
+        tools = self.request.tools
+        if tools is None or token != tools.turn_end or self._stream.is_stopped:
+            return ()
+        results, forced = tools.answer(self.tokens[self._turn_start :])
+        if results:
+            self.tokens += forced
+            self.tool_turns.append(ToolTurn(self.text[self._turn_text :], results))
+            self._turn_start, self._turn_text, self._is_call = len(self.tokens), len(self.text), False
+        return results

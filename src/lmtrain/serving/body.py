@@ -7,9 +7,10 @@ from typing import Any, final
 
 from lmtrain.errors import DataError, suggest
 from lmtrain.inference.chat_format import ChatFormat
-from lmtrain.inference.generation import Request
+from lmtrain.inference.generation import Request, ToolUse
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.tools.calculator import calculator
 
 MOST = 2**53  # numbers beyond are no settings, and not exact in JSON
 MAX_TEXTS, MAX_STOPS, MAX_LIKELIEST = 16, 16, 20
@@ -65,6 +66,7 @@ def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatForm
         most,
         (num_likeliest or 0) if wanted else None,
         stops=written_by.stops,
+        tools=written_by.tools({calculator.__name__: calculator}),
         chat=True,
     )
 
@@ -87,6 +89,7 @@ def _asked(
     num_likeliest: int | None,
     *,
     stops: tuple[str, ...],
+    tools: ToolUse | None = None,
     chat: bool,
 ) -> Asked:
     num_texts = _integer(body, "n", least=1, most=MAX_TEXTS) or 1
@@ -105,6 +108,7 @@ def _asked(
             index=place * num_texts + copy,
             num_likeliest=num_likeliest,
             client=client,
+            tools=tools,
         )
         for place, prompt in enumerate(prompts)
         for copy in range(num_texts)

@@ -64,6 +64,11 @@ def render_prompt(tokenizer: Tokenizer, messages: Messages, *, style: str | None
     return _encode(tokenizer, [_joined([*chosen.write(turns), *chosen.answer])])[0][0]
 
 
+def encode_segments(tokenizer: Tokenizer, segments: Iterable[Segment]) -> list[int]:
+    """Return the ids of a part of a conversation, as the whole conversation's ids have them."""
+    return _encode(tokenizer, [_joined(segments)])[0][0].tolist()
+
+
 def _joined(segments: Iterable[Segment]) -> list[Segment]:
     """Return the segments with neighbouring texts of one kind made one, as a template's text would be."""
     joined: list[Segment] = []

@@ -8,7 +8,15 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, ConversationError, Turn
+from lmtrain.tokenizers.conversation import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    ConversationError,
+    ToolCall,
+    Turn,
+)
 from lmtrain.tokenizers.special_tokens import CHAT_TOKENS
 
 
@@ -23,12 +31,30 @@ class Segment:
 
 @dataclass(frozen=True)
 class ChatStyle:
-    """One way to write conversations; `answer` stands before the assistant's words."""
+    """One way to write conversations.
+
+    `answer` stands before the assistant's words, each call between `call_tokens` (None: in words alone).
+    """
 
     name: str
     special_tokens: tuple[str, ...]
     write: Callable[[Sequence[Turn]], Iterable[Segment]]
     answer: tuple[Segment, ...]
+    call_tokens: tuple[str, str] | None = None
+
+    def results(self, calls: Sequence[ToolCall], results: Sequence[str]) -> list[Segment]:
+        """Return the segments between the end token of an assistant's calls and its next words."""
+        asked = (Turn(USER, "x"), Turn(ASSISTANT, "", tuple(calls)))
+        before = list(self.write(asked))
+        after = list(self.write((*asked, *(Turn(TOOL, result) for result in results))))
+        num_written = max(place for place, segment in enumerate(before) if segment.is_special) + 1
+        return [*after[num_written:], *self.answer]
+
+    @property
+    def end(self) -> str:
+        """Return the special token that ends the assistant's turn."""
+        written = self.write((Turn(USER, "x"), Turn(ASSISTANT, "x")))
+        return [segment.text for segment in written if segment.is_special][-1]
 
 
 def _special(token: str, *, has_loss: bool = False) -> Segment:
@@ -99,7 +125,13 @@ _CHATML_ANSWER = (_special("<|im_start|>"), Segment("assistant\n"))
 _LLAMA3_ANSWER = _llama3_header(ASSISTANT)
 
 STYLES = (
-    ChatStyle("lmtrain", CHAT_TOKENS, _write_lmtrain, (_special("<|assistant_start|>"),)),
+    ChatStyle(
+        "lmtrain",
+        CHAT_TOKENS,
+        _write_lmtrain,
+        (_special("<|assistant_start|>"),),
+        ("<|tool_call_start|>", "<|tool_call_end|>"),
+    ),
     ChatStyle("chatml", ("<|im_start|>", "<|im_end|>"), _write_chatml, _CHATML_ANSWER),
     ChatStyle(
         "llama3",

@@ -97,6 +97,20 @@ def _part(part: Any, role: str, index: int) -> str:
     return _refuse(index, role, "content that is no text", f"it has a part of type {kind}, valid: text")
 
 
+def read_call(text: str) -> ToolCall:
+    """Return the call that an assistant wrote as JSON: an object of `name` and `arguments`.
+
+    Raises:
+        ConversationError: It is no such object.
+    """
+    try:
+        return _call(json.loads(text), 0)
+    except (ValueError, RecursionError) as problem:
+        if isinstance(problem, ConversationError):
+            raise
+        raise ConversationError("a tool call", "no JSON", 'write {"name": ..., "arguments": {...}}') from problem
+
+
 def _calls(given: Any, role: str, index: int) -> tuple[ToolCall, ...]:
     if given is None or (isinstance(given, Sequence) and len(given) == 0):
         return ()

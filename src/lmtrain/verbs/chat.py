@@ -15,6 +15,7 @@ from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_
 
 if TYPE_CHECKING:
     from lmtrain.inference.chat_session import ChatSession
+    from lmtrain.inference.tools.style_tools import Tool
 
 HELP = """\
 /system TEXT      what the model is told first; without TEXT: nothing
@@ -31,6 +32,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     """Converse until the person leaves."""
     arguments = _parser(program).parse_args(words)
     sampling = read_sampling(arguments)
+    tools = _read_tools(arguments.tool)
     loaded = read_model(arguments)
     from lmtrain.inference.chat_session import ChatSession
 
@@ -41,12 +43,25 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
         stops=tuple(arguments.stop),
         seed=arguments.seed,
         system=arguments.system,
+        tools=tools,
     )
+    if arguments.tool and session.tools is None:
+        raise ConfigurationError(
+            f"--tool {arguments.tool[0]}: the {session.format.name} chat format has no tokens for calls; leave it out."
+        )
     context = loaded.model.max_context_tokens
     print(f"{loaded.name}: context {context:,} tokens, {session.format.name} chat format. /help lists commands.")
     if session.format.name == "plain":
         print("It has no chat tokens: turns are written as plain words, and it may not answer well.")
     return converse(session, read=_read_line)
+
+
+def _read_tools(specs: list[str]) -> "dict[str, Tool]":
+    """Return the calculator, and the functions that the person lets the model call."""
+    from lmtrain.inference.tools.calculator import calculator
+    from lmtrain.inference.tools.user_functions import load_function
+
+    return {calculator.__name__: calculator, **dict(map(load_function, specs))}
 
 
 def converse(session: "ChatSession", *, read: Callable[[str], str]) -> int:
@@ -138,10 +153,12 @@ def _answer(session: "ChatSession", text: str) -> None:
     left_out = session.num_left_out
     with _interrupts() as interrupted:
         begun = False
-        for piece in session.answer(text, is_stopped=lambda: bool(interrupted)):
-            shown = piece if begun else piece.lstrip()
+        for delta in session.answer(text, is_stopped=lambda: bool(interrupted)):
+            shown = delta.text if begun else delta.text.lstrip()
             begun = begun or bool(shown)
             print(shown, end="", flush=True)
+            for used in delta.results:
+                print(f"({used.call.as_json()} -> {used.result})", flush=True)
     print(" (stopped)" if interrupted else "")
     if session.num_left_out > left_out:
         print(f"(the first {session.num_left_out} turns are beyond the model's context, and left out)")
@@ -174,5 +191,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add_model(parser)
     parser.add_argument("--system", default="", help="what the model is told first")
     parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")
+    parser.add_argument(
+        "--tool",
+        action="append",
+        default=[],
+        metavar="FILE.py:FUNCTION",
+        help="a Python function that the model may call, beside the calculator; may be given again",
+    )
     add_sampling(parser)
     return parser

@@ -1,0 +1,65 @@
+"""A model's calls between the tool tokens of its chat style, answered within its answer."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, final
+
+from lmtrain.inference.generation import ToolResult
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.chat import encode_segments
+from lmtrain.tokenizers.chat_styles import ChatStyle
+from lmtrain.tokenizers.conversation import ConversationError, ToolCall, read_call
+
+Tool = Callable[..., Any]
+ERROR = "error"
+MAX_CALL_BYTES = 4096
+MAX_RESULT_CHARACTERS = 2000
+
+
+@final
+class StyleTools:
+    """Tools by name, for a style with call tokens; a call that fails in any way gets the result `error`."""
+
+    def __init__(self, tokenizer: Tokenizer, style: ChatStyle, tools: Mapping[str, Tool]) -> None:
+        """Take a style whose call tokens the tokenizer has."""
+        assert style.call_tokens is not None
+        specials = tokenizer.special_tokens
+        self.call_start, self.call_end = (specials[name] for name in style.call_tokens)
+        self.turn_end = specials[style.end]
+        self._tokenizer, self._style, self._tools = tokenizer, style, tools
+        self._pieces = tokenizer.bytes_of_ids()
+
+    def answer(self, turn: Sequence[int]) -> tuple[Sequence[ToolResult], Sequence[int]]:
+        """Return the results of a turn's calls, in order, and the ids up to the model's next words."""
+        results = [self._result(content) for content in self._calls(turn)]
+        if not results:
+            return (), ()
+        segments = self._style.results([each.call for each in results], [each.result for each in results])
+        return results, encode_segments(self._tokenizer, segments)
+
+    def _calls(self, turn: Sequence[int]) -> Iterator[bytes]:
+        """Yield what stands between the call tokens; a call without its end is none."""
+        start: int | None = None
+        for place, token in enumerate(turn):
+            if token == self.call_start:
+                start = place + 1
+            elif token == self.call_end and start is not None:
+                yield b"".join(self._pieces[each] for each in turn[start:place] if each < len(self._pieces))
+                start = None
+
+    def _result(self, content: bytes) -> ToolResult:
+        try:
+            if len(content) > MAX_CALL_BYTES:
+                raise ConversationError("a tool call", f"over {MAX_CALL_BYTES} bytes", "write less")
+            call = read_call(content.decode())
+        except ValueError:  # neither text, nor JSON, nor a call: all of them are ValueErrors
+            return ToolResult(ToolCall("invalid", {"text": content[:MAX_CALL_BYTES].decode(errors="replace")}), ERROR)
+        try:
+            return ToolResult(call, _as_text(self._tools[call.name](**call.arguments)))
+        except Exception:  # noqa: BLE001  # a tool of anyone's may raise anything; the model is told that it failed
+            return ToolResult(call, ERROR)
+
+
+def _as_text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text.encode(errors="replace").decode()[:MAX_RESULT_CHARACTERS]

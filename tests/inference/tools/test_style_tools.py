@@ -1,0 +1,150 @@
+import json
+
+import pytest
+
+from lmtrain.inference import engine as engine_module
+from lmtrain.inference.chat_format import StyleFormat
+from lmtrain.inference.chat_session import ChatSession
+from lmtrain.inference.engine import EngineLimits, TextEngine
+from lmtrain.inference.generation import Request
+from lmtrain.inference.loaded_model import LoadedModel
+from lmtrain.inference.paged_attention import paged
+from lmtrain.inference.sampling import Sampling, choose
+from lmtrain.inference.tools.calculator import calculator
+from lmtrain.inference.tools.style_tools import MAX_CALL_BYTES, MAX_RESULT_CHARACTERS
+from lmtrain.models.llama import Llama
+from lmtrain.tokenizers.chat import render
+from tests.inference.cached import LLAMA, noisy, uncached, write
+from tests.tokenizers.conversations import byte_tokenizer
+
+TOKENIZER = byte_tokenizer("lmtrain")
+ID = TOKENIZER.special_tokens
+END = ID["<|assistant_end|>"]
+ASKED = [{"role": "user", "content": "12 times 3?"}]
+ANSWERED = [
+    *ASKED,
+    {
+        "role": "assistant",
+        "content": "I count.",
+        "tool_calls": [{"name": "calculator", "arguments": {"expression": "12*3"}}],
+    },
+    {"role": "tool", "content": "36"},
+    {"role": "assistant", "content": "It is 36."},
+]
+
+
+def call(content):
+    return [ID["<|tool_call_start|>"], *content, ID["<|tool_call_end|>"]]
+
+
+def calling(name="calculator", **arguments):
+    return call(json.dumps({"name": name, "arguments": arguments}).encode())
+
+
+def tools(**more):
+    made = StyleFormat(TOKENIZER, "lmtrain").tools({"calculator": calculator, **more})
+    assert made is not None
+    return made
+
+
+def result(content, **more):
+    (used,), _ = tools(**more).answer([*call(content), END])
+    return used.result
+
+
+def an_engine(model, **limits):
+    return TextEngine(model, TOKENIZER.bytes_of_ids(), limits=EngineLimits(num_texts=1, **limits))
+
+
+@pytest.fixture
+def model():
+    return noisy(Llama(**{**LLAMA, "vocab_size": 267, "max_context_tokens": 256, "attention": paged}))
+
+
+@pytest.fixture
+def says(monkeypatch):
+    """Let a model say given tokens, then the likeliest ones."""
+
+    def say(*tokens):
+        script = iter(tokens)
+
+        def next_token(logits, sampling, **of):
+            return next(script, None) or choose(logits, sampling, **of)
+
+        monkeypatch.setattr(engine_module, "choose", next_token)
+
+    return say
+
+
+def test_a_result_is_forced_as_training_writes_it_and_the_text_goes_on_behind_it(model, says):
+    prompt = StyleFormat(TOKENIZER, "lmtrain").prompt(ASKED)
+    expected = render(TOKENIZER, ANSWERED)[0].tolist()
+    turn = [*b"I count.", *calling(expression="12*3"), END]
+    says(*turn)
+    request = Request(
+        prompt=prompt, num_new_tokens=160, sampling=Sampling(temperature=0.0), end_ids=frozenset({END}), tools=tools()
+    )
+    (generation,) = write(an_engine(model, prefill_tokens=7), [request])
+    behind = expected[: expected.index(ID["<|tool_result_end|>"]) + 2]  # and the begin of the next turn
+    assert generation.tokens[: len(behind)] == behind
+    rest = generation.tokens[len(behind) :]
+    assert rest == uncached(model, behind, len(rest))  # forced tokens are read as a prompt's
+    assert [each.text for each in generation.tool_turns] == ["I count."]
+    assert generation.text.startswith("I count.")
+    assert "calculator" not in generation.text
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"12*3", b"{}", b"\xff\xfe", b"[" * 3000, b'{"name": 3, "arguments": {}}', b"x" * (MAX_CALL_BYTES + 1)),
+        b'{"name": "calculator", "arguments": {"expression": "__import__(1)"}}',
+        b'{"name": "calculator", "arguments": {"expression": 12}}',
+        b'{"name": "calculator", "arguments": {"code": "1"}}',
+        b'{"name": "__import__", "arguments": {"name": "os"}}',
+        b'{"name": "broken", "arguments": {}}',
+    ],
+)
+def test_a_call_that_fails_has_the_result_error_and_nothing_else(content):
+    assert result(content, broken=lambda: 1 / 0) == "error"
+
+
+def test_functions_give_text_json_or_what_they_print_as():
+    called = b'{"name": "f", "arguments": {"x": 2}}'
+    assert result(called, f=lambda x: {"square": x * x}) == '{"square": 4}'
+    assert result(called, f=lambda x: "\ud800" * x) == "??"
+    assert len(result(called, f=lambda x: "a" * 10**6)) == MAX_RESULT_CHARACTERS
+
+
+def test_special_tokens_in_a_result_are_text():
+    _, forced = tools(f=lambda: "<|assistant_end|>").answer([*calling("f"), END])
+    assert list(forced).count(END) == 0
+
+
+def test_a_call_cut_off_is_none_and_a_turn_may_have_several():
+    assert tools().answer([ID["<|tool_call_start|>"], *b"{}", END]) == ((), ())
+    results, _ = tools().answer([*calling(expression="1+1"), *calling(expression="2+2"), END])
+    assert [each.result for each in results] == ["2", "4"]
+
+
+@pytest.mark.parametrize(("num_new_tokens", "context"), [(75, 256), (160, 100)])
+def test_results_beyond_the_room_end_the_text(says, num_new_tokens, context):
+    model = noisy(Llama(**{**LLAMA, "vocab_size": 267, "max_context_tokens": context, "attention": paged}))
+    says(*calling("f"), END)
+    request = Request(
+        prompt=[5] * 40, num_new_tokens=num_new_tokens, end_ids=frozenset({END}), tools=tools(f=lambda: "x" * 60)
+    )
+    (generation,) = write(an_engine(model), [request])
+    assert generation.finish_reason == "length"
+
+
+def test_a_session_keeps_the_calls_and_their_results(model, says):
+    loaded = LoadedModel(name="x", model=model, tokenizer=TOKENIZER, end_ids=frozenset({END}))
+    talk = ChatSession(loaded, sampling=Sampling(), num_new_tokens=160, tools={"calculator": calculator})
+    says(*b"I count.", *calling(expression="12*3"), END, *b"It is 36.", END)
+    said = list(talk.answer("12 times 3?"))
+    assert talk.messages == ANSWERED
+    assert [used.result for delta in said for used in delta.results] == ["36"]
+    says(*b"Yes.", END)
+    assert "".join(delta.text for delta in talk.answer("Sure?")) == "Yes."
+    assert talk.num_left_out == 0
