@@ -26,6 +26,7 @@ a{color:var(--line)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}
 th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--rule);font-weight:400;vertical-align:top}
 th[scope=row]{color:var(--dim)}th[scope=col]{font-weight:600}
+.numeric td{white-space:nowrap}
 .numeric td,.numeric th[scope=col]:not(:first-child){text-align:right;font-variant-numeric:tabular-nums}
 .swatch{font-size:1.2em;line-height:1}
 pre{overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;padding:12px;border:1px solid var(--rule);
