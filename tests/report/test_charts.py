@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.report.charts import COLOURS, line_chart, swatch, thinned, ticks, time_bars
+from lmtrain.report.charts import COLOURS, STYLE, line_chart, swatch, thinned, ticks, time_bars
 from lmtrain.tracking.stopwatch import KINDS
 from tests.report.test_markup import Reader
 
@@ -19,7 +19,22 @@ def test_a_curve_goes_through_its_points_and_says_where_it_ends():
     xs, ys = zip(*(map(float, pair.split(",")) for pair in line["points"].split()), strict=True)
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
     assert ys[0] < ys[1] < ys[2], "downwards on a screen is downwards in value"
-    assert shapes(svg, "svg")[0]["aria-label"] == "loss: from 4 to 0 at step 3"
+    assert shapes(svg, "div")[0]["aria-label"] == "loss: from 4 to 0 at step 3"
+
+
+def test_labels_are_text_beside_the_plot_where_no_curve_is_and_as_large_on_a_phone():
+    plot = line_chart([(step, 1000.0 / (1 + step)) for step in range(100)], name="loss")
+    assert not shapes(plot, "text"), "text in a picture shrinks with it"
+    labels = [each for each in shapes(plot, "span") if each["class"] != "end"]
+    assert {each["class"] for each in labels} == {"up", "across"}
+    for each in labels:
+        ((side, place),) = [each["style"].split(":")]
+        assert side == {"up": "top", "across": "left"}[each["class"]]
+        assert 0 <= float(place.removesuffix("%")) <= 100
+    assert ".up{right:calc(100% + 8px)" in STYLE
+    assert ".across{top:calc(100% + 8px)" in STYLE
+    assert "font-size:12px" in STYLE
+    assert shapes(plot, "div")[0]["style"] == "--gutter:4ch", "room for the longest label beside the plot: 1000"
 
 
 def test_what_is_no_number_is_left_out_and_one_point_is_no_curve():
@@ -45,7 +60,7 @@ def test_many_points_are_averaged_and_none_is_forgotten():
 
 
 def test_bars_are_as_long_as_the_attempts_and_in_the_kinds_colours():
-    svg = time_bars([{"compute": 30.0, "lost": 10.0}, {"compute": 20.0}])
+    svg = time_bars([{"compute": 30.0, "lost": 10.0}, {"compute": 20.0}], kinds=["compute", "lost"])
     rects = shapes(svg, "rect")
     assert [float(rect["width"]) for rect in rects] == [300.0, 100.0, 200.0]
     assert [rect["fill"] for rect in rects] == [COLOURS["compute"], COLOURS["lost"], COLOURS["compute"]]

@@ -44,9 +44,48 @@ def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
         "Biggest lever: lost 32%",
     ):
         assert shown in page.text
-    labels = [attributes["aria-label"] for name, attributes in page.tags if name == "svg"]
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
     assert labels[0].startswith("Training loss, nats per token: from 5 to 1")
     assert len(labels) == 3, "two curves and the bars"
+
+
+def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):
+    text = report_page(folder)
+    tags = Reader(text).tags
+    rows = [each["style"].removeprefix("color:") for _, each in tags if each.get("class") == "swatch"]
+    bars = [(float(each["y"]), float(each["x"]), each["fill"]) for name, each in tags if name == "rect"]
+    for attempt in {y for y, _, _ in bars}:
+        drawn = [fill for y, _, fill in sorted(bars) if y == attempt]
+        assert drawn == [colour for colour in rows if colour in drawn]
+    assert len(bars) > 4
+
+
+def test_two_utilizations_on_a_page_have_a_sentence(folder):
+    assert "MFU at the top" not in report_page(folder)
+    log = RunLog(folder)
+    append_point(log, 5, 5000, {"speed/tokens_per_second": 1000.0, "speed/mfu_palm": 0.123})
+    log.close()
+    page = Reader(report_page(folder)).text
+    assert "12.3%MFU (PaLM)" in page
+    assert "MFU at the top, 12.3%, is of the logged steps" in page
+
+
+def test_before_training_is_before_the_first_step_or_left_out(folder):
+    assert "before training2.000" in Reader(report_page(folder)).text
+    path = folder / "metrics.jsonl"
+    _, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(others))
+    assert "before training" not in report_page(folder)
+
+
+def test_before_training_names_its_part_of_the_text_where_an_extended_run_reads_more(folder):
+    (folder / "dataset.json").write_text(json.dumps({"splits": {"validation": {"text_bytes": 1000}}}))
+    path = folder / "metrics.jsonl"
+    points = [json.loads(line) for line in path.read_text().splitlines()]
+    for point in points:
+        point["metrics"]["validation/num_bytes"] = 250.0 if point["step"] < 2 else 500.0
+    path.write_text("".join(f"{json.dumps(point)}\n" for point in points))
+    assert "before training, of the first 25.0%2.000" in Reader(report_page(folder)).text
 
 
 def test_what_a_model_or_a_person_wrote_is_text(folder):

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from lmtrain.tracking.live_view import Snapshot, line, panel, sparkline
+from lmtrain.tracking.live_view import PANEL_COLUMNS, Snapshot, line, panel, sparkline
 
 START = Snapshot(name="cat", activity="compiling…", step=0, num_steps=750, tokens_per_step=2048)
 MIDDLE = replace(
@@ -40,11 +40,26 @@ def test_time_left_is_the_rest_of_the_tokens_at_the_present_speed():
     assert START.seconds_left is None
 
 
-@pytest.mark.parametrize("columns", [60, 120])
-def test_a_panel_holds_all_numbers_of_the_moment(columns):
-    shown = render(MIDDLE, columns=columns)
-    for text in ("cat", "training", "40.0%", "step 300 of 750", "1min11s left", "3.501", "38.1%", "$1.23", "step 250"):
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_a_panel_holds_every_word_of_the_moment_at_any_width(columns):
+    shares = {"setup": 0.2, "compute": 0.61, "data_wait": 0.19}
+    full = replace(MIDDLE, projected_usd=3.2, kwh=0.41, projected_kwh=1.05, time_shares=shares)
+    shown = render(full, columns=columns)
+    assert max(map(len, shown.splitlines())) <= min(columns, PANEL_COLUMNS)
+    assert "…" not in shown, "nothing is cut"
+    for text in ("cat", "training", "40.0%", "step 300 of 750", "1min11s left", "3.501 nats", "38.1%", "step 250"):
         assert text in shown
+    words = shown.replace("│", " ").split()
+    for name in ("loss", "validation", "learning", "rate", "speed", "checkpoint", "MFU", "goodput", "cost", "energy"):
+        assert name in words
+    for value in ("8.030", "→", "3.942", "bits/byte", "$1.23", "$3.20", "0.41", "1.05", "19%"):
+        assert value in words
+    rows = shown.splitlines()
+    assert [row for row in rows if "loss" in row and "validation" in row] == (rows[5:6] if columns >= 80 else [])
+
+
+def test_a_run_s_name_is_no_markup():
+    assert "a [b] c" in render(replace(MIDDLE, name="a [b] c"))
 
 
 def test_a_panel_says_how_much_of_the_time_computed_and_what_took_the_rest():

@@ -1,6 +1,7 @@
 import contextlib
 import http.client
 import json
+import shlex
 import threading
 
 import pytest
@@ -44,7 +45,8 @@ def test_an_answer_is_what_the_command_prints(words, capsys):
     printed = json.loads(capsys.readouterr().out)
     found = answer(words)
     assert found.get("plan", found.get("fleet")) == printed
-    assert found["command"].startswith("lmtrain plan ")
+    assert command_words(found["command"]) == words
+    assert found.get("train") == (shlex.join(["lmtrain", "train", *words]) if "plan" in found else None)
     json.dumps(found)
 
 
@@ -96,6 +98,9 @@ def test_it_says_where_it_is_and_ends(capsys):
     assert f"http://{HOST}:" in capsys.readouterr().out
 
 
+PLOTS = """[...document.querySelectorAll('#run .plot')].map(plot => ({
+    box: plot.querySelector('svg').getBoundingClientRect().toJSON(),
+    labels: [...plot.querySelectorAll('.up, .across')].map(label => label.getBoundingClientRect().toJSON())}))"""
 ANSWERED = "document.querySelector('#run')?.dataset.answered"
 
 
@@ -113,6 +118,15 @@ def test_the_page_shows_what_the_command_prints(tmp_path):
         assert len(drawn) == 7
         assert all(drawn)
         assert page.run("document.querySelector('#run .state').innerText") == "It fits and finishes."
+        page.run(
+            "Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => { window.copied = text; }}})"
+        )
+        for verb, button in zip(("plan", "train"), ("first", "last"), strict=True):
+            page.run(f"document.querySelector('#run .command:{button}-child button').click()")
+            assert page.run("copied") == shlex.join(["lmtrain", verb, *command_words(command)])
+        page.run("document.querySelector('#run [data-chart=time]').replaceChildren()")
+        displays = "[...document.querySelectorAll('#run article')].map(each => getComputedStyle(each).display)"
+        assert page.run(displays).count("none") == 1, "a card with nothing in it is not shown"
 
 
 @pytest.mark.browser
@@ -151,6 +165,19 @@ def test_nothing_is_wider_than_the_screen(tmp_path, width):
         page.wait_for(ANSWERED)
         assert page.run("document.documentElement.scrollWidth") <= width
         assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 20, 19)"
+        form, tiles = (page.run(f"document.querySelector('#run {name}').getBoundingClientRect().toJSON()") for name in
+                       ("form", ".tiles"))  # fmt: skip
+        if width < 820:
+            assert tiles["bottom"] <= form["top"], "the answer stands above the sliders"
+        else:
+            assert tiles["left"] >= form["right"], "beside them"
+        plots = page.run(PLOTS)
+        assert len(plots) == 2
+        for plot in plots:
+            assert len(plot["labels"]) == 8
+            for label in plot["labels"]:
+                assert label["right"] <= plot["box"]["left"] or label["top"] >= plot["box"]["bottom"], "on no curve"
+                assert 11 <= label["height"] <= 13, "of one size on every screen"
 
 
 @pytest.mark.browser
@@ -161,8 +188,6 @@ def test_what_is_refused_is_shown_in_the_words_of_the_command(tmp_path):
 
 
 def command_words(command):
-    import shlex
-
     return shlex.split(command)[2:]
 
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import lightning.pytorch as pl
 from rich.console import Console, RenderableType
-from rich.live import Live
 from typing_extensions import override
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.live_view import Snapshot, line, panel
+from lmtrain.tracking.steady_live import SteadyLive
 from lmtrain.tracking.stopwatch import KINDS
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
@@ -47,7 +47,7 @@ class Progress(pl.Callback):
             raise ConfigurationError(f"callbacks.progress.every_seconds={every_seconds} is below 0; 0 is every step.")
         self._context = context
         self._every_seconds = every_seconds
-        self._live: Live | None = None
+        self._live: SteadyLive | None = None
         self._activity = "starting…"
         self._step = 0
         self._validation: dict[int, float] = {}
@@ -61,7 +61,9 @@ class Progress(pl.Callback):
         if self._context.log is None:
             return
         if sys.stdout.isatty():
-            self._live = Live(get_renderable=self._panel, console=Console(), refresh_per_second=REFRESHES_PER_SECOND)
+            self._live = SteadyLive(
+                get_renderable=self._panel, console=Console(), refresh_per_second=REFRESHES_PER_SECOND
+            )
             self._live.start()
         else:
             steps, tokens_per_step = self._context.last_step.steps, self._context.plan.batch.tokens_per_step

@@ -1,7 +1,11 @@
-"""Line charts and time bars as SVG in the page's own colours, drawn for the width of a phone."""
+"""Plots and time bars in the page's own colours: lines are SVG that stretches, labels are text of one size beside it.
+
+So a label is as large on a phone as on a desk, and none lies in the plot, where curves are.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -9,9 +13,9 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.markup import Markup, joined, tag
 
 Points = Sequence[tuple[float, float]]
+Place = Callable[[float], float]
 WIDTH: Final = 400
 HEIGHT: Final = 200
-LEFT, RIGHT, TOP, BOTTOM = 52, 10, 10, 24  # margins
 MAX_POINTS: Final = 300
 BAR_HEIGHT: Final = 26
 COLOURS: Final = {
@@ -19,6 +23,27 @@ COLOURS: Final = {
     "communication": "#008300", "host_overhead": "#898781", "checkpoint": "#1baf7a", "evaluation": "#eb6834",
     "logging": "#c3c2b7", "preempted": "#7c5c3e", "lost": "#e34948",
 }  # fmt: skip
+STYLE: Final = """
+.plot{position:relative;height:200px;margin:12px 24px 28px calc(var(--gutter) + 8px);font-size:12px;color:var(--dim)}
+.tall .plot{height:360px}
+.plot svg{position:absolute;inset:0;width:100%;height:100%;overflow:visible}
+.plot svg *{vector-effect:non-scaling-stroke}
+.plot span{position:absolute;line-height:1;white-space:nowrap}
+.plot .up{right:calc(100% + 8px);transform:translateY(-50%)}
+.plot .across{top:calc(100% + 8px);transform:translateX(-50%)}
+.plot .end{width:7px;height:7px;margin:-3.5px;border-radius:50%}
+.bars svg{display:block;width:100%;margin-bottom:12px}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A curve in its ink, and the outline of the band between its seeds, which may be empty."""
+
+    points: Points
+    colour: str = "var(--line)"
+    dash: str = "none"
+    band: Points = ()
 
 
 def line_chart(points: Points, *, name: str, show: Callable[[float], str] = lambda value: f"{value:.4g}") -> Markup:
@@ -26,33 +51,56 @@ def line_chart(points: Points, *, name: str, show: Callable[[float], str] = lamb
     points = thinned([point for point in points if math.isfinite(point[1])])
     if len(points) < 2:
         return Markup("")
-    across = (points[0][0], points[-1][0])
     values = [value for _, value in points]
     up_ticks = ticks(min(values), max(values))
     up = (min(up_ticks[0], *values), max(up_ticks[-1], *values))
-    place_x, place_y = scale(across, LEFT, WIDTH - RIGHT), scale(up, HEIGHT - BOTTOM, TOP)
-    path = " ".join(f"{place_x(step):.1f},{place_y(value):.1f}" for step, value in points)
     last_step, last = points[-1]
-    drawn = [
-        *(_horizontal(place_y(value), show(value)) for value in up_ticks),
-        *(
-            tag("text", format_quantity(step), x=f"{place_x(step):.1f}", y=HEIGHT - 6, text_anchor="middle")
-            for step in ticks(*across)
-            if across[0] <= step <= across[1] and place_x(step) < WIDTH - RIGHT - 8
-        ),
-        tag("polyline", points=path, fill="none", stroke="var(--line)", stroke_width=2, stroke_linejoin="round"),
-        tag("circle", cx=f"{place_x(last_step):.1f}", cy=f"{place_y(last):.1f}", r=3.5, fill="var(--line)"),
-    ]
     label = f"{name}: from {show(values[0])} to {show(last)} at step {last_step:,.0f}"
-    return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
+    up_labels = [(value, show(value)) for value in up_ticks]
+    return plot([Line(points=points)], across=(points[0][0], last_step), up=scale(up, HEIGHT, 0.0),
+                up_labels=up_labels, label=label)  # fmt: skip
 
 
-def _horizontal(y: float, label: str) -> Markup:
-    rule = tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}", stroke="var(--rule)")
-    return joined([rule, tag("text", label, x=LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end")])
+def plot(
+    lines: Sequence[Line], *, across: tuple[float, float], up: Place, up_labels: Sequence[tuple[float, str]], label: str
+) -> Markup:
+    """Draw curves, the first one on top; `up` places a value between HEIGHT (the bottom) and 0."""
+    place_x = scale(across, 0.0, WIDTH)
+    inside = [
+        *(tag("line", x1=0, x2=WIDTH, y1=_at(up(value)), y2=_at(up(value)), stroke="var(--rule)")
+          for value, _ in up_labels),
+        *(part for line in reversed(lines) for part in _drawn(line, place_x, up)),
+    ]  # fmt: skip
+    steps = [step for step in ticks(*across) if across[0] <= step <= across[1]]
+    beside = [
+        *(tag("span", text, class_="up", style=f"top:{up(value) / HEIGHT:.2%}") for value, text in up_labels),
+        *(tag("span", format_quantity(step), class_="across", style=f"left:{place_x(step) / WIDTH:.2%}")
+          for step in steps),
+        *(tag("span", "", class_="end", style=_end(line, place_x, up)) for line in reversed(lines)),
+    ]  # fmt: skip
+    drawn = tag("svg", *inside, viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", aria_hidden="true")
+    gutter = f"--gutter:{max(len(text) for _, text in up_labels)}ch"
+    return tag("div", drawn, *beside, class_="plot", role="img", aria_label=label, style=gutter)
 
 
-def scale(domain: tuple[float, float], first: float, last: float) -> Callable[[float], float]:
+def _drawn(line: Line, place_x: Place, place_y: Place) -> list[Markup]:
+    path = {name: " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in points)
+            for name, points in (("band", line.band), ("curve", line.points))}  # fmt: skip
+    band = [tag("polygon", points=path["band"], fill=line.colour, fill_opacity=0.18)] if line.band else []
+    ink = {"stroke": line.colour, "stroke_width": 2, "stroke_linejoin": "round", "stroke_dasharray": line.dash}
+    return [*band, tag("polyline", points=path["curve"], fill="none", **ink)]
+
+
+def _end(line: Line, place_x: Place, place_y: Place) -> str:
+    x, y = line.points[-1]
+    return f"left:{place_x(x) / WIDTH:.2%};top:{place_y(y) / HEIGHT:.2%};background:{line.colour}"
+
+
+def _at(place: float) -> str:
+    return f"{place:.1f}"
+
+
+def scale(domain: tuple[float, float], first: float, last: float) -> Place:
     """Return the function that places a value of the domain between two positions on the page."""
     low, high = domain
     return lambda value: first + (value - low) / ((high - low) or 1.0) * (last - first)
@@ -78,13 +126,13 @@ def thinned(points: Points) -> Points:
     return [(sum(x for x, _ in group) / len(group), sum(y for _, y in group) / len(group)) for group in groups if group]
 
 
-def time_bars(attempts: Sequence[Mapping[str, float]]) -> Markup:
-    """Draw a bar for each attempt, as long as it lasted, in the colours of its kinds of time."""
+def time_bars(attempts: Sequence[Mapping[str, float]], *, kinds: Sequence[str]) -> Markup:
+    """Draw a bar for each attempt, as long as it lasted, in its kinds' colours and the order of `kinds`."""
     longest = max((sum(spent.values()) for spent in attempts), default=0.0) or 1.0
     drawn: list[Markup] = []
     for row, spent in enumerate(attempts):
         x = 0.0
-        for kind in COLOURS:
+        for kind in kinds:
             width = spent.get(kind, 0.0) / longest * WIDTH
             title = tag("title", f"attempt {row + 1}: {words(kind)} {format_quantity(spent.get(kind, 0.0), 'seconds')}")
             if width > 0:
@@ -99,7 +147,12 @@ def time_bars(attempts: Sequence[Mapping[str, float]]) -> Markup:
 
 def swatch(kind: str) -> Markup:
     """Return a kind's name after a square of its colour."""
-    return joined([tag("span", "", class_="swatch", style=f"background:{COLOURS[kind]}"), words(kind)])
+    return joined([square(COLOURS[kind]), words(kind)])
+
+
+def square(colour: str) -> Markup:
+    """Return a square of a colour, to stand before the name of what is drawn in it."""
+    return joined([tag("span", "■", class_="swatch", style=f"color:{colour}"), Markup("&nbsp;")])
 
 
 def words(kind: str) -> str:

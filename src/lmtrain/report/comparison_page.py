@@ -24,7 +24,7 @@ def text_of(comparison: Comparison) -> str:
 def page(comparison: Comparison) -> RenderableType:
     """Lay out the comparison."""
     parts: list[RenderableType] = [Rule(Text(_title(comparison), style="bold"), style="dim cyan"), _finals(comparison)]
-    parts += [Text(f"\n{_target(comparison)}", style="bold"), _reaches(comparison)]
+    parts += [Text(f"\n{target_words(comparison)}", style="bold"), _reaches(comparison)]
     parts += [Text(f"\n{note}", style="dim") for note in comparison.notes]
     if comparison.left_out:
         parts.append(Text("\nLeft out", style="bold"))
@@ -63,32 +63,40 @@ def _finals(comparison: Comparison) -> Table:
 
 
 def _difference(comparison: Comparison, choice: Choice) -> Text:
-    """Write a difference with its noise; one that the noise explains is dim and says so."""
+    """Write a difference with its noise; one that the noise explains is dim."""
+    found = comparison.differences.get(choice.label)
+    style = "bold cyan" if found is None else "dim" if found.plus_minus is None or found.is_noise else "green"
+    return Text(difference_words(comparison, choice), style=style)
+
+
+def difference_words(comparison: Comparison, choice: Choice) -> str:
+    """Write a choice's difference from the baseline with its noise; what the noise explains is called so."""
     found = comparison.differences.get(choice.label)
     if found is None:
-        return Text("baseline", style="bold cyan")
+        return "baseline"
     if found.plus_minus is None:
-        return Text(f"{found.mean:+.4f}, noise unknown", style="dim")
-    noise = " (noise)" if found.is_noise else ""
-    return Text(f"{found.mean:+.4f} ± {found.plus_minus:.4f}{noise}", style="dim" if found.is_noise else "green")
+        return f"{found.mean:+.4f}, noise unknown"
+    return f"{found.mean:+.4f} ± {found.plus_minus:.4f}{' (noise)' if found.is_noise else ''}"
 
 
-def _target(comparison: Comparison) -> str:
+def target_words(comparison: Comparison) -> str:
+    """Name the value to reach."""
     return f"To reach {comparison.target:.4f}, by the mean curve"
 
 
 def _reaches(comparison: Comparison) -> Table:
     table = _table("choice", "tokens", "of baseline's", "FLOPs", "seconds")
     for choice in comparison.choices:
-        table.add_row(choice.label, *_reach(comparison.reaches[choice.label]))
+        table.add_row(choice.label, *reach_words(comparison.reaches[choice.label]))
     return table
 
 
-def _reach(reach: Reach) -> tuple[str, str, str, str]:
+def reach_words(reach: Reach) -> tuple[str, str, str, str]:
+    """Write the tokens, their share of the baseline's, the FLOPs and the time until the target."""
     if reach.tokens is None or reach.flops is None:
         return "never", "", "", ""
     return (
-        format_quantity(reach.tokens),
+        format_quantity(round(reach.tokens)),
         "" if reach.of_baseline is None else f"{reach.of_baseline:.0%}",
         f"{reach.flops:.3g}",
         "" if reach.seconds is None else format_quantity(reach.seconds, "seconds"),

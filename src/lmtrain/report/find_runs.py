@@ -16,11 +16,16 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(run for path in paths for run in _runs_of(path.absolute())))
 
 
+def names_sweep(path: Path) -> bool:
+    """Tell whether a path is runs/sweep-ID: a name that a sweep's runs have in common, and no folder."""
+    return not path.exists() and path.name.startswith("sweep-")
+
+
 def _runs_of(path: Path) -> list[Path]:
     if (path / "status.json").exists():
         return [path]
     below = _runs_below(path) if path.is_dir() else []
-    if not path.exists() and path.name.startswith("sweep-"):
+    if names_sweep(path):
         below = [run for run in _runs_below(path.parent) if read_json(run / "run.json").get("sweep") == path.name]
     if not below:
         known = [run.name for run in path.parent.glob("*") if run.is_dir()] if path.parent.is_dir() else []

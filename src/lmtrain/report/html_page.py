@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.ledger import COMPUTE, accounts
+from lmtrain.accounting.observed.ledger import accounts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.charts import line_chart, swatch, time_bars
 from lmtrain.report.ledger import RunLedger, read_attempts, read_ledger
-from lmtrain.report.ledger_page import reasons
+from lmtrain.report.ledger_page import kinds_of_time, reasons
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOutScore, RunFacts, read_run
+from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
@@ -23,27 +24,7 @@ CURVES: Final = {
     "speed/tokens_per_second": "Tokens per second",
 }
 NAMED_VERSIONS: Final = {"python", "lmtrain", "torch", "lightning", "numpy", "tokenizers", "mlflow"}
-STYLE: Final = """
-:root{color-scheme:light dark;--page:#fcfcfb;--ink:#0b0b0b;--dim:#52514e;--rule:#e1e0d9;--line:#2a78d6}
-@media(prefers-color-scheme:dark){:root{--page:#1a1a19;--ink:#fff;--dim:#c3c2b7;--rule:#383835;--line:#3987e5}}
-*{box-sizing:border-box}
-body{margin:0 auto;padding:16px;max-width:960px;background:var(--page);color:var(--ink);
-font:16px/1.5 system-ui,sans-serif}
-h1{font-size:1.5rem;margin:.5rem 0 0;overflow-wrap:anywhere}h2{font-size:1.1rem;margin:2rem 0 .5rem}
-h3{font-size:.9rem;font-weight:600;color:var(--dim);margin:.5rem 0}p{margin:.25rem 0;color:var(--dim)}
-.grid{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,400px),1fr));gap:16px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:12px;margin-top:1rem}
-.tile b{display:block;font-size:1.35rem;font-weight:600;line-height:1.2}.tile span{color:var(--dim);font-size:.85rem}
-svg{display:block;width:100%;height:auto}svg text{font-size:11px;fill:var(--dim)}.bars svg{margin-bottom:12px}
-.scroll{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.9rem}
-th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--rule);font-weight:400;vertical-align:top}
-th[scope=row]{color:var(--dim)}th[scope=col]{font-weight:600}
-.numeric td,.numeric th[scope=col]:not(:first-child){text-align:right;font-variant-numeric:tabular-nums}
-.swatch{display:inline-block;width:.75em;height:.75em;margin-right:.5em;border-radius:2px}
-pre{overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;padding:12px;border:1px solid var(--rule);
-font:.85rem/1.5 ui-monospace,monospace;margin:0}
-details{margin-top:.75rem}summary{cursor:pointer;color:var(--dim)}
-"""
+TOP_MFU: Final = "is of the logged steps with all that held them up between pauses; here it is of computing alone."
 
 
 def write_report(folder: Path) -> Path:
@@ -64,20 +45,13 @@ def report_page(folder: Path) -> str:
     sections = [
         _header(facts, ledger),
         _curves(points),
-        *([] if ledger is None else [_time(folder, ledger), _plan(ledger)]),
+        *([] if ledger is None else [_time(folder, ledger), _plan(ledger, facts.mfu_palm)]),
         _held_out(facts.held_out),
-        _section("A sample of what it writes", *_sample(facts)),
+        section("A sample of what it writes", *_sample(facts)),
         _checkpoints(folder),
         _settings(folder),
     ]
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width,initial-scale=1"),
-        tag("title", f"{facts.name}: a run of lmtrain"),
-        tag("style", Markup(STYLE)),
-    )
-    return f"<!doctype html>\n{tag('html', head, tag('body', *sections), lang='en')}\n"
+    return web_page(f"{facts.name}: a run of lmtrain", *sections)
 
 
 def known_ledger(folder: Path) -> RunLedger | None:
@@ -94,28 +68,22 @@ def known_ledger(folder: Path) -> RunLedger | None:
         return None
 
 
-def _section(title: str, *parts: str) -> Markup:
-    return tag("section", tag("h2", title), *parts) if any(parts) else Markup("")
-
-
 def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
-    tiles = [("steps", f"{facts.step:,}"), ("tokens", format_quantity(ledger.tokens if ledger else facts.tokens))]
-    if facts.held_out is not None:
-        tiles.append(("bits per byte, held out", f"{facts.held_out.after:.3f}"))
+    shown = [] if facts.held_out is None else [("bits per byte, held out", f"{facts.held_out.after:.3f}")]
+    shown += [("steps", f"{facts.step:,}"), ("tokens", format_quantity(ledger.tokens if ledger else facts.tokens))]
     if facts.tokens_per_second is not None:
-        tiles.append(("tokens/s", format_quantity(round(facts.tokens_per_second))))
+        shown.append(("tokens/s", format_quantity(round(facts.tokens_per_second))))
     if facts.mfu_palm is not None:
-        tiles.append(("MFU (PaLM)", f"{facts.mfu_palm:.1%}"))
+        shown.append(("MFU (PaLM)", f"{facts.mfu_palm:.1%}"))
     if ledger is not None:
-        tiles.append(("goodput", f"{ledger.time.goodput:.1%}"))
-        tiles.append(("on the clock", format_quantity(ledger.time.wall_seconds, "seconds")))
+        shown.append(("goodput", f"{ledger.time.goodput:.1%}"))
+        shown.append(("on the clock", format_quantity(ledger.time.wall_seconds, "seconds")))
         if ledger.usd is not None:
-            tiles.append(("cost", f"${ledger.usd:,.2f}"))
+            shown.append(("cost", f"${ledger.usd:,.2f}"))
         if ledger.kwh is not None:
-            tiles.append(("kWh at rated power", f"{ledger.kwh:,.3g}"))
-    shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for name, value in tiles]
+            shown.append(("kWh at rated power", f"{ledger.kwh:,.3g}"))
     status = "" if ledger is None else f"{ledger.status.lower()} at step {ledger.step:,} of {ledger.num_steps:,}"
-    return tag("header", tag("h1", facts.name), tag("p", status), tag("div", *shown, class_="tiles"))
+    return tag("header", tag("h1", facts.name), tag("p", status), tiles(shown))
 
 
 def _curves(points: Sequence[Point]) -> Markup:
@@ -125,12 +93,12 @@ def _curves(points: Sequence[Point]) -> Markup:
         show = format_quantity if metric.startswith("speed/") else "{:.4g}".format
         if chart := line_chart(curve, name=name, show=show):
             drawn.append(tag("div", tag("h3", name), chart))
-    return _section("Curves over optimizer steps", *([tag("div", *drawn, class_="grid")] if drawn else []))
+    return section("Curves over optimizer steps", *([tag("div", *drawn, class_="grid")] if drawn else []))
 
 
 def _time(folder: Path, ledger: RunLedger) -> Markup:
     by_attempt = accounts(read_attempts(folder, is_running=ledger.status == "RUNNING"))
-    kinds = sorted(ledger.time.seconds, key=lambda kind: (kind != COMPUTE, -ledger.time.seconds[kind]))
+    kinds = kinds_of_time(ledger)
     rows: list[tuple[str, str, str]] = [
         (swatch(kind), format_quantity(ledger.time.seconds[kind], "seconds"), f"{ledger.time.share(kind):.1%}")
         for kind in kinds
@@ -138,11 +106,12 @@ def _time(folder: Path, ledger: RunLedger) -> Markup:
     rows.append(("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%"))
     said = [f"{ledger.time.num_attempts} attempts, one bar each, the oldest first."]
     lever = [tag("p", f"Biggest lever: {ledger.time.biggest_lever}")] if ledger.time.biggest_lever else []
-    shown = tag("div", *([tag("p", *said)] if len(by_attempt) > 1 else []), time_bars(by_attempt), class_="bars")
-    return _section("Where the time went", shown, table(rows, numeric=True), *lever)
+    bars = time_bars(by_attempt, kinds=kinds)
+    shown = tag("div", *([tag("p", *said)] if len(by_attempt) > 1 else []), bars, class_="bars")
+    return section("Where the time went", shown, table(rows, numeric=True), *lever)
 
 
-def _plan(ledger: RunLedger) -> Markup:
+def _plan(ledger: RunLedger, mfu_of_log: float | None) -> Markup:
     found = ledger.beside_plan
     if found is None:
         return Markup("")
@@ -153,7 +122,8 @@ def _plan(ledger: RunLedger) -> Markup:
     ]
     beside = table(rows, head=("", f"planned ({found.mfu_source})", "fact"), numeric=True)
     why = table(reasons(found), head=("why", "time", "of the difference"), numeric=True)
-    return _section("Plan beside fact", beside, tag("h3", "The difference, explained"), why)
+    said = [] if mfu_of_log is None else [tag("p", f"MFU at the top, {mfu_of_log:.1%}, {TOP_MFU}")]
+    return section("Plan beside fact", beside, *said, tag("h3", "The difference, explained"), why)
 
 
 def _held_out(held_out: HeldOutScore | None) -> Markup:
@@ -161,14 +131,14 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
         return Markup("")
     scores = dict(held_out.references)
     if held_out.before is not None:
-        scores["before training"] = held_out.before
+        scores[held_out.before_words] = held_out.before
     scores["after training"] = held_out.after
     if held_out.after_averaged is not None:
         scores["after training, weights averaged"] = held_out.after_averaged
     rows = [(name, f"{score:.3f}") for name, score in sorted(scores.items(), key=lambda score: -score[1])]
     part = "all of it" if held_out.is_whole else f"the first {held_out.num_bytes / held_out.whole_bytes:.1%} of it"
     how = f"Bits per byte; the model read {part}, {held_out.num_bytes:,} bytes, in windows of {held_out.context_tokens}"
-    return _section("Held-out text", tag("p", f"{how} tokens."), table(rows, numeric=True))
+    return section("Held-out text", tag("p", f"{how} tokens."), table(rows, numeric=True))
 
 
 def _sample(facts: RunFacts) -> list[Markup]:
@@ -181,7 +151,7 @@ def _checkpoints(folder: Path) -> Markup:
         (f"{facts.step:,}", format_quantity(facts.tokens), _score(facts.metrics), str(facts.path))
         for facts in list_checkpoints(folder / "checkpoints")
     ]
-    return _section("Checkpoints", *([table(rows, head=("step", "tokens", "bits per byte", "where"))] if rows else []))
+    return section("Checkpoints", *([table(rows, head=("step", "tokens", "bits per byte", "where"))] if rows else []))
 
 
 def _score(metrics: dict[str, float]) -> str:
@@ -203,9 +173,9 @@ def _settings(folder: Path) -> Markup:
     others = "\n".join(f"{name} {version}" for name, version in versions.items())
     return joined(
         [
-            _section("Changed from the defaults", tag("pre", changed)),
+            section("Changed from the defaults", tag("pre", changed)),
             _details("The whole config", _text(newest / "config.yaml")),
-            _section("Versions and devices", table([(name, str(value)) for name, value in ran_on.items()])),
+            section("Versions and devices", table([(name, str(value)) for name, value in ran_on.items()])),
             _details("All versions", others),
         ]
     )

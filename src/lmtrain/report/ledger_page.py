@@ -50,8 +50,7 @@ def _time_table(ledger: RunLedger) -> Table:
     table = Table.grid(padding=(0, 2))
     for justify in ("left", "right", "right", "left"):
         table.add_column(justify=justify)
-    kinds = sorted(ledger.time.seconds, key=lambda kind: (kind != COMPUTE, -ledger.time.seconds[kind]))
-    for kind in kinds:
+    for kind in kinds_of_time(ledger):
         share = ledger.time.share(kind)
         bar = "█" * max(round(share * BAR_COLUMNS), int(share > 0))
         style = "bold cyan" if kind == COMPUTE else "dim"
@@ -59,6 +58,12 @@ def _time_table(ledger: RunLedger) -> Table:
         table.add_row(kind.replace("_", " "), seconds, f"{share:.1%}", Text(bar, style=style))
     table.add_row("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%", "")
     return table
+
+
+def kinds_of_time(ledger: RunLedger) -> list[str]:
+    """Return the kinds of time in the order in which they are told: computing, then the longest first."""
+    seconds = ledger.time.seconds
+    return sorted(seconds, key=lambda kind: (kind != COMPUTE, -seconds[kind]))
 
 
 def _facts_table(ledger: RunLedger) -> Table:

@@ -30,12 +30,20 @@ class HeldOutScore:
     whole_bytes: int
     context_tokens: int
     references: dict[str, float]
+    before_num_bytes: int | None = None  # of a run that was extended: a longer one reads more
     after_averaged: float | None = None  # of the average of the weights
 
     @property
     def is_whole(self) -> bool:
         """Tell whether the whole text was read, but for its first token, which nothing predicts."""
         return self.num_bytes >= 0.999 * self.whole_bytes
+
+    @property
+    def before_words(self) -> str:
+        """Name the score before training, with its part of the text where the one after is of another part."""
+        if self.before_num_bytes in (None, self.num_bytes) or not self.whole_bytes:
+            return "before training"
+        return f"before training, of the first {self.before_num_bytes / self.whole_bytes:.1%}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +175,7 @@ def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]
     num_bytes = int(last.get("validation/num_bytes", 0))
     return HeldOutScore(
         before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 else None,
+        before_num_bytes=int(measured[0].metrics.get("validation/num_bytes", num_bytes)),
         after=last[BITS_PER_BYTE],
         num_bytes=num_bytes,
         whole_bytes=dataset.get("splits", {}).get(split, {}).get("text_bytes", num_bytes),

@@ -79,7 +79,7 @@ def _scores(held_out: HeldOutScore) -> list[Text]:
     of_what = "" if held_out.is_whole else ", of all of it"
     scores = {f"{name}{of_what}": value for name, value in held_out.references.items()}
     if held_out.before is not None:
-        scores["before training"] = held_out.before
+        scores[held_out.before_words] = held_out.before
     scores["after training"] = held_out.after
     if held_out.after_averaged is not None:
         scores["after training, weights averaged"] = held_out.after_averaged

@@ -1,10 +1,10 @@
-"""Draw the state of a run at a moment: as one plain line, or as a panel of about ten rows."""
+"""Draw the state of a run at a moment: as one plain line, or as a panel as wide as its terminal allows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -13,6 +13,7 @@ from rich.text import Text
 from lmtrain.accounting.quantities import format_quantity
 
 PANEL_COLUMNS: Final = 92
+PAIRS_COLUMNS: Final = 70  # from which on two pairs of name and value stand beside each other
 BARS: Final = "▁▂▃▄▅▆▇█"
 
 
@@ -68,7 +69,7 @@ def line(now: Snapshot) -> str:
 
 
 def panel(now: Snapshot) -> RenderableType:
-    """Draw a snapshot as a panel of about ten rows."""
+    """Draw a snapshot as a panel of about ten rows, or of twenty on a narrow terminal."""
     share = min(1.0, now.step / now.num_steps)
     bar = Table.grid(expand=True, padding=(0, 1))
     bar.add_column(ratio=1)
@@ -86,31 +87,49 @@ def panel(now: Snapshot) -> RenderableType:
     )
     return Panel(
         Group(bar, under, Text(""), _numbers(now)),
-        title=f"[bold]{now.name}[/]",
+        title=Text(now.name, style="bold"),
         title_align="left",
-        subtitle=f"[dim]{now.activity}[/]",
+        subtitle=Text(now.activity, style="dim"),
         subtitle_align="right",
         border_style="dim cyan",
-        padding=(1, 2),
+        padding=(1, 1),
         width=PANEL_COLUMNS,
     )
 
 
-def _numbers(now: Snapshot) -> Table:
-    table = Table.grid(expand=True, padding=(0, 2, 0, 0))
-    for ratio, style in ((2, "dim"), (3, "bold"), (2, "dim"), (4, "bold")):
-        table.add_column(ratio=ratio, style=style, no_wrap=True)
+class Numbers:
+    """Names and their values: two pairs a row where there is room for them, else one; long values are wrapped."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        num_beside = 2 if options.max_width >= PAIRS_COLUMNS else 1
+        table = Table.grid(expand=True, padding=(0, 2, 0, 0))
+        for left_over in range(num_beside):
+            table.add_column(style="dim", no_wrap=True)
+            table.add_column(style="bold", ratio=left_over or None, overflow="fold")
+        for first in range(0, len(self._pairs), num_beside):
+            table.add_row(*(Text(word) for pair in self._pairs[first : first + num_beside] for word in pair))
+        yield table
+
+
+def _numbers(now: Snapshot) -> Numbers:
     speed = None if now.tokens_per_second is None else f"{format_quantity(round(now.tokens_per_second))} tokens/s"
     trend = f"{_validation(now)} bits/byte {sparkline(now.validation)}" if now.validation else None
     saved = None if now.checkpoint_step is None else f"step {now.checkpoint_step:,}"
-    table.add_row("loss", _or_dash(now.loss, "{:.3f} nats"), "validation", trend or "-")
-    table.add_row("learning rate", _or_dash(now.lr, "{:.2e}"), "speed", speed or "-")
-    table.add_row("checkpoint", saved or "-", "MFU", _mfu(now))
+    pairs = [
+        ("loss", _or_dash(now.loss, "{:.3f} nats")),
+        ("validation", trend or "-"),
+        ("learning rate", _or_dash(now.lr, "{:.2e}")),
+        ("speed", speed or "-"),
+        ("checkpoint", saved or "-"),
+        ("MFU", _mfu(now)),
+    ]
     if now.time_shares:
-        table.add_row("goodput", f"{now.time_shares.get('compute', 0.0):.1%}", "other time", _other_time(now))
-    if spent := _spent(now):
-        table.add_row(*(word for pair in (*spent, ("", ""))[:2] for word in pair))
-    return table
+        pairs.append(("goodput", f"{now.time_shares.get('compute', 0.0):.1%}"))
+        pairs.append(("other time", _other_time(now)))
+    return Numbers([*pairs, *_spent(now)])
 
 
 def _spent(now: Snapshot) -> list[tuple[str, str]]:

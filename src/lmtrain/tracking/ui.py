@@ -37,6 +37,8 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
         host,
         "--port",
         str(port),
+        "--uvicorn-opts",
+        "--log-level warning",  # else its last line is the address of MLflow's own start page
     ]
 
 

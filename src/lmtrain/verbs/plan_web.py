@@ -113,7 +113,10 @@ def choices(start: list[str]) -> Answer:
 
 
 def answer(words: list[str]) -> Answer:
-    """Return what `lmtrain plan WORDS --json` prints, with the numbers of the charts, or the line of its refusal."""
+    """Return what `lmtrain plan WORDS --json` prints, with the numbers of the charts, or the line of its refusal.
+
+    Beside a run's plan stands the command that trains it: the same words.
+    """
     command = shlex.join(["lmtrain", "plan", *words])
     try:
         for word in words:
@@ -125,7 +128,9 @@ def answer(words: list[str]) -> Answer:
         (run,) = planned_runs(words, program="lmtrain plan")
     except LMTRAIN_ERRORS as refusal:
         return {"command": command, "error": str(refusal)}
-    return {"command": command, "plan": run.to_json(), "charts": charts(run.plan, run.fit, optimizer_states())}
+    drawn = charts(run.plan, run.fit, optimizer_states())
+    train = shlex.join(["lmtrain", "train", *words])
+    return {"command": command, "train": train, "plan": run.to_json(), "charts": drawn}
 
 
 def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:

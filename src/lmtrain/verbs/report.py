@@ -1,14 +1,18 @@
-"""`lmtrain report`: a run's folder as one HTML file."""
+"""`lmtrain report`: a run's folder, or a sweep's runs, as one HTML file."""
 
 import argparse
 from pathlib import Path
 
+from lmtrain.report.find_runs import names_sweep
 from lmtrain.report.html_page import write_report
+from lmtrain.report.sweep_page import write_sweep_report
 
 
 def report(words: list[str], *, program: str = "lmtrain report") -> int:
-    """Write report.html into a run's folder, also while it runs, and print its path."""
-    parser = argparse.ArgumentParser(prog=program, description="Write all that a run's folder says as one HTML file.")
-    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
-    print(write_report(parser.parse_args(words).run.absolute()))
+    """Write report.html into a run's folder, or sweep-ID.html beside a sweep's, also while it runs; print its path."""
+    about = "Write all that a run's folder says, or a sweep's runs side by side, as one HTML file."
+    parser = argparse.ArgumentParser(prog=program, description=about)
+    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME, or runs/sweep-ID of a sweep")
+    path: Path = parser.parse_args(words).run.absolute()
+    print(write_sweep_report(path) if names_sweep(path) else write_report(path))
     return 0

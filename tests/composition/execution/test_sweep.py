@@ -47,7 +47,8 @@ def test_the_last_lines_stand_also_when_ctrl_c_comes_between_two_trials(
     with pytest.raises(KeyboardInterrupt):
         run_sweep(trials("a", "b"), start)
     assert ended == ["KILLED"]
-    assert "  side by side: lmtrain compare runs/sweep-1" in capsys.readouterr().out
+    last = "  side by side: lmtrain compare runs/sweep-1\n  as a page: lmtrain report runs/sweep-1\n"
+    assert capsys.readouterr().out.endswith(last)
 
 
 def test_a_trial_that_is_refused_later_does_not_end_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:

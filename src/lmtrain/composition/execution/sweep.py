@@ -48,6 +48,7 @@ def run_sweep(trials: Sequence[Job], start: Callable[[Job], int]) -> int:
         print_outcomes(outcomes)
         last = trials[-1]
         print(f"  side by side: lmtrain compare {last.config.run.root}/{last.sweep}")
+        print(f"  as a page: lmtrain report {last.config.run.root}/{last.sweep}")
         logger = last.config.logger.build()
         logger.finish_sweep(Path(last.root), last.sweep, status=status_name(code))
     return code

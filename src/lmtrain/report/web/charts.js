@@ -77,44 +77,47 @@ export function ranges(rows) {
   return [element("div", cells, { class: "bars" }), element("p", `Step from 1 to the next number: ${steps}.`)];
 }
 
-function svg(name, attributes, text = "") {
+function svg(name, attributes) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
   return made;
 }
 
-// Both axes are logarithmic, or the upper one linear; `marks` are named points.
+// Both axes are logarithmic, or the upper one linear; `marks` are points with a name, which stands below: nothing but
+// lines and dots is in the plot, and what is written has one size on every screen.
 export function curve(points, { showX, showY, label, marks = [], logY = true }) {
-  const [width, height, left, right, top, bottom] = [440, 220, 76, 24, 22, 28];
+  const [width, height] = [400, 200];
   const flat = logY ? Math.log : (value) => value;
   const all = [...points, ...marks];
   const [xs, ys] = [all.map((point) => Math.log(point.x)), all.map((point) => flat(point.y))];
   const spread = (values) => [Math.min(...values), Math.max(...values)];
   const [x0, x1] = spread(xs), [y0, y1] = spread(ys);
-  const place = (point) => [
-    left + ((Math.log(point.x) - x0) / (x1 - x0 || 1)) * (width - left - right),
-    height - bottom - ((flat(point.y) - y0) / (y1 - y0 || 1)) * (height - top - bottom),
-  ];
-  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
-  for (let index = 0; index < 4; index++) {
-    const share = index / 3;
-    const value = y0 + share * (y1 - y0), y = height - bottom - share * (height - top - bottom);
-    drawn.append(svg("line", { x1: left, x2: width - right, y1: y, y2: y, stroke: "var(--rule)" }));
-    drawn.append(svg("text", { x: left - 6, y: y + 4, "text-anchor": "end" }, showY(logY ? Math.exp(value) : value)));
-    const x = left + share * (width - left - right), power = Math.exp(x0 + share * (x1 - x0));
-    drawn.append(svg("text", { x, y: height - 8, "text-anchor": "middle" }, showX(power)));
+  const share = (value, low, high) => (value - low) / (high - low || 1);
+  const right = (point) => share(Math.log(point.x), x0, x1), down = (point) => 1 - share(flat(point.y), y0, y1);
+  const percent = (value) => `${(value * 100).toFixed(2)}%`;
+  const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+  const thirds = [0, 1 / 3, 2 / 3, 1];
+  for (const y of thirds) {
+    drawn.append(svg("line", { x1: 0, x2: width, y1: y * height, y2: y * height, stroke: "var(--rule)" }));
   }
-  const path = points.map((point) => place(point).map((number) => number.toFixed(1)).join(",")).join(" ");
+  const path = points.map((point) => `${(right(point) * width).toFixed(1)},${(down(point) * height).toFixed(1)}`).join(" ");
   drawn.append(svg("polyline", { points: path, fill: "none", stroke: "var(--c0)", "stroke-width": 2.5 }));
-  for (const mark of marks) {
-    const [x, y] = place(mark);
-    drawn.append(svg("circle", { cx: x, cy: y, r: 5, fill: mark.colour, stroke: "var(--card)", "stroke-width": 2 }));
-    const isRight = mark.left ?? x > width * 0.6;
-    const style = "fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:4px";
-    drawn.append(svg("text", { x: x + (isRight ? -9 : 9), y: y - 8, "text-anchor": isRight ? "end" : "start", style }, mark.name));
-  }
-  return [drawn];
+  const upper = thirds.map((place) => {
+    const value = y1 - place * (y1 - y0);
+    return element("span", showY(logY ? Math.exp(value) : value), { class: "up", style: `top:${percent(place)}` });
+  });
+  const lower = thirds.map((place) =>
+    element("span", showX(Math.exp(x0 + place * (x1 - x0))), { class: "across", style: `left:${percent(place)}` }));
+  const dots = marks.map((mark, index) => {
+    const style = `left:${percent(right(mark))};top:${percent(down(mark))};background:${mark.colour}`;
+    return element("span", "", { class: index < marks.length - 1 ? "mark under" : "mark", style });
+  });
+  const gutter = Math.max(...upper.map((each) => each.textContent.length));
+  const named = marks.map((mark) => element("span", mark.name, { style: `--colour:${mark.colour}` }));
+  return [
+    element("div", [drawn, ...upper, ...lower, ...dots], { class: "plot", role: "img", "aria-label": label, style: `--gutter:${gutter}ch` }),
+    element("div", named, { class: "legend" }),
+  ];
 }
 
 export function products(found, own) {

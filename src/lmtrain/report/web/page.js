@@ -60,7 +60,8 @@ class Panel {
     for (const control of controls) form.append(this.make(control));
     form.addEventListener("input", () => this.changed());
     form.addEventListener("submit", (event) => event.preventDefault());
-    place.querySelector("button").addEventListener("click", (event) => this.copy(event.target));
+    for (const button of place.querySelectorAll("button")) button.addEventListener("click", () => this.copy(button));
+    this.tell("computing ...", "");
   }
 
   make(control) {
@@ -114,17 +115,16 @@ class Panel {
   }
 
   async ask(words) {
-    const answers = this.place.querySelector(".answers");
     const slow = setTimeout(() => this.tell("counting this model on fake tensors, once; some seconds ...", ""), 1200);
-    answers.classList.add("asking");
+    this.place.classList.add("asking");
     const response = await fetch(`/plan?${new URLSearchParams(words.map((word) => ["word", word]))}`).catch(() => null);
     clearTimeout(slow);
     if (this.asked !== words) return; // a later question is on its way
-    answers.classList.remove("asking");
+    this.place.classList.remove("asking");
     if (!response?.ok) return this.tell("lmtrain plan --web has ended; start it again", "bad");
     const found = await response.json();
-    this.place.querySelector("code").textContent = found.command;
-    answers.classList.toggle("refused", Boolean(found.error));
+    for (const code of this.place.querySelectorAll("code")) code.textContent = found[code.dataset.command] ?? "";
+    this.place.classList.toggle("refused", Boolean(found.error));
     this.list(".advice", []);
     if (found.error) this.tell(found.error, "bad");
     else this.draw(this, found);
@@ -152,9 +152,11 @@ class Panel {
   }
 
   async copy(button) {
-    await navigator.clipboard.writeText(this.place.querySelector("code").textContent);
+    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+    const name = button.textContent;
+    if (name === "Copied") return;
     button.textContent = "Copied";
-    setTimeout(() => (button.textContent = "Copy"), 1200);
+    setTimeout(() => (button.textContent = name), 1200);
   }
 }
 
@@ -217,11 +219,10 @@ function drawRun(panel, { plan, charts }) {
 
 function drawTradeOff(panel, { curve: points, optimum, run }) {
   const at = (size) => points.reduce((best, each) => (Math.abs(Math.log(each.num_parameters / size)) < Math.abs(Math.log(best.num_parameters / size)) ? each : best));
-  const mark = (size, name, colour, left) => ({ x: at(size).num_parameters, y: at(size).loss, name, colour, left });
+  const mark = (size, name, colour) => ({ x: at(size).num_parameters, y: at(size).loss, name, colour });
   const isNear = run.num_parameters >= points[0].num_parameters && run.num_parameters <= points.at(-1).num_parameters;
-  const isSmaller = run.num_parameters < optimum.num_parameters;
-  const marks = [mark(optimum.num_parameters, `optimum ${amount(optimum.num_parameters)}`, "var(--c1)", !isSmaller)];
-  if (isNear) marks.push(mark(run.num_parameters, `this run, ${amount(run.num_parameters)}`, "var(--c5)", isSmaller));
+  const marks = [mark(optimum.num_parameters, `optimum ${amount(optimum.num_parameters)}`, "var(--c1)")];
+  if (isNear) marks.push(mark(run.num_parameters, `this run, ${amount(run.num_parameters)}`, "var(--c5)"));
   const chart = curve(points.map((each) => ({ x: each.num_parameters, y: each.loss })), {
     showX: (value) => amount(value, 2), showY: (value) => value.toFixed(2), label: "predicted loss by parameters", marks, logY: false,
   });
