@@ -25,10 +25,14 @@ NOTICES: Final = logging.getLogger("torch._higher_order_ops.wrap")  # of selecti
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledBlocks:
-    """Bytes left by a forward pass, hidden states included, and the peak of the blocks' backward passes."""
+    """Bytes left by a forward pass, hidden states included, and the peak of the blocks' backward passes.
+
+    `steps` are the bytes left before each block, and after the last.
+    """
 
     activations: int
     peak: int
+    steps: Sequence[int]
 
 
 def fake_tensors() -> FakeTensorMode:
@@ -44,6 +48,7 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int]) -> CompiledBlo
     held: dict[int, Any] = {id(tensor.untyped_storage()): tensor.untyped_storage() for tensor in known}
     weights = frozenset(held)
     kept = by_blocks = taken = 0
+    before: list[int] = []
 
     def keep(tensor: Tensor) -> Tensor:
         nonlocal kept
@@ -63,7 +68,7 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int]) -> CompiledBlo
         nonlocal by_blocks
         by_blocks = kept
 
-    compiler = _cut_only(see)
+    compiler = _cut_only(lambda: before.append(kept), see)
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False, backend=compiler)
     model.blocks[-1].register_forward_hook(last_block)
@@ -71,7 +76,7 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int]) -> CompiledBlo
         hidden, _ = model.features(tokens)
     keep(hidden)
     hidden.backward(torch.zeros_like(hidden))
-    return CompiledBlocks(activations=kept, peak=by_blocks + taken)
+    return CompiledBlocks(activations=kept, peak=by_blocks + taken, steps=[*before, by_blocks])
 
 
 @contextmanager
@@ -83,11 +88,15 @@ def _without_notices() -> Generator[None]:
         NOTICES.disabled = before
 
 
-def _cut_only(see: Callable[[torch.fx.GraphModule, Sequence[Any]], None]) -> Any:
-    """Return a compiler that cuts graphs and runs them operation by operation; each backward pass is shown first."""
+def _cut_only(begin: Callable[[], None], see: Callable[[torch.fx.GraphModule, Sequence[Any]], None]) -> Any:
+    """Return a compiler that cuts graphs and runs them operation by operation; each pass is told, the second shown."""
 
-    def as_it_is(graph: torch.fx.GraphModule, _: Any) -> Any:
-        return make_boxed_func(graph.forward)
+    def told(graph: torch.fx.GraphModule, _: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            begin()
+            return graph.forward(*arguments)
+
+        return make_boxed_func(run)
 
     def shown(graph: torch.fx.GraphModule, _: Any) -> Any:
         def run(*arguments: Any) -> Any:
@@ -96,4 +105,4 @@ def _cut_only(see: Callable[[torch.fx.GraphModule, Sequence[Any]], None]) -> Any
 
         return make_boxed_func(run)
 
-    return aot_autograd(fw_compiler=as_it_is, bw_compiler=shown, partition_fn=min_cut_rematerialization_partition)
+    return aot_autograd(fw_compiler=told, bw_compiler=shown, partition_fn=min_cut_rematerialization_partition)

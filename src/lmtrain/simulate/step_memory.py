@@ -5,7 +5,7 @@ is the model's own and not a formula's. Compiled blocks are cut into forward and
 partitioner, and autograd's hooks see the tensors passed between them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,10 +17,10 @@ from lmtrain.losses.base import TokenLoss
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.kept_copies import keep_copies
 from lmtrain.precision.narrow_stream import narrow_stream
-from lmtrain.simulate.compiled_blocks import compiled_blocks, fake_tensors
+from lmtrain.simulate.compiled_blocks import CompiledBlocks, compiled_blocks, fake_tensors
 from lmtrain.simulate.live_bytes import LiveBytes
 
-# A deep model is run with this few and this many blocks, and each further block counts as much as those between.
+# A deep model is run with this many blocks, and each further block counts as much as those behind the first few.
 FEW_BLOCKS: Final = 4
 MANY_BLOCKS: Final = 8
 
@@ -70,20 +70,30 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
     with fake_tensors():
         model = _built(step)
         num_blocks = step.num_blocks or len(model.blocks)
-        if num_blocks <= MANY_BLOCKS:
-            return _memory(step, model, shape)
-        many = _memory(step, _with_blocks(model, MANY_BLOCKS), shape)
-        few = _memory(step, _with_blocks(_built(step), FEW_BLOCKS), shape)
-    per_block = (many.activations - few.activations) / (MANY_BLOCKS - FEW_BLOCKS)
-    activations = round(many.activations + per_block * (num_blocks - MANY_BLOCKS))
-    return StepMemory(activations=activations, workspace=many.workspace)
+        del model.blocks[MANY_BLOCKS:]
+        model = step.recompute(model)
+        eager = _eager_peaks(step, model, shape)
+        if not step.is_compiled:
+            return StepMemory(
+                activations=_of_depth(eager.activations, eager.steps, num_blocks),
+                workspace=max(eager.loss, eager.blocks) - eager.activations,
+            )
+        compiled = _compiled(step, model, shape)
+    return StepMemory(
+        activations=_of_depth(compiled.activations, compiled.steps, num_blocks),
+        workspace=_workspace(step, eager, compiled),
+    )
 
 
 def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> int:
     """Return the workspace alone, the same for any number of blocks."""
     with fake_tensors():
-        model = _with_blocks(_built(step), FEW_BLOCKS)
-        return _memory(step, model, (micro_batch_sequences, context_tokens)).workspace
+        model = _built(step)
+        del model.blocks[FEW_BLOCKS:]
+        model, shape = step.recompute(model), (micro_batch_sequences, context_tokens)
+        eager = _eager_peaks(step, model, shape)
+        compiled = _compiled(step, model, shape) if step.is_compiled and step.recomputes else None
+    return _workspace(step, eager, compiled)
 
 
 def _built(step: SimulatedStep) -> LanguageModel:
@@ -99,30 +109,38 @@ def _built(step: SimulatedStep) -> LanguageModel:
     return model
 
 
-def _with_blocks(model: LanguageModel, num_blocks: int) -> LanguageModel:
-    del model.blocks[num_blocks:]
-    return model
-
-
-def _memory(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> StepMemory:
-    """Run a micro-batch eagerly for its peak; compiled blocks report their own need."""
-    model = step.recompute(model)
-    eager = _eager_peaks(step, model, shape)
-    if not step.is_compiled:
-        return StepMemory(activations=eager.activations, workspace=max(eager.loss, eager.blocks) - eager.activations)
-    with _casting(step):
-        compiled = compiled_blocks(model, shape)
-    blocks = compiled.peak - compiled.activations if step.recomputes else eager.blocks - eager.activations
-    return StepMemory(activations=compiled.activations, workspace=max(eager.loss - eager.activations, blocks))
+def _of_depth(activations: int, steps: Sequence[int], num_blocks: int) -> int:
+    """Return what a model of `num_blocks` leaves, from what each block leaves of the one that was run."""
+    if num_blocks < len(steps):
+        return activations
+    per_block = (steps[MANY_BLOCKS] - steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
+    return round(activations + per_block * (num_blocks - MANY_BLOCKS))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Peaks:
-    """Bytes left by a forward pass, and the peaks up to the gradient of hidden states and after it."""
+    """Bytes left by a forward pass, and the peaks up to the gradient of hidden states and after it.
+
+    `steps` are the bytes left before each block, and after the last.
+    """
 
     activations: int
     loss: int
     blocks: int
+    steps: Sequence[int]
+
+
+def _workspace(step: SimulatedStep, eager: _Peaks, compiled: CompiledBlocks | None) -> int:
+    """Return the higher need of the loss and of the blocks' backward passes, run eagerly unless they recompute."""
+    blocks = eager.blocks - eager.activations
+    if compiled is not None and step.recomputes:
+        blocks = compiled.peak - compiled.activations
+    return max(eager.loss - eager.activations, blocks)
+
+
+def _compiled(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> CompiledBlocks:
+    with _casting(step):
+        return compiled_blocks(model, shape)
 
 
 def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, int]) -> _Peaks:
@@ -132,7 +150,10 @@ def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, in
         parameter.grad = torch.zeros_like(parameter)
         known.append(parameter.grad)
     of_loss: list[int] = []
+    steps: list[int] = []
     with LiveBytes(known) as live:
+        hooks = [block.register_forward_pre_hook(lambda *_: steps.append(live.now)) for block in model.blocks]
+        hooks.append(model.blocks[-1].register_forward_hook(lambda *_: steps.append(live.now)))
 
         def blocks_begin(_: Tensor) -> None:
             of_loss.append(live.peak)
@@ -144,8 +165,10 @@ def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, in
             hidden.register_hook(blocks_begin)
             total = step.loss(model.output_head(), hidden, tokens)
         del hidden
+        for hook in hooks:  # before blocks that are recomputed, and compiled
+            hook.remove()
         (total.objective if penalty is None else total.objective + penalty).backward()
-    return _Peaks(activations=activations, loss=of_loss[0], blocks=live.peak)
+    return _Peaks(activations=activations, loss=of_loss[0], blocks=live.peak, steps=steps)
 
 
 def _casting(step: SimulatedStep) -> AbstractContextManager[Any]:
