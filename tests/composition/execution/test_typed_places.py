@@ -45,6 +45,15 @@ def test_a_place_that_is_not_there_is_refused(word: str) -> None:
     assert WRONG[word] in str(refused.value)
 
 
+def test_a_run_that_must_go_on_has_begun() -> None:
+    words = ["run.name=notes", "resume=must"]
+    config = compose_config(words)
+    with pytest.raises(LMTRAIN_ERRORS, match="runs/notes holds no checkpoint; use resume=auto"):
+        refuse_places(config, words)
+    Path("runs/notes/checkpoints/step_00000002").mkdir(parents=True)
+    refuse_places(config, words)
+
+
 @pytest.mark.parametrize("word", RIGHT)
 def test_a_place_that_may_be_is_left_to_what_reads_it(word: str) -> None:
     look_at(word)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
-from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint
+from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint, require_begun
 from lmtrain.errors import DataError, EnvironmentProblem, suggest
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.tracking.run_folder import run_path
@@ -44,7 +44,9 @@ def _initial_weights(path: Any, _: Mapping[str, Any]) -> None:
         find_job(Path(path), key="init_from")
 
 
-def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
+def _checkpoint(path: Any, config: Mapping[str, Any]) -> None:
+    if path == "must" and (name := config["run"]["name"]):
+        require_begun(run_path(Path(str(config["run"]["root"])).absolute(), str(name)))
     if path not in WAYS_TO_GO_ON and not Path(path).is_dir():
         raise no_checkpoint(Path(path))
 

@@ -44,8 +44,7 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
     fork = read_fork(job.folder)
     facts = _newest(job.folder) or (_checkpoint_at(fork.checkpoint) if fork else None)
     if facts is None and resume == "must":
-        msg = f"resume=must, but {job.folder} holds no checkpoint; use resume=auto to start at step 0."
-        raise ConfigurationError(msg)
+        raise no_run_to_go_on(job.folder)
     return facts
 
 
@@ -104,6 +103,21 @@ def _checkpoint_at(path: Path) -> CheckpointFacts:
     if facts is None:
         raise no_checkpoint(path)
     return facts
+
+
+def require_begun(run_folder: Path) -> None:
+    """Look for a checkpoint or a fork, damaged or not, of a run that has to go on.
+
+    Raises:
+        ConfigurationError: There is none.
+    """
+    if not any((run_folder / "checkpoints").glob("step_*")) and read_fork(run_folder) is None:
+        raise no_run_to_go_on(run_folder)
+
+
+def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
+    """Return what to say of resume=must where nothing has begun."""
+    return ConfigurationError(f"resume=must, but {run_folder} holds no checkpoint; use resume=auto to start at step 0.")
 
 
 def no_checkpoint(path: Path) -> ConfigurationError:
