@@ -114,7 +114,11 @@ def every_option_sharded(rank: int, num_ranks: int, port: int) -> None:
 
 
 def eight_bits_sharded(rank: int, num_ranks: int, port: int, *, folder: str) -> None:
-    """Train a matrix that is kept in 8 bits on each rank beside a whole one, and again from a checkpoint."""
+    """Train a matrix that is kept in 8 bits on each rank beside a whole one, and again from a checkpoint.
+
+    The package's step runs eagerly: test_adamw_8bit.py compiles it.
+    """
+    torch.compiler.set_stance("force_eager")
     join(rank, num_ranks, port)
     alone, slices = wide_model(), wide_model()
     mesh = init_device_mesh("cpu", (num_ranks,))

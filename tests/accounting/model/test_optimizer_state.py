@@ -71,7 +71,8 @@ def test_what_is_said_equals_the_measured_sum_of_state(
 ) -> None:
     state = facts.optimizer(option, **settings).state
     expected = state_bytes(PARAMETERS, precision=facts.precision(precision).bytes_of, optimizer=state)
-    assert measured_bytes(option, settings, dtype) == expected
+    with torch.compiler.set_stance("force_eager"):  # which state there is does not depend on a compiled step
+        assert measured_bytes(option, settings, dtype) == expected
 
 
 @pytest.mark.parametrize(
