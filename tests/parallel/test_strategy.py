@@ -1,8 +1,13 @@
-from dataclasses import FrozenInstanceError
+from dataclasses import replace
+from functools import partial
 
 import pytest
+import torch
 from torch import nn
 
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.parallel.fsdp import fsdp, fsdp_facts
+from lmtrain.parallel.replicate import ddp, ddp_facts, single, single_facts
 from lmtrain.parallel.strategy import Parallelism, whole
 
 
@@ -11,8 +16,23 @@ def test_a_whole_model_is_left_as_it_is():
     assert whole(model, None) is model
 
 
-def test_the_precision_is_the_trainer_s_unless_the_strategy_says_otherwise():
-    parallelism = Parallelism(name="x", strategy="auto", parallelize=whole)
+def test_the_precision_is_the_trainer_s_unless_the_strategy_s_facts_say_otherwise():
+    parallelism = Parallelism(name="x", strategy="auto", parallelize=whole, spread=ModelSpread())
     assert not parallelism.casts_parameters
-    with pytest.raises(FrozenInstanceError):
-        parallelism.casts_parameters = True
+    assert replace(parallelism, spread=ModelSpread(casts_parameters=True)).casts_parameters
+
+
+@pytest.mark.parametrize(
+    ("build", "facts"),
+    [
+        (partial(single, num_ranks=1), single_facts()),
+        (partial(ddp, num_ranks=2), ddp_facts()),
+        (partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16), fsdp_facts()),
+        (
+            partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16, reshard_after_forward=False),
+            fsdp_facts(reshard_after_forward=False),
+        ),
+    ],
+)
+def test_training_and_planning_read_the_same_facts(build: partial[Parallelism], facts: ModelSpread):
+    assert build().spread == facts

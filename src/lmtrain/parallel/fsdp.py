@@ -58,7 +58,7 @@ def fsdp(
         name="fsdp",
         strategy=FullyShardedStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds),
         parallelize=partial(shard_blocks, compute_dtype=compute_dtype, reshard_after_forward=reshard_after_forward),
-        casts_parameters=True,
+        spread=fsdp_facts(reshard_after_forward=reshard_after_forward),
     )
 
 

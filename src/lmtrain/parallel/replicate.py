@@ -18,7 +18,7 @@ def single(*, num_ranks: int) -> Parallelism:
     if num_ranks != 1:
         msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp or strategy=fsdp."
         raise ConfigurationError(msg)
-    return Parallelism(name="single", strategy="auto", parallelize=whole)
+    return Parallelism(name="single", strategy="auto", parallelize=whole, spread=single_facts())
 
 
 def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
@@ -29,7 +29,7 @@ def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
         broadcast_buffers=False,
         timeout=timedelta(seconds=timeout_seconds),
     )
-    return Parallelism(name="ddp", strategy=strategy, parallelize=whole)
+    return Parallelism(name="ddp", strategy=strategy, parallelize=whole, spread=ddp_facts())
 
 
 def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:

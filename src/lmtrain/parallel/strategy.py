@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from lightning.pytorch.strategies import Strategy
 from torch.distributed.device_mesh import DeviceMesh
 
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.models.base import LanguageModel
 
 
@@ -13,13 +14,18 @@ from lmtrain.models.base import LanguageModel
 class Parallelism:
     """A Lightning strategy with the function for spreading the model over its mesh.
 
-    `casts_parameters` says that the strategy itself computes in the precision's dtype, so the Trainer must not.
+    `spread` is the option's own statement of facts, also read by plans: training and planning cannot differ in it.
     """
 
     name: str
     strategy: Strategy | str
     parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel]
-    casts_parameters: bool = False
+    spread: ModelSpread
+
+    @property
+    def casts_parameters(self) -> bool:
+        """Tell whether the strategy itself computes in the precision's dtype, so the Trainer must not."""
+        return self.spread.casts_parameters
 
 
 def whole(model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
