@@ -198,7 +198,7 @@ class Slow(Poems):
             time.sleep(0.001)
             yield document
 
-prepare(source=Slow(1500), tokenizer=BytePairSpec(vocab_size=300, sample_bytes=100_000), root=sys.argv[1],
+prepare(source=Slow(800), tokenizer=BytePairSpec(vocab_size=300, sample_bytes=100_000), root=sys.argv[1],
         validation_fraction=0.1, test_fraction=0.1, shard_tokens=50_000, num_processes=int(sys.argv[2]))
 """
 
@@ -209,16 +209,22 @@ def start(root, num_processes):
     return subprocess.Popen(arguments, env=environment, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    root = tmp_path_factory.mktemp("undisturbed")
+    assert start(root, 0).wait() == 0
+    return files(root)
+
+
 @pytest.mark.faults
 @pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [0, 2])
-def test_kill_minus_nine_at_random_moments(tmp_path, num_processes):
-    assert start(tmp_path / "undisturbed", 0).wait() == 0
+def test_kill_minus_nine_at_random_moments(tmp_path, undisturbed, num_processes):
     chance, kills = random.Random(num_processes), 0
     while True:
         with start(tmp_path / "killed", num_processes) as process:
             try:
-                process.wait(timeout=chance.uniform(0.4, 1.4) + 0.2 * kills)
+                process.wait(timeout=chance.uniform(0.4, 1.4) + 0.3 * kills)
             except subprocess.TimeoutExpired:
                 process.kill()
                 kills += 1
@@ -226,8 +232,7 @@ def test_kill_minus_nine_at_random_moments(tmp_path, num_processes):
         assert process.returncode == 0
         break
     assert kills > 0
-    expected = files(tmp_path / "undisturbed")
-    assert files(tmp_path / "killed") == expected
+    assert files(tmp_path / "killed") == undisturbed
 
 
 @pytest.mark.faults

@@ -12,6 +12,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.parallel.activation_checkpoint import every_block, selective
 from lmtrain.parallel.compilation import compile_blocks
+from tests.traced import trace_only
 
 EXPERTS = Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.1, router_z_weight=0.01)
 
@@ -104,7 +105,8 @@ def test_recomputing_gives_equal_gradients(recompute):
 
 
 @pytest.mark.slow
-def test_recomputed_blocks_compile_into_one_graph_each_with_equal_gradients():
+def test_recomputed_blocks_compile_into_one_graph_each_with_equal_gradients(monkeypatch):
+    trace_only(monkeypatch)
     plain, compiled = step(filled()), step(compile_blocks(every_block(filled())))
     torch.testing.assert_close(compiled[0].objective, plain[0].objective)
     for name, gradient in plain[1].items():

@@ -17,6 +17,7 @@ from lmtrain.parallel.activation_checkpoint import (
     selective,
 )
 from lmtrain.parallel.compilation import compile_blocks, compile_whole
+from tests.traced import trace_only
 
 
 def llama():
@@ -155,11 +156,7 @@ def test_fewer_activations_are_kept():
 @pytest.mark.filterwarnings("ignore:Detected that context_fn")
 def test_recompute_inside_compiled_models_keeps_the_gradients(monkeypatch, transform, compilation):
     """Traced and differentiated by the compiler, then run as it is: only what the tracing changes could differ."""
-    torch._dynamo.reset()
-    compile_with = torch.compile
-    monkeypatch.setattr(
-        torch, "compile", lambda *args, **settings: compile_with(*args, **settings, backend="aot_eager")
-    )
+    trace_only(monkeypatch)
     nats, gradients = backward(filled(llama))
     compiled_nats, compiled = backward(compilation(transform(filled(llama))))
     torch.testing.assert_close(compiled_nats, nats)
