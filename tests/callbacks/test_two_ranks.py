@@ -1,38 +1,23 @@
 """What only several ranks can get wrong: agreeing on a signal, and on a save that failed on one of them."""
 
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lmtrain.tracking.run_log import read_points
+from tests import forked, tiny
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
-ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("two_ranks.py")
 
 
 def train(folder, dataset_folder, fault):
     """Train on two ranks; return what each of them said in the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "test"}
-    shared |= {"PYTHONPATH": os.pathsep.join(sys.path), "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-    command = [sys.executable, "-m", "tests.callbacks.two_ranks", str(folder), str(dataset_folder), fault]
-    ranks = [
-        subprocess.Popen(command, cwd=ROOT, env=os.environ | shared | {"RANK": rank, "LOCAL_RANK": rank})
-        for rank in ("0", "1")
-    ]
-    try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
-    finally:
-        for rank in ranks:
-            rank.kill()
+    words = [str(folder), str(dataset_folder), fault]
+    done = forked.run(SCRIPT, words, folder=folder, environment=tiny.environment(), num_ranks=2)
+    assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in (0, 1)]
 
 

@@ -20,6 +20,8 @@ from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.callbacks.validation import Validation
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import join
 from lmtrain.models.documents import Documents
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
 from lmtrain.training.measuring.time_profiler import TimeProfiler
@@ -31,7 +33,10 @@ def main(folder: Path, dataset_folder: Path, fault: str) -> None:
 
     `late`: the second one computes 0.2 s longer in each step. `behind`: another process writes what the first saves.
     """
-    rank = int(os.environ["RANK"])
+    outer = outer_launcher(os.environ)
+    assert outer is not None
+    join(outer)
+    rank = outer.rank
     context = make_context(folder, dataset_folder, steps=6, num_ranks=2, rank=rank)
     graceful_stop = GracefulStop(every_steps=2, context=context)
     faults: list[pl.Callback] = []

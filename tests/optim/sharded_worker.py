@@ -1,6 +1,7 @@
 """One of several ranks that train the tiny model as data parallelism and FSDP2 do, beside a copy trained alone."""
 
 import os
+import sys
 from typing import Any
 
 import torch
@@ -12,6 +13,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import join
 from lmtrain.optim.muon import muon
 from lmtrain.optim.orthogonalize import orthogonalize
 from lmtrain.optim.parameter_groups import require_each_once
@@ -26,10 +29,12 @@ SETTINGS = {
 ONE_ROUNDING = 2e-3  # in bf16, of an update of 0.02 x sqrt(3): stacks of other sizes multiply in another order
 
 
-def join(rank: int, num_ranks: int, port: int) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(num_ranks))
+def meet() -> None:
+    """Meet the other rank in the file that tests.forked names."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    outer = outer_launcher(os.environ)
+    assert outer is not None
+    join(outer)
 
 
 def sharded_model() -> Any:
@@ -69,9 +74,9 @@ def count_matrices(calls: list[int]) -> None:
     module.orthogonalize = counted
 
 
-def muon_everywhere(rank: int, num_ranks: int, port: int) -> None:
+def muon_everywhere() -> None:
     """One step of Muon after another: alone, as copies that share the work, and sharded."""
-    join(rank, num_ranks, port)
+    meet()
     calls: list[int] = []
     count_matrices(calls)
     alone, copies, slices = tiny_model(), tiny_model(), sharded_model()
@@ -95,9 +100,9 @@ def muon_everywhere(rank: int, num_ranks: int, port: int) -> None:
     leave()
 
 
-def every_option_sharded(rank: int, num_ranks: int, port: int) -> None:
+def every_option_sharded() -> None:
     """Each option of an optimizer gives a sharded model the weights of one that is whole."""
-    join(rank, num_ranks, port)
+    meet()
     for option, atol in sorted(NEAR.items()):  # in one order on every rank
         alone, slices = tiny_model(), sharded_model()
         optimizers = build(option, alone), build(option, slices)
@@ -113,15 +118,15 @@ def every_option_sharded(rank: int, num_ranks: int, port: int) -> None:
     leave()
 
 
-def eight_bits_sharded(rank: int, num_ranks: int, port: int, *, folder: str) -> None:
+def eight_bits_sharded(folder: str) -> None:
     """Train a matrix that is kept in 8 bits on each rank beside a whole one, and again from a checkpoint.
 
     The package's step runs eagerly: test_adamw_8bit.py compiles it.
     """
     torch.compiler.set_stance("force_eager")
-    join(rank, num_ranks, port)
+    meet()
     alone, slices = wide_model(), wide_model()
-    mesh = init_device_mesh("cpu", (num_ranks,))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     fully_shard(slices.blocks[0], mesh=mesh)
     optimizers = build("adamw_8bit", alone), build("adamw_8bit", slices)
     for _ in range(3):
@@ -159,3 +164,9 @@ def train_wide(model: Any, optimizer: torch.optim.Optimizer) -> None:
     model.blocks[0](inputs).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    {each.__name__: each for each in (muon_everywhere, every_option_sharded, eight_bits_sharded)}[sys.argv[1]](
+        *sys.argv[2:]
+    )
