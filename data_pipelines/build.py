@@ -34,7 +34,7 @@ class Build:
     """One preparation, ready to run.
 
     `num_processes` None decides by cores and text; `allow_short` takes a source shorter than the budget;
-    `sample_documents` estimate the budget's need beforehand.
+    `sample_documents` estimate the budget's need beforehand; `references` has the held-out text compressed.
     """
 
     question: BuildRequest
@@ -42,6 +42,7 @@ class Build:
     num_processes: int | None = None
     allow_short: bool = False
     sample_documents: int = 0
+    references: bool = True
 
     def __call__(self, folder: Path) -> None:
         """Fill a folder, from where an earlier build of the same left it.
@@ -105,7 +106,9 @@ class Build:
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             splits=filled.splits,
-            references=references_of(work.folder, filled.splits, dtype=dtype, tokenizer=tokenizer),
+            references=references_of(work.folder, filled.splits, dtype=dtype, tokenizer=tokenizer)
+            if self.references
+            else {},
             source=question.source.name,
             source_fingerprint=question.source_fingerprint,
             code_version=CODE_VERSION,

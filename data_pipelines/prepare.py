@@ -39,6 +39,7 @@ def prepare(
     validation_fraction: float = 0.05,
     test_fraction: float = 0.05,
     split: str = "hash",
+    references: bool = True,
     shard_tokens: int = 100_000_000,
     token_dtype: str | None = None,
     num_processes: int | None = None,
@@ -50,7 +51,8 @@ def prepare(
     takes all. A shorter source is refused, unless `allow_short`. With a budget, a sample of `sample_documents`
     estimates its need beforehand; 0 asks for none. `split` holds out by a `hash` of the documents' names, or the `tail`
     of the text in reading order, the validation text before the test text; a source of its own validation documents
-    leaves all others to training. `token_dtype` None is the narrowest for the vocabulary.
+    leaves all others to training. `references` false leaves out what gzip and xz make of the held-out text: a folder
+    that is there already stays as it is. `token_dtype` None is the narrowest for the vocabulary.
     `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
 
     Raises:
@@ -78,6 +80,7 @@ def prepare(
         num_processes=None if num_processes is None else _not_negative("num_processes", num_processes),
         allow_short=allow_short,
         sample_documents=_not_negative("sample_documents", sample_documents),
+        references=references,
     )
     folder = Path(root) / f"{source.name}-{question.fingerprint[:12]}"
     is_new = build_folder(folder, build, tell=tell, is_resumable=True)

@@ -226,3 +226,11 @@ def test_the_tail_is_the_end_of_the_text_and_its_folder_another_one(tmp_path):
     assert prepare(**asked, split="tail") == folder
     assert prepare(**asked) != folder
     assert "rule" not in open_dataset(prepare(**asked)).manifest.settings["held_out"]
+
+
+def test_held_out_text_is_not_compressed_where_no_reference_is_wanted(tmp_path, capsys):
+    folder = make(tmp_path, references=False)
+    assert open_dataset(folder).manifest.references == {}
+    assert "compress" not in capsys.readouterr().err
+    assert make(tmp_path) == folder, "the tokens are the same, so is the name"
+    assert set(open_dataset(make(tmp_path / "other")).manifest.references) == {"validation", "test"}
