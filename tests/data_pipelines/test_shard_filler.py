@@ -17,7 +17,6 @@ from data_pipelines.stages import encoders
 from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.stage import in_turn
 from data_pipelines.stages.train_tokenizer import ByteLevelSpec
-from data_pipelines.stages.verify import problems
 from lmtrain.data.manifest import References
 from lmtrain.errors import EnvironmentProblem
 from tests.data_pipelines.poems import Poems, files
@@ -239,11 +238,3 @@ def test_a_disk_full_at_any_write_loses_nothing(tmp_path, monkeypatch, moment):
             make(tmp_path / "root")
     assert visible(tmp_path / "root") == []
     assert files(make(tmp_path / "root")) == expected
-
-
-@pytest.mark.faults
-def test_of_two_preparations_at_once_one_waits_and_finds_the_other_s(tmp_path):
-    with start(tmp_path, 0) as one, start(tmp_path, 0) as other:
-        assert (one.wait(), other.wait()) == (0, 0)
-    (folder,) = tmp_path.iterdir()
-    assert list(problems(folder)) == []

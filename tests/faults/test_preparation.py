@@ -60,3 +60,11 @@ def test_kill_minus_nine_at_random_moments(tmp_path, undisturbed, num_processes)
         break
     assert kills > 0
     assert files(tmp_path / "killed") == undisturbed
+
+
+@pytest.mark.faults
+def test_of_two_preparations_at_once_one_waits_and_finds_the_other_s(tmp_path):
+    with start(tmp_path, 0) as one, start(tmp_path, 0) as other:
+        assert (one.wait(), other.wait()) == (0, 0)
+    (folder,) = tmp_path.iterdir()
+    assert list(problems(folder)) == []
