@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from data_pipelines.stages.verify import problems
 from tests.data_pipelines.poems import files
 
 SLOW = """
