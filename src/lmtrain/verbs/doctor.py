@@ -28,7 +28,7 @@ FLAGS: Final = ("--json", "--calibrate")
 
 @dataclass(frozen=True)
 class DoctorArguments:
-    """The doctor's own words on the command line, and the rest, which are overrides of a run.
+    """The doctor's own words on the command line, and the rest: overrides of a run.
 
     `calibration_steps` None is as many as are worth timing.
     """
@@ -44,7 +44,7 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
 
     Raises:
         ConfigurationError: The command line is wrong.
-        EnvironmentProblem: What was measured cannot be kept, or the steps of a calibration failed.
+        EnvironmentProblem: The measurements cannot be kept, or the steps of a calibration failed.
     """
     if HELP_FLAGS & set(words):
         print(verb_page("doctor", program=program))
@@ -94,7 +94,7 @@ def read_words(words: list[str]) -> DoctorArguments:
 
 
 def measure_and_keep(config: RunConfig) -> MeasuredDevice:
-    """Measure what a run of the config would compute on, and keep it for plans and runs."""
+    """Measure the devices of a run of the config, and keep the results for plans and runs."""
     from lmtrain.doctor.devices import gpus  # torch: only where it measures
     from lmtrain.doctor.measure import measure_cpu, measure_gpu
 
@@ -134,7 +134,7 @@ def examine(config: RunConfig) -> list[Finding]:
 
 
 def planned_bytes(config: RunConfig) -> tuple[int, int]:
-    """Return the bytes of a checkpoint of the config, and of all that are on disk at once."""
+    """Return the bytes of a checkpoint of the config, and of all those on disk at once."""
     setting = planned_setting(config)
     planned = plan_on_paper(config, setting, model_facts(config, setting))
     assert planned.checkpoints is not None
@@ -142,7 +142,7 @@ def planned_bytes(config: RunConfig) -> tuple[int, int]:
 
 
 def _store(config: RunConfig, root: Path) -> list[Finding]:
-    """Try the store of a config that tracks its runs in one."""
+    """Try the tracking store of a config, if it has one."""
     if "tracking_uri" not in config.logger:
         return []
     return [tracking_store(config.logger.get("tracking_uri") or default_uri(root))]

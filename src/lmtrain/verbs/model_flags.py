@@ -1,4 +1,4 @@
-"""What the commands that write with a model take alike: which model, where it runs, and how it samples."""
+"""The shared flags of commands that generate text: the model, its device, and its sampling."""
 
 import argparse
 from pathlib import Path
@@ -34,7 +34,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
-    """Return the settings that were asked for."""
+    """Return the typed settings."""
     from lmtrain.inference.sampling import Sampling
 
     asked: dict[str, Any] = {
@@ -50,7 +50,7 @@ def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
 
 
 def read_model(arguments: argparse.Namespace) -> "LoadedModel":
-    """Load the model that was asked for; a folder that is none is refused before torch is there."""
+    """Load the typed model; a wrong folder is refused before torch is imported."""
     from lmtrain.composition.stored_runs.checkpoint_source import find_job
     from lmtrain.interop.imported_folder import is_imported
 

@@ -14,7 +14,7 @@ PORTS_TRIED = 100
 
 
 def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
-    """Serve until SIGTERM or Ctrl-C, after which answers that have begun are finished."""
+    """Serve until SIGTERM or Ctrl-C, then finish the answers begun."""
     arguments = _parser(program).parse_args(words)
     _require_packages()
     key = read_key(arguments.api_key_file, host=arguments.host)
@@ -48,7 +48,7 @@ def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
 
 
 def read_key(file: Path | None, *, host: str) -> str | None:
-    """Return the key that requests must carry; None for a server that only this machine reaches.
+    """Return the key required in requests; None for a server reachable from this machine only.
 
     Raises:
         ConfigurationError: The file holds none, or others reach the server and there is none.
@@ -77,7 +77,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_free(host: str, port: int) -> None:
-    """Refuse a port that is taken, and name the nearest that is not.
+    """Refuse a port in use, and name the nearest free one.
 
     Raises:
         ConfigurationError: It is taken, or this machine has no such address.
