@@ -189,7 +189,7 @@ def _read_line(prompt: str) -> str:
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Converse with a model in the terminal; /help there.")
     add_model(parser)
-    parser.add_argument("--system", default="", help="what the model is told first")
+    parser.add_argument("--system", default="", help="the system text before the chat")
     parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")
     parser.add_argument(
         "--tool",

@@ -81,7 +81,7 @@ def read_terms(words: list[str]) -> dict[str, Any]:
             raise ConfigurationError(f"{word}: there is no term {key}; fleet has {', '.join(TERMS)}.{_nearest(name)}")
         if name in terms or (name in ("days", "hours") and terms.keys() & {"days", "hours"}):
             what = "the time" if name in ("days", "hours") else key
-            raise ConfigurationError(f"{word}: {what} is told twice; leave one out.")
+            raise ConfigurationError(f"{word}: {what} is given twice; leave one out.")
         terms[name] = None if value == "null" else value if name in WORDS else _number(key, value)
     if "days" in terms:
         days = terms.pop("days")

@@ -24,7 +24,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--temperature", type=float, default=0.8, help="0 always takes the likeliest token (0.8)")
     add("--top-k", type=int, default=50, help="sample among so many likeliest tokens; 0: among all (50)")
-    add("--top-p", type=float, default=1.0, help="among the fewest that have this probability (1)")
+    add("--top-p", type=float, default=1.0, help="among the fewest tokens of this probability together (1)")
     add("--min-p", type=float, default=0.0, help="among those with this share of the likeliest's (0)")
     add("--repetition-penalty", type=float, default=1.0, help="on tokens of the text so far (1: none)")
     add("--presence-penalty", type=float, default=0.0, help="on tokens written so far, once (0)")

@@ -115,7 +115,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--port", type=int, default=8000, help="(8000)")
     add("--api-key-file", type=Path, metavar="FILE", help="one line: the key that requests must carry")
     add("--num-texts", type=int, default=16, help="texts written at once (16)")
-    add("--num-waiting", type=int, default=64, help="texts that may wait; more are told to try again (64)")
+    add("--num-waiting", type=int, default=64, help="texts in the queue; further ones are asked to try again (64)")
     add("--cache-tokens", type=int, help="tokens that fit the cache (num-texts times the context)")
     add("--prefill-tokens", type=int, default=512, help="of prompts, read in one pass (512)")
     add("--max-body-bytes", type=int, default=1 << 20, help="of a request (1048576)")
