@@ -40,22 +40,25 @@ UV := $(if $(shell uv --version 2>/dev/null),uv,.uv/bin/uv)
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-fast checks lock clean
+.PHONY: help setup train test test-fast test-benchmarks checks lock clean
 
 help: ## list the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
 
 setup: $(STAMP) ## make .venv from the hashed lock file
 
 train: $(STAMP) ## train on this machine's own Python library (ARGS='budget.tokens=20M')
 	@$(BIN)/python train.py $(ARGS)
 
-test: $(STAMP) ## run all tests (ARGS='-k budget')
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(STAMP) ## run all tests of the package (ARGS='-k budget')
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not benchmarks' $(ARGS)
+
+test-benchmarks: $(STAMP) ## run the tests of the harness in benchmarks/
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m benchmarks tests/benchmarks $(ARGS)
 
 test-fast: $(STAMP) ## run the tests that take about a second each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) \
-		-m 'not slow and not distributed and not faults and not browser and not gpu'
+		-m 'not slow and not distributed and not faults and not browser and not gpu and not benchmarks'
 
 checks: $(STAMP) ## check format, style, spelling, types and architecture
 	@$(BIN)/ruff format --check .

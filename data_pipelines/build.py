@@ -21,6 +21,8 @@ from data_pipelines.work_folder import WorkFolder
 from lmtrain.data.manifest import Manifest
 from lmtrain.errors import ConfigurationError, DataError
 
+LEAST_OF_ASKED = 0.9  # of the held-out share; less is told
+
 
 class ShortSource(DataError):
     """The source ended before the budget; its encoded part is kept."""
@@ -32,7 +34,7 @@ class Build:
     """One preparation, ready to run.
 
     `num_processes` None decides by cores and text; `allow_short` takes a source shorter than the budget;
-    `sample_documents` estimate the budget's need beforehand.
+    `sample_documents` estimate the budget's need beforehand; `references` has the held-out text compressed.
     """
 
     question: BuildRequest
@@ -40,6 +42,7 @@ class Build:
     num_processes: int | None = None
     allow_short: bool = False
     sample_documents: int = 0
+    references: bool = True
 
     def __call__(self, folder: Path) -> None:
         """Fill a folder, from where an earlier build of the same left it.
@@ -67,6 +70,7 @@ class Build:
             tell(f"  going on with the work in {work.folder}")
         filled = self._fill(work)
         self._require_splits(filled)
+        self._tell_small(filled)
         self._require_budget(filled)
         write_verified(work.folder, self._manifest(work, filled))
         if source.fingerprint() != self.question.source_fingerprint:
@@ -102,7 +106,9 @@ class Build:
             vocab_size=tokenizer.vocab_size,
             tokenizer_fingerprint=tokenizer.fingerprint,
             splits=filled.splits,
-            references=references_of(work.folder, filled.splits, dtype=dtype, tokenizer=tokenizer),
+            references=references_of(work.folder, filled.splits, dtype=dtype, tokenizer=tokenizer)
+            if self.references
+            else {},
             source=question.source.name,
             source_fingerprint=question.source_fingerprint,
             code_version=CODE_VERSION,
@@ -118,11 +124,22 @@ class Build:
         num_documents = sum(split.num_documents for split in filled.splits.values())
         if num_documents == 0:
             raise DataError(self._why_empty(filled.dropped))
-        rule = f"none of {num_documents:,} documents fell into the {missing[0]} split by its hash"
+        rule = f"none of {num_documents:,} documents fell into the {missing[0]} split"
         if missing[0] == TRAIN:
             raise DataError(f"{rule}; give it more documents, or hold out less.")
+        if self.question.settings.held_out.is_named:
+            raise DataError(f"source.validation_paths: {rule}; name text that the stages keep.")
         msg = f"data.folder.{missing[0]}_fraction is too small: {rule}; nearest valid: {2 / num_documents:.1g}."
         raise DataError(msg)
+
+    def _tell_small(self, filled: Filled) -> None:
+        held_out = self.question.settings.held_out
+        text_bytes = sum(split.text_bytes for split in filled.splits.values())
+        for name, split in filled.splits.items():
+            asked, share = held_out.fractions[name], split.text_bytes / max(text_bytes, 1)
+            if name != TRAIN and not held_out.is_named and share < LEAST_OF_ASKED * asked:
+                got = f"{share:.2%} of the text ({split.num_documents:,} documents)"
+                tell(f"  the {name} split has {got}, where data.folder.{name}_fraction asks for {asked:.2%}")
 
     def _why_empty(self, dropped: Mapping[str, int]) -> str:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items())) or "it holds none"

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, final
 
 from data_pipelines.sources.base import Source
-from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.split import HASH, HeldOut
 from data_pipelines.stages.stage import Stage
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from lmtrain.tokenizers.base import sha256_of
@@ -51,8 +51,11 @@ class BuildRequest:
 
     def settings_as_json(self) -> dict[str, Any]:
         """Return the settings of everything but the source, for the manifest."""
+        settings = asdict(self.settings)
+        if self.settings.held_out.rule == HASH:
+            del settings["held_out"]["rule"]  # folders without the word in their name are found again
         return {
-            **asdict(self.settings),
+            **settings,
             "tokenizer": self.spec.fingerprint_parts(),
             "stages": [dict(stage.fingerprint_parts()) for stage in self.stages],
         }

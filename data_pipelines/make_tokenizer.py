@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_pipelines.progress import stage, tell
+from data_pipelines.progress import stage
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.stages.split import TRAIN, VALIDATION, HeldOut, split_documents
+from data_pipelines.stages.split import HASH, TRAIN, VALIDATION
+from data_pipelines.stages.split_rules import held_out_of, split_by_rule
 from data_pipelines.stages.stage import OnlyEncodable, Stage, content_of, in_turn
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from data_pipelines.token_density import Density, bytes_per_token, competitor, find_competitor
@@ -93,11 +94,13 @@ class _Texts:
         self.held_out: list[str] = []
         self.num_learned = 0
         self._wanted = held_out_bytes
-        items = in_turn((*stages, OnlyEncodable()), source.documents())
-        documents: Iterator[Document] = (item for item in items if not isinstance(item, Skipped))
-        self._pairs = split_documents(
-            documents, held_out=HeldOut(validation_fraction=0.05, test_fraction=0.05), tell=tell
-        )
+
+        def documents() -> Iterator[Document]:
+            items = in_turn((*stages, OnlyEncodable()), source.documents())
+            return (item for item in items if not isinstance(item, Skipped))
+
+        held_out = held_out_of(source, HASH, fractions=(0.05, 0.05))
+        self._pairs = split_by_rule(documents, documents, held_out=held_out)
 
     def to_learn(self, num_bytes: int) -> Iterator[str]:
         """Yield about so many bytes of training text."""

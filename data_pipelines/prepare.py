@@ -15,7 +15,7 @@ from data_pipelines.engines.local import LocalEngine
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.render import WholeConversations
-from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.split_rules import held_out_of
 from data_pipelines.stages.stage import Stage
 from data_pipelines.stages.train_tokenizer import TokenizerSpec
 from lmtrain.data.atomic_folder import build_folder
@@ -38,6 +38,8 @@ def prepare(
     sample_documents: int = 10_000,
     validation_fraction: float = 0.05,
     test_fraction: float = 0.05,
+    split: str = "hash",
+    references: bool = True,
     shard_tokens: int = 100_000_000,
     token_dtype: str | None = None,
     num_processes: int | None = None,
@@ -47,7 +49,10 @@ def prepare(
     Documents go through the stages of `cleaning`, then of `deduplicate`, wherever `engine` runs them (None: here).
     `token_budget` is of tokens to train on, end-of-text included: reading stops with the document at the budget; None
     takes all. A shorter source is refused, unless `allow_short`. With a budget, a sample of `sample_documents`
-    estimates its need beforehand; 0 asks for none. `token_dtype` None is the narrowest for the vocabulary.
+    estimates its need beforehand; 0 asks for none. `split` holds out by a `hash` of the documents' names, or the `tail`
+    of the text in reading order, the validation text before the test text; a source of its own validation documents
+    leaves all others to training. `references` false leaves out what gzip and xz make of the held-out text: a folder
+    that is there already stays as it is. `token_dtype` None is the narrowest for the vocabulary.
     `num_processes` encode: 0 does it beside the reading, None takes processes where there are cores.
 
     Raises:
@@ -61,7 +66,7 @@ def prepare(
         stages=(*(cleaning or {}).values(), WholeConversations(), *(deduplicate or {}).values()),
         spec=tokenizer,
         settings=Settings(
-            held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=test_fraction),
+            held_out=held_out_of(source, split, fractions=(validation_fraction, test_fraction), budget=token_budget),
             shard_tokens=_positive("shard_tokens", shard_tokens),
             token_dtype=_fitting_dtype(token_dtype, tokenizer.vocab_size),
             token_budget=None if token_budget is None else _positive("token_budget", token_budget),
@@ -75,6 +80,7 @@ def prepare(
         num_processes=None if num_processes is None else _not_negative("num_processes", num_processes),
         allow_short=allow_short,
         sample_documents=_not_negative("sample_documents", sample_documents),
+        references=references,
     )
     folder = Path(root) / f"{source.name}-{question.fingerprint[:12]}"
     is_new = build_folder(folder, build, tell=tell, is_resumable=True)

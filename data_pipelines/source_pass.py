@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import final
 
 from data_pipelines.engines.engine import Engine
-from data_pipelines.progress import tell
 from data_pipelines.sources.base import Document, Skipped, Source
-from data_pipelines.stages.split import HeldOut, split_documents
+from data_pipelines.stages.split import HeldOut
+from data_pipelines.stages.split_rules import split_by_rule
 from data_pipelines.stages.spool import Block, cut_into_blocks
 from data_pipelines.stages.stage import Stage
 
@@ -34,8 +34,21 @@ class SourcePass:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the remaining documents, in the source's order."""
-        documents = split_documents(self._kept(), held_out=self.held_out, tell=tell)
-        return cut_into_blocks(documents)
+        uncounted = replace(self, dropped={}, first={})
+        return cut_into_blocks(split_by_rule(self.kept, uncounted.kept, held_out=self.held_out))
+
+    def kept(self) -> Iterator[Document]:
+        """Yield the documents that the stages leave, and count the others."""
+        left_out = Counter[str]()
+        for item in self.engine(self.source, self.stages, folder=self.scratch):
+            if isinstance(item, Skipped):
+                self._count(left_out, item.reason, 1, item.id)
+                continue
+            if item.num_removed:
+                self._count(left_out, REMOVED, item.num_removed, item.id)
+            if left_out:  # with the document, for what reads ahead does not count ahead
+                item, left_out = replace(item, left_out=left_out), Counter[str]()
+            yield item
 
     def notes(self, dropped: Mapping[str, int]) -> list[str]:
         """Return the dropped documents, and the characters removed from the others, an entry a reason."""
@@ -47,18 +60,6 @@ class SourcePass:
 
     def _first_of(self, reason: str) -> str:
         return f", first: {self.first[reason]}" if reason in self.first else ""
-
-    def _kept(self) -> Iterator[Document]:
-        left_out = Counter[str]()
-        for item in self.engine(self.source, self.stages, folder=self.scratch):
-            if isinstance(item, Skipped):
-                self._count(left_out, item.reason, 1, item.id)
-                continue
-            if item.num_removed:
-                self._count(left_out, REMOVED, item.num_removed, item.id)
-            if left_out:  # with the document, for what reads ahead does not count ahead
-                item, left_out = replace(item, left_out=left_out), Counter[str]()
-            yield item
 
     def _count(self, left_out: Counter[str], reason: str, number: int, first: str) -> None:
         left_out[reason] += number

@@ -12,7 +12,7 @@ class Document:
 
     `num_removed` characters were no text and are gone. `left_out` counts by reason what went since the document before
     it; whoever reads a source sets it. `known_digest` is kept by `digests.digest_of`, so that a content
-    is hashed once.
+    is hashed once. `split` is the one that the source's settings name for it; None leaves it to `data.folder.split`.
     """
 
     id: str
@@ -21,6 +21,7 @@ class Document:
     num_removed: int = field(default=0, compare=False)
     left_out: Mapping[str, int] | None = field(default=None, compare=False)
     known_digest: bytes | None = field(default=None, init=False, repr=False, compare=False)
+    split: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,16 @@ class Source(ABC):
     def has_conversations(self) -> bool:
         """Tell whether documents are lists of messages."""
         return False
+
+    @property
+    def names_validation(self) -> bool:
+        """Tell whether the settings name the validation documents, which come first."""
+        return False
+
+    @property
+    def read_once(self) -> str:
+        """Return the setting to change where a second reading would cost a download of the whole, "" elsewhere."""
+        return ""
 
     def num_pieces(self) -> int:
         """Return how many parts can be read independently of one another, by the tasks of a cluster job."""

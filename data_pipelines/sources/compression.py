@@ -30,6 +30,7 @@ DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".zst": _open_zstd,
     ".zstd": _open_zstd,
 }
+LOOKED_AT_BYTES = 8192
 DAMAGES = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, pa.ArrowException)
 
 
@@ -104,6 +105,22 @@ def open_plain(file: FoundFile) -> Generator[PlainBytes, None, None]:
         suffix = PurePosixPath(file.name).suffix.lower()
         stream = DECOMPRESSORS[suffix](raw) if suffix in DECOMPRESSORS else raw
         yield PlainBytes(stream, raw=raw, address=file.address)
+
+
+def is_text(file: FoundFile) -> bool:
+    """Tell whether a file begins with UTF-8 text: no NUL byte in its first kilobytes, and nothing but whole characters.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    with open_plain(file) as content:
+        beginning = content.read(LOOKED_AT_BYTES)
+        is_whole = not content.read(1)
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(beginning, is_whole)  # else a character may be cut at the end
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in beginning
 
 
 def damaged(address: str, where: str, problem: Exception) -> DataError:

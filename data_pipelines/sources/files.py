@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, final
 
@@ -50,6 +51,7 @@ class Files(Source):
         self,
         *,
         paths: str | Sequence[str],
+        validation_paths: str | Sequence[str] = (),
         text_column: str | None = None,
         messages_column: str | None = None,
         format: Format | None = None,  # noqa: A002 (the word a person types)
@@ -58,18 +60,21 @@ class Files(Source):
         """Name files, folders, globs or addresses; each may be compressed with gzip, bzip2, xz or zstd.
 
         `text_column` (None: `text`) or `messages_column` is the document in a row of a table. `format` None goes by
-        each file's suffix. A folder is searched for text, source code and tables, and for `more_suffixes`.
+        each file's suffix. A folder is searched for text, source code and tables, and for `more_suffixes`. The
+        documents of `validation_paths` are for validation, and all others train; a file in both is for validation.
 
         Raises:
             ConfigurationError: No path at all, or two columns.
         """
         self._paths = (paths,) if isinstance(paths, str) else tuple(paths)
+        self._validation_paths = (validation_paths,) if isinstance(validation_paths, str) else tuple(validation_paths)
         self._column = column_of(text_column=text_column, messages_column=messages_column)
         self._names_column = text_column is not None or messages_column is not None
         self._format: Format | None = format
         self._suffixes = frozenset(suffix.lower() for suffix in (*TEXT_SUFFIXES, *TABLE_SUFFIXES, *more_suffixes))
         self._reading: FileReading | None = None
         self._hashes: Hashes = {}
+        self._told = False
         if not self._paths:
             raise ConfigurationError("source.paths=[] names no text; name files or folders: 'source.paths=[my/notes]'.")
 
@@ -86,7 +91,10 @@ class Files(Source):
     def fingerprint(self) -> str:
         """Return a sha256 over every file's name and content, and what is read of it."""
         how = json.dumps([self._column.name, self._column.is_messages, self._format])
-        return f"{fingerprint_files(self._found.files, known=self._hashes)} {how}"
+        train = [file for file in self._found.files if not file.is_held_out]
+        held_out = [file for file in self._found.files if file.is_held_out]
+        identity = f"{fingerprint_files(train, known=self._hashes)} {how}"
+        return f"{identity} {fingerprint_files(held_out, known=self._hashes)}" if held_out else identity
 
     def check(self) -> None:
         """Look for the column in the first file of each kind.
@@ -112,10 +120,17 @@ class Files(Source):
             DataError: A file is damaged, lacks the column, or was named itself and is binary or empty.
         """
         self._reading = reading = FileReading(total_bytes=sum(file.num_bytes for file in self._found.files))
-        if self._found.left_out:
-            others = f"{list_counts(self._found.left_out)} (source.more_suffixes takes more)"
-            tell(f"  files left out by their suffix: {others}")
+        if self._found.left_out and not self._told:
+            self._told = True  # a reading ahead needs no line of its own
+            more = any(what.startswith(".") for what in self._found.left_out)
+            others = f"{list_counts(self._found.left_out)}{' (source.more_suffixes takes more)' if more else ''}"
+            tell(f"  files left out: {others}")
         yield from self._read_all(self._found.files, reading)
+
+    @property
+    def names_validation(self) -> bool:
+        """Tell whether there are `validation_paths`."""
+        return bool(self._validation_paths)
 
     def num_pieces(self) -> int:
         """Return the number of files."""
@@ -143,7 +158,8 @@ class Files(Source):
         is_empty = True
         for document in documents:
             is_empty = is_empty and isinstance(document, Document) and not (document.text.strip() or document.messages)
-            yield document
+            is_held_out = file.is_held_out and isinstance(document, Document)
+            yield replace(document, split="validation") if is_held_out else document
         if is_empty and file.is_named:
             raise DataError(f"source.paths names {file.address}, which is empty; put text into it or leave it out.")
         reading.leave_behind(file.num_bytes)
@@ -159,4 +175,13 @@ class Files(Source):
 
     @cached_property
     def _found(self) -> FoundFiles:
-        return find_files(self._paths, suffixes=self._suffixes)
+        """Return the files for validation, then the others."""
+        found = find_files(self._paths, suffixes=self._suffixes)
+        if not self._validation_paths:
+            return found
+        held_out = find_files(self._validation_paths, suffixes=self._suffixes, key="source.validation_paths")
+        first = {file.address: replace(file, is_held_out=True) for file in held_out.files}
+        others = [file for file in found.files if file.address not in first]
+        if both := len(found.files) - len(others):
+            tell(f"  files in source.paths and source.validation_paths: {both:,}, for validation alone")
+        return FoundFiles((*first.values(), *others), found.left_out + held_out.left_out)

@@ -8,7 +8,7 @@ class FoundFile:
     """A file: where it lies, and the name that its documents go by wherever that is.
 
     `changed` is another word whenever the content is another; `is_named` where a person named this very file, and
-    `is_searched_for` where it was come upon in a folder.
+    `is_searched_for` where it was come upon in a folder. `is_held_out`: its documents are for validation.
     """
 
     name: str
@@ -17,6 +17,7 @@ class FoundFile:
     changed: str
     is_named: bool = False
     is_searched_for: bool = False
+    is_held_out: bool = False
 
     @property
     def is_local(self) -> bool:

@@ -69,6 +69,11 @@ class HuggingFaceDataset(Source):
         """Tell whether the column holds messages."""
         return self._column.is_messages
 
+    @property
+    def read_once(self) -> str:
+        """Return what ends the streaming of a data set of the hub."""
+        return "source.streaming=false" if self._streaming and not self._wanted.is_local else ""
+
     def fingerprint(self) -> str:
         """Return a sha256 over the arguments, and over the files of a local folder; the hub is not asked."""
         wanted = self._wanted

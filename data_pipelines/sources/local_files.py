@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
+from data_pipelines.sources.base import Skipped
 from data_pipelines.sources.found_file import FoundFile
 from lmtrain.errors import DataError, suggest
 
@@ -25,6 +26,13 @@ def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
     for parent, subfolders, names in os.walk(folder, onerror=refuse):
         subfolders[:] = [name for name in subfolders if name not in excluded and not name.startswith(".")]
         yield from (Path(parent, name) for name in names if not name.startswith("."))
+
+
+def linked_folders(folder: Path) -> Iterator[Path]:
+    """Yield the links to folders below a folder, which `walk` does not follow: they may lead round in a circle."""
+    for parent, subfolders, _ in os.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        yield from (path for path in (Path(parent, name) for name in subfolders) if path.is_symlink())
 
 
 Hashes = dict[tuple[str, int, int, int, int], str]  # of a file in a state: address, inode, bytes, two times
@@ -57,8 +65,10 @@ def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for
     )
 
 
-def find_local(named: str) -> Iterator[FoundFile]:
+def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile | Skipped]:
     """Yield the files that a path or a glob of this machine stands for: a folder's are those without hidden ones.
+
+    Links come last, so that a file goes by its own name; in a folder, anything but a file is skipped with a reason.
 
     Raises:
         DataError: There is none, or a pipe.
@@ -66,14 +76,18 @@ def find_local(named: str) -> Iterator[FoundFile]:
     path = Path(named).expanduser()
     if path.is_dir():
         root = path.resolve()
-        for file in walk(path):
-            if file.is_file():  # rather than a pipe, or a link that leads nowhere
+        yield from (Skipped(str(link), "links to folders") for link in linked_folders(path))
+        for file in sorted(walk(path), key=Path.is_symlink):
+            if file.is_file():
                 name = (root.name / file.relative_to(path)).as_posix()
                 yield local_file(file, name=name, is_searched_for=True)
+            else:
+                is_broken = file.is_symlink() and not file.exists()
+                yield Skipped(str(file), "broken links" if is_broken else "pipes or devices")
     elif path.exists():
         if not path.is_file():
             rule = "is a pipe or a device, and a source is read more than once"
-            raise DataError(f"source.paths: {named} {rule}; write it to a file, and name that.")
+            raise DataError(f"{key}: {named} {rule}; write it to a file, and name that.")
         yield local_file(path, name=path.name, is_named=True)
     elif glob.has_magic(named) and (matches := glob.glob(str(path), recursive=True)):  # noqa: PTH207 (** and ~ at once)
         for file in (Path(match) for match in matches):
@@ -82,7 +96,7 @@ def find_local(named: str) -> Iterator[FoundFile]:
     else:
         siblings = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
         rule = "matches no file" if glob.has_magic(named) else "does not exist"
-        raise DataError(f"source.paths: {named} {rule} (looked from {Path.cwd()}).{suggest(path.name, siblings)}")
+        raise DataError(f"{key}: {named} {rule} (looked from {Path.cwd()}).{suggest(path.name, siblings)}")
 
 
 def unreadable(path: object, problem: OSError) -> DataError:

@@ -96,11 +96,13 @@ def _num_characters(item: Item) -> int:
 def _as_json(item: Item) -> Sequence[Any] | Mapping[str, Any]:
     if isinstance(item, Skipped):
         return {"id": item.id, "dropped": item.reason}
-    return [item.id, item.text, item.messages, item.num_removed]
+    return [item.id, item.text, item.messages, item.num_removed, *([item.split] if item.split else [])]
 
 
 def _from_json(value: Any) -> Item:
     if isinstance(value, dict):
         return Skipped(value["id"], value["dropped"])  # pyright: ignore
-    document_id, text, messages, num_removed = value
-    return Document(document_id, text, None if messages is None else tuple(messages), num_removed)
+    document_id, text, messages, num_removed, *split = value
+    return Document(
+        document_id, text, None if messages is None else tuple(messages), num_removed, split=split[0] if split else None
+    )

@@ -15,6 +15,7 @@ from data_pipelines.stages.stage import content_of
 from lmtrain.errors import ConfigurationError, DataError
 
 SPLITS = TRAIN, VALIDATION, TEST = "train", "validation", "test"
+RULES = HASH, TAIL, NAMED = "hash", "tail", "named"
 SMALL_CORPUS_CHARACTERS = 64_000_000
 ENOUGH_CHARACTERS = 16_000_000  # of a corpus of so many documents, with some in every split: look no further
 ENOUGH_DOCUMENTS = 1_000
@@ -28,10 +29,11 @@ FINE = 1 << 40
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out fractions of the documents."""
+    """The held-out fractions of the documents, and the rule that chooses them; by name they are the source's."""
 
     validation_fraction: float
     test_fraction: float
+    rule: str = HASH
 
     def __post_init__(self) -> None:
         """Refuse fractions without a rest to train on."""
@@ -45,10 +47,22 @@ class HeldOut:
             raise ConfigurationError(f"{msg}; usual: 0.05 each.")
 
     @property
+    def fractions(self) -> dict[str, float]:
+        """Return each split's share of the documents."""
+        train = 1 - self.validation_fraction - self.test_fraction
+        return {TRAIN: train, VALIDATION: self.validation_fraction, TEST: self.test_fraction}
+
+    @property
     def splits(self) -> tuple[str, ...]:
         """Return the splits to fill."""
-        fractions = {TRAIN: 1.0, VALIDATION: self.validation_fraction, TEST: self.test_fraction}
-        return tuple(split for split, fraction in fractions.items() if fraction > 0)
+        if self.is_named:
+            return TRAIN, VALIDATION
+        return tuple(split for split, fraction in self.fractions.items() if fraction > 0)
+
+    @property
+    def is_named(self) -> bool:
+        """Tell whether the source says which documents are for validation, and fractions do not count."""
+        return self.rule == NAMED
 
     def split_of(self, document_id: str) -> str:
         """Return the split of a document: one does not move when the other fraction changes."""
@@ -87,7 +101,7 @@ def split_documents(
     if is_large:
         for document in chain(_taken(first), documents):
             split = held_out.split_of(document.id)
-            for piece in _cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
+            for piece in cut_if_longer(document, MAX_DOCUMENT_CHARACTERS):
                 yield split, piece
     elif first:
         yield from _split_small(first, num_characters=num_characters, held_out=held_out, tell=tell)
@@ -109,13 +123,14 @@ def cut(text: str, num_characters: int) -> list[str]:
     parts: list[str] = []
     start = 0
     while len(text) - start > 3 * num_characters // 2:
-        end = _good_end(text, start + num_characters, start + 3 * num_characters // 2)
+        end = good_end(text, start + num_characters, start + 3 * num_characters // 2)
         parts.append(text[start:end])
         start = end
     return [*parts, text[start:]]
 
 
-def _good_end(text: str, earliest: int, latest: int) -> int:
+def good_end(text: str, earliest: int, latest: int) -> int:
+    """Return the end of a paragraph between two places, else of a line, else of a word, else the first place."""
     for border in ("\n\n", "\n", " "):
         found = text.find(border, earliest, latest)
         if found >= 0:
@@ -123,7 +138,8 @@ def _good_end(text: str, earliest: int, latest: int) -> int:
     return earliest
 
 
-def _cut_if_longer(document: Document, max_characters: int, *, part_characters: int | None = None) -> list[Document]:
+def cut_if_longer(document: Document, max_characters: int, *, part_characters: int | None = None) -> list[Document]:
+    """Return the document, or its parts under numbered names where it is longer."""
     if len(document.text) <= max_characters:  # a conversation has no text and is never cut
         return [document]
     parts = cut(document.text, part_characters or max_characters)
@@ -136,9 +152,9 @@ def _split_small(
 ) -> Iterator[tuple[str, Document]]:
     part_characters = max(num_characters // PART_SHARE, MIN_PART_CHARACTERS)
     longest = max(num_characters // LARGEST_SHARE, 2 * MIN_PART_CHARACTERS)
-    whole = chain.from_iterable(_cut_if_longer(document, MAX_DOCUMENT_CHARACTERS) for document in documents)
+    whole = chain.from_iterable(cut_if_longer(document, MAX_DOCUMENT_CHARACTERS) for document in documents)
     pieces = [
-        piece for document in whole for piece in _cut_if_longer(document, longest, part_characters=part_characters)
+        piece for document in whole for piece in cut_if_longer(document, longest, part_characters=part_characters)
     ]
     if len(pieces) > len(documents):
         parts = f"{len(documents):,} into {len(pieces):,}"

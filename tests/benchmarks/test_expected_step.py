@@ -10,6 +10,8 @@ from benchmarks.questions import expected_step
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.model.flops import flops_per_token
 
+pytestmark = pytest.mark.benchmarks
+
 H200 = DEVICES["NVIDIA H200"]
 
 

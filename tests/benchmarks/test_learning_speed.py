@@ -22,6 +22,8 @@ from lmtrain.evaluation import bits_per_byte
 from lmtrain.training.batches.training_batches import RankRows, TrainingBatches
 from lmtrain.training.datamodule import TokenDataModule
 
+pytestmark = pytest.mark.benchmarks
+
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory):

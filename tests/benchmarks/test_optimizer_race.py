@@ -2,6 +2,7 @@
 
 import sys
 
+import pytest
 import yaml
 
 from benchmarks.questions import optimizer_race
@@ -9,6 +10,8 @@ from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
 from lmtrain.composition.command_line.paths import conf_folder
 from tests.report.compared_folder import write
+
+pytestmark = pytest.mark.benchmarks
 
 SWEEP = yaml.safe_load((conf_folder() / "experiment/optimizer_race.yaml").read_text())["hydra"]["sweeper"]["params"]
 OPTIONS = SWEEP["optimizer"].strip().split(",")

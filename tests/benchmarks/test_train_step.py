@@ -16,6 +16,8 @@ from benchmarks.questions import train_step
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.composition.command_line.compose import compose_config
 
+pytestmark = pytest.mark.benchmarks
+
 SMALL = {"num_layers": 2, "num_heads": 3, "vocab_size": 1024, "context_tokens": 128, "num_sequences": 2}
 
 

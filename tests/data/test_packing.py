@@ -147,6 +147,7 @@ def test_held_out_documents_are_whole_and_begin_as_in_training(tmp_path, shard_t
     seen = []
     for index in range(windows.num_windows):
         inputs, targets, documents = windows.window(index)
+        assert documents is not None
         for number in range(documents.max() + 1):
             part = documents == number
             assert inputs[part][0] == end

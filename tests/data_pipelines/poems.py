@@ -57,14 +57,16 @@ class Recorder(TokenizerSpec):
         return {"kind": "recorder"}
 
 
-def question(*, source=None, spec=None, stages=STAGES, validation_fraction=0.1, token_budget=None, shard_tokens=2000):
+def question(
+    *, source=None, spec=None, stages=STAGES, validation_fraction=0.1, token_budget=None, shard_tokens=2000, rule="hash"
+):
     """Return a question about poems."""
     return BuildRequest(
         source=source or Poems(),
         stages=stages,
         spec=spec or BytePairSpec(vocab_size=300),
         settings=Settings(
-            held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=0.1),
+            held_out=HeldOut(validation_fraction=validation_fraction, test_fraction=0.1, rule=rule),
             shard_tokens=shard_tokens,
             token_dtype="uint16",
             token_budget=token_budget,

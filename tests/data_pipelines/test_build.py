@@ -1,10 +1,12 @@
 import json
+from dataclasses import replace
 
 import pytest
 
 from data_pipelines.sources.base import Skipped
 from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.clean import LengthFilter
+from data_pipelines.stages.split import place_of
 from data_pipelines.stages.verify import problems
 from lmtrain.data.shards import open_dataset
 from lmtrain.errors import DataError
@@ -163,3 +165,40 @@ def test_what_was_dropped_behind_the_budgets_last_document_does_not_count(tmp_pa
     assert dataset.manifest.dropped["gap"] == taken - 1, "one between each two of those taken"
     whole = open_dataset(make(tmp_path / "whole", source=Gappy(), spec=spec))
     assert whole.manifest.dropped["gap"] == 60, "the one behind the last document too"
+
+
+@pytest.mark.parametrize(("fraction", "is_told"), [(0.4, True), (0.1, False)])
+def test_less_validation_text_than_asked_is_told(fraction, is_told, tmp_path, capsys):
+    long = "a text that trains\n" * 400
+
+    class Uneven(Poems):
+        def documents(self):
+            for document in super().documents():
+                in_train = place_of(document.id) >= 0.4
+                yield replace(document, text=f"{document.id} {long}") if in_train else document
+
+    make(tmp_path / "data", source=Uneven(count=60) if is_told else Poems(count=60), validation_fraction=fraction)
+    told = "where data.folder.validation_fraction asks for" in capsys.readouterr().err
+    assert told == is_told
+
+
+@pytest.mark.parametrize("rule", ["tail", "named"])
+def test_a_build_that_broke_off_goes_on_to_the_same_bytes_under_every_rule(rule, tmp_path, monkeypatch):
+    monkeypatch.setattr(spool_module, "BLOCK_BYTES", 3000)
+
+    class Breaking(Poems):
+        left = 0
+
+        def documents(self):
+            for number, document in enumerate(super().documents()):
+                self.left -= 1
+                if self.left == 0:
+                    raise KeyboardInterrupt
+                yield replace(document, split="validation") if rule == "named" and number < 7 else document
+
+    source = Breaking()
+    whole = files(make(tmp_path / "whole", source=source, rule=rule))
+    source.left = 45 + (60 if rule == "tail" else 0)  # in the reading after the one that measures
+    with pytest.raises(KeyboardInterrupt):
+        make(tmp_path / "broken", source=source, rule=rule)
+    assert files(make(tmp_path / "broken", source=source, rule=rule)) == whole

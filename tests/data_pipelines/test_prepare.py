@@ -190,3 +190,47 @@ def test_conversations_without_chat_tokens_are_refused_before_anything_is_read(t
     with pytest.raises(ConfigurationError, match=r"source\.messages_column .*set tokenizer\.chat=true, or take"):
         make(tmp_path / "data", source=chats, tokenizer=spec)
     assert not (tmp_path / "data").exists()
+
+
+def test_validation_paths_hold_out_their_files_alone_and_their_copies_do_not_train(tmp_path):
+    own, held = tmp_path / "own", tmp_path / "held"
+    for folder in (own, held):
+        folder.mkdir()
+    for number in range(40):
+        (own / f"{number}.txt").write_text(f"training text {number}\n")
+    (held / "a.txt").write_text("held-out text\n")
+    (own / "copy.txt").write_text("held-out text\n")
+    source = Files(paths=[str(own)], validation_paths=[str(held)])
+    folder = make(tmp_path / "data", source=source, tokenizer=ByteLevelSpec())
+    dataset = open_dataset(folder)
+    splits = {name: split.num_documents for name, split in dataset.manifest.splits.items()}
+    assert splits == {"train": 40, "validation": 1}
+    assert dataset.manifest.dropped == {"exact duplicate": 1}
+
+
+def test_the_tail_is_the_end_of_the_text_and_its_folder_another_one(tmp_path):
+    lines = "".join(f"line {number} of one book\n" for number in range(900))
+    book = tmp_path / "book.txt"
+    book.write_text(lines)
+    asked = {
+        "source": Files(paths=[str(book)]),
+        "tokenizer": ByteLevelSpec(),
+        "root": str(tmp_path),
+        "num_processes": 0,
+    }
+    folder = prepare(**asked, split="tail")
+    dataset = open_dataset(folder)
+    sizes = {name: split.text_bytes for name, split in dataset.manifest.splits.items()}
+    assert sum(sizes.values()) == len(lines)
+    assert sizes["validation"] / len(lines) == pytest.approx(0.05, abs=0.01)
+    assert prepare(**asked, split="tail") == folder
+    assert prepare(**asked) != folder
+    assert "rule" not in open_dataset(prepare(**asked)).manifest.settings["held_out"]
+
+
+def test_held_out_text_is_not_compressed_where_no_reference_is_wanted(tmp_path, capsys):
+    folder = make(tmp_path, references=False)
+    assert open_dataset(folder).manifest.references == {}
+    assert "compress" not in capsys.readouterr().err
+    assert make(tmp_path) == folder, "the tokens are the same, so is the name"
+    assert set(open_dataset(make(tmp_path / "other")).manifest.references) == {"validation", "test"}

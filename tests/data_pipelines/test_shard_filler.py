@@ -6,8 +6,6 @@ import random
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -180,59 +178,6 @@ def test_a_source_that_gives_other_text_starts_anew(tmp_path, capsys):
     others = files(make(tmp_path / "root", source=Others()))
     assert "the source gives other text than before: starting anew" in capsys.readouterr().err
     assert others == files(make(tmp_path / "undisturbed", source=Others()))
-
-
-SLOW = """
-import sys, time
-from data_pipelines import shard_filler
-from data_pipelines.prepare import prepare
-from data_pipelines.stages import spool
-from data_pipelines.stages.train_tokenizer import BytePairSpec
-from tests.data_pipelines.poems import Poems
-
-spool.BLOCK_BYTES, shard_filler.COMMIT_BLOCKS = 20_000, 3
-
-class Slow(Poems):
-    def documents(self):
-        for document in super().documents():
-            time.sleep(0.001)
-            yield document
-
-prepare(source=Slow(800), tokenizer=BytePairSpec(vocab_size=300, sample_bytes=100_000), root=sys.argv[1],
-        validation_fraction=0.1, test_fraction=0.1, shard_tokens=50_000, num_processes=int(sys.argv[2]))
-"""
-
-
-def start(root, num_processes):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    arguments = [sys.executable, "-c", SLOW, str(root), str(num_processes)]
-    return subprocess.Popen(arguments, env=environment, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    root = tmp_path_factory.mktemp("undisturbed")
-    assert start(root, 0).wait() == 0
-    return files(root)
-
-
-@pytest.mark.faults
-@pytest.mark.slow
-@pytest.mark.parametrize("num_processes", [0, 2])
-def test_kill_minus_nine_at_random_moments(tmp_path, undisturbed, num_processes):
-    chance, kills = random.Random(num_processes), 0
-    while True:
-        with start(tmp_path / "killed", num_processes) as process:
-            try:
-                process.wait(timeout=chance.uniform(0.4, 1.4) + 0.3 * kills)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                kills += 1
-                continue
-        assert process.returncode == 0
-        break
-    assert kills > 0
-    assert files(tmp_path / "killed") == undisturbed
 
 
 @pytest.mark.faults

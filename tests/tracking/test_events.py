@@ -86,3 +86,31 @@ def test_events_of_a_full_disk_arrive_later_and_no_disk_ends_a_run(tmp_path):
     log.mark("third")
     log.close()
     assert [row["name"] for row in rows(tmp_path)] == ["first", "second", "third"]
+
+
+def waited(folder, seconds):
+    (folder / "main").mkdir(parents=True, exist_ok=True)
+    (folder / "main" / "schedstat").write_text(f"{10**9} {int(seconds * 1e9)} 7\n")
+
+
+def test_waiting_for_a_processor_is_taken_from_set_up_and_from_evaluation(tmp_path):
+    threads = tmp_path / "threads"
+    waited(threads, 2.5)
+    log = EventLog(tmp_path, rank=0, began=time.monotonic() - 10, waited_before={"main": 0.5}, threads=threads)
+    with log.pause("validation"):  # begins with a booking
+        log.stopwatch._seconds["evaluation"] += 8.0
+        waited(threads, 5.5)
+    seconds = log.stopwatch.seconds()
+    assert seconds["setup"] == pytest.approx(8.0, abs=0.1)
+    assert seconds["evaluation"] == pytest.approx(5.0, abs=0.1)
+    assert seconds["preempted"] == pytest.approx(5.0, abs=0.1)
+    assert sum(seconds.values()) == pytest.approx(18.0, abs=0.1)
+
+
+def test_waiting_before_the_log_is_not_booked_where_its_beginning_is_not_known(tmp_path):
+    threads = tmp_path / "threads"
+    waited(threads, 2.0)
+    log = EventLog(tmp_path, rank=0, threads=threads)
+    with log.pause("validation"):
+        pass
+    assert log.stopwatch.seconds()["preempted"] == 0.0

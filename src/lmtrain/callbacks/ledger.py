@@ -5,7 +5,6 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.tracking.preemption import Preemption
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
@@ -15,9 +14,9 @@ from lmtrain.training.module import CausalLMModule
 class Ledger(pl.Callback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    On a CPU the time lost to other processes is a kind of its own. With them go the tokens with loss of this process.
-    The first rank also logs each kind's share and the goodput (computing's share) of this attempt. It belongs after the
-    other callbacks, so that it counts their work.
+    The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also that of all that follows,
+    evaluation too. With them go the tokens with loss of this process. The first rank also logs each kind's share and
+    the goodput (computing's share) of this attempt. It belongs after the other callbacks, so that it counts their work.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -31,8 +30,10 @@ class Ledger(pl.Callback):
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._second_step = trainer.global_step + 2
-        if pl_module.device.type == "cpu":
-            self._context.events.preemption = Preemption(self._stopwatch)
+        if preemption := self._context.events.preemption:
+            preemption.book()  # of set-up, which is this processor's work before any device
+        if pl_module.device.type != "cpu":
+            self._context.events.preemption = None
         self._write(trainer.global_step)
 
     @override

@@ -6,14 +6,14 @@ A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or 
 import contextlib
 import json
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.line_file import LineFile
-from lmtrain.tracking.preemption import Preemption
+from lmtrain.tracking.preemption import THREADS, Preemption
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 FLUSH_SECONDS = 1.0
@@ -33,10 +33,19 @@ class EventLog:
 
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
     time.monotonic's clock; `paused_seconds` sums all such waits. `stopwatch` has every second of the process since
-    `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to other processes.
+    `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
+    other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
     """
 
-    def __init__(self, folder: Path, rank: int, *, began: float | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        *,
+        began: float | None = None,
+        waited_before: Mapping[str, float] | None = None,
+        threads: Path = THREADS,
+    ) -> None:
         self.path = folder / "events" / f"rank{rank}.jsonl"
         self._file = LineFile(self.path)
         self._lines: list[str] = []
@@ -45,7 +54,7 @@ class EventLog:
         self.paused_at = 0.0
         self.paused_seconds = 0.0
         self.stopwatch = Stopwatch(began=began)
-        self.preemption: Preemption | None = None
+        self.preemption: Preemption | None = Preemption(self.stopwatch, threads=threads, waited_before=waited_before)
 
     @contextlib.contextmanager
     def span(self, name: str, **fields: str | float) -> Generator[None]:

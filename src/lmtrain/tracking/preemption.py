@@ -6,6 +6,7 @@ is known, and nothing is booked.
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,15 +20,19 @@ SECONDS_BETWEEN: Final = 1.0
 class Preemption:
     """Book such waiting on an account of its own, from the moment it is made on.
 
-    Between two bookings it is taken from all kinds of time alike, as if it had been spread evenly over the clock; the
+    `waited_before` are the counts at the stopwatch's beginning, to book all time since; None is from now on. Between
+    two bookings waiting is taken from all kinds of time alike, as if it had been spread evenly over the clock; the
     beginning and the end of a pause are bookings.
     """
 
-    def __init__(self, stopwatch: Stopwatch, *, threads: Path = THREADS) -> None:
+    def __init__(
+        self, stopwatch: Stopwatch, *, threads: Path = THREADS, waited_before: Mapping[str, float] | None = None
+    ) -> None:
         self._stopwatch = stopwatch
         self._threads = threads
-        self._waited = waited_seconds(threads)
-        self._spent = stopwatch.seconds()
+        is_new = waited_before is None
+        self._waited: Mapping[str, float] = waited_seconds(threads) if is_new else waited_before
+        self._spent: dict[Kind, float] = stopwatch.seconds() if is_new else dict.fromkeys(KINDS, 0.0)
         self._booked_at = time.monotonic()
 
     def book_now_and_then(self) -> None:

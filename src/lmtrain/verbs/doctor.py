@@ -16,6 +16,7 @@ from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.doctor.disk import disk_speed, room
 from lmtrain.doctor.finding import Finding
 from lmtrain.doctor.limits import cores, open_files, scheduler, shared_memory
+from lmtrain.doctor.settled import Settled, measure_until_two_agree
 from lmtrain.doctor.software import compiler, flash_attention, package_versions, python_version
 from lmtrain.doctor.store import tracking_store
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
@@ -58,12 +59,12 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
     def task(composed: dict[str, Any], choices: Choices) -> None:
         del choices
         config = read_config(composed, allowed=arguments.allowed_targets)
-        device = measure_and_keep(config)
-        findings = examine(config)
+        settled = measure_and_keep(config)
+        findings = [*examine(config), settled.finding]
         if asked.calibrates:
             findings.append(calibrate(config, asked.overrides, num_steps=asked.calibration_steps))
         is_ready = all(finding.state != "bad" for finding in findings)
-        _tell(findings, device, as_json=asked.as_json, is_ready=is_ready)
+        _tell(findings, settled.device, as_json=asked.as_json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)
 
     for_each_config(task, arguments, config_name="train", program=program)
@@ -93,16 +94,17 @@ def read_words(words: list[str]) -> DoctorArguments:
     return DoctorArguments("--json" in words, calibrates=calibrates, calibration_steps=steps, overrides=overrides)
 
 
-def measure_and_keep(config: RunConfig) -> MeasuredDevice:
-    """Measure the devices of a run of the config, and keep the results for plans and runs."""
+def measure_and_keep(config: RunConfig) -> Settled:
+    """Measure what a run of the config would compute on until two results agree; keep it for plans and runs."""
     from lmtrain.doctor.devices import gpus  # torch: only where it measures
     from lmtrain.doctor.measure import measure_cpu, measure_gpu
 
     trainer, cache = config.trainer, Path(config.run.cache)
     uses_gpu = bool(gpus()) and trainer.accelerator != "cpu"
-    device = measure_gpu() if uses_gpu else measure_cpu(threads=trainer.cpu_threads)
-    write_measurements(cache, read_measurements(cache).with_device(device))
-    return device
+    measure = measure_gpu if uses_gpu else lambda: measure_cpu(threads=trainer.cpu_threads)
+    settled = measure_until_two_agree(measure)
+    write_measurements(cache, read_measurements(cache).with_device(settled.device))
+    return settled
 
 
 def examine(config: RunConfig) -> list[Finding]:

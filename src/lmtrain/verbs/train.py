@@ -14,6 +14,7 @@ from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.stored_runs.job import Job, default_name, short_hash
 from lmtrain.launch.detect import outer_launcher
+from lmtrain.tracking.preemption import waited_seconds
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
@@ -22,7 +23,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
     """
-    began = time.monotonic()
+    began, waited = time.monotonic(), waited_seconds()
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, words=words))
         return 0
@@ -47,7 +48,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
         from lmtrain.composition.execution.rehearsal import rehearse  # torch: for refusals that need it
 
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
-        return start(replace(job, began=began, program=program), outer=outer)
+        return start(replace(job, began=began, waited=waited, program=program), outer=outer)
     from lmtrain.composition.execution.sweep import naming_trial, run_sweep
 
     jobs: list[Job] = []

@@ -59,3 +59,7 @@ def test_several_options_of_what_is_one_thing_are_refused(word: str) -> None:
 def test_names_that_people_choose_may_be_typed_like_any_key() -> None:
     arguments = parse_arguments(["data=mixture", "data.sources.web.path=x", "data.num_workers=2"])
     assert arguments.hydra == ["data=mixture", "++data.sources.web.path=x", "data.num_workers=2"]
+
+
+def test_a_short_key_stands_for_its_whole_one():
+    assert parse_arguments(["data.split=tail"]).overrides == ["data.folder.split=tail"]

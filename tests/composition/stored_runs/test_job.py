@@ -61,3 +61,12 @@ def test_a_config_hash_changes_with_any_value() -> None:
 
 def test_leaves_get_their_dotted_names() -> None:
     assert flatten({"a": {"b": 1, "c": [1, 2]}}, "x") == {"x.a.b": 1, "x.a.c": "[1, 2]"}
+
+
+def test_a_rank_counts_its_own_waits_alone_and_a_trial_those_after_its_beginning(tmp_path: Path) -> None:
+    job = Job(config=config_with(), overrides=[], name="a", root="runs", began=1.0, waited={"1": 5.0})
+    job.save(tmp_path / "job.json")
+    assert "waited" not in (tmp_path / "job.json").read_text()
+    assert job_of_rank(tmp_path / "job.json").waited == {}
+    assert job.begun_now().began > 1.0
+    assert "1" not in job.begun_now().waited or job.begun_now().waited["1"] != 5.0

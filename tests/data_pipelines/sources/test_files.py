@@ -111,7 +111,7 @@ def test_more_suffixes_are_found_in_folders_and_others_are_told(notes, capsys):
     (notes / "f.jpg").write_text("jpg")
     ids = [document.id for document in Files(paths=[str(notes)], more_suffixes=[".LOG"]).documents()]
     assert f"{notes.name}/e.log" in ids
-    assert capsys.readouterr().err == "  files left out by their suffix: 1 .jpg (source.more_suffixes takes more)\n"
+    assert capsys.readouterr().err == "  files left out: 1 .jpg (source.more_suffixes takes more)\n"
 
 
 def test_a_format_may_be_said_where_the_suffix_does_not_tell(tmp_path):
@@ -206,3 +206,27 @@ def test_the_fingerprint_follows_content_and_what_is_read_of_it(notes, other):
     assert Files(paths=[str(notes)], **other).fingerprint() != before
     (notes / "a.md").write_text("# B\n")
     assert Files(paths=[str(notes)]).fingerprint() != before
+
+
+def test_validation_paths_come_first_and_only_they_name_a_split(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.txt").write_text(name)
+    (tmp_path / "held.jsonl").write_text(LINES)
+    plain = Files(paths=[str(tmp_path / "*.txt")])
+    held_out = [str(tmp_path / "held.jsonl"), str(tmp_path / "b.txt")]
+    source = Files(paths=[str(tmp_path / "*.txt")], validation_paths=held_out)
+    assert [(document.text, document.split) for document in source.documents()] == [
+        ("b", "validation"), ("one", "validation"), ("two", "validation"), ("a", None), ("c", None),
+    ]  # fmt: skip
+    pieces = [document.split for index in range(source.num_pieces()) for document in source.piece(index)]
+    assert pieces == ["validation"] * 3 + [None] * 2
+    assert source.names_validation
+    assert not plain.names_validation
+    assert source.fingerprint() != plain.fingerprint()
+    assert Files(paths=[str(tmp_path / "*.txt")], validation_paths=[]).fingerprint() == plain.fingerprint()
+
+
+def test_a_wrong_path_for_validation_names_its_setting(tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(DataError, match=r"source\.validation_paths: .*missing does not exist"):
+        list(Files(paths=[str(tmp_path)], validation_paths=[str(tmp_path / "missing")]).documents())

@@ -1,3 +1,6 @@
+import gzip
+import os
+
 import fsspec
 import pytest
 
@@ -23,8 +26,8 @@ def names(*paths):
 
 def test_a_folder_is_searched_by_the_suffix_before_that_of_a_compression(notes):
     found = find_files(["notes"], suffixes=SUFFIXES)
-    assert [file.name for file in found.files] == ["notes/a.MD", "notes/b.txt", "notes/c.txt.gz"]
-    assert found.left_out == {".jpg": 2, "without suffix": 1}
+    assert [file.name for file in found.files] == ["notes/README", "notes/a.MD", "notes/b.txt", "notes/c.txt.gz"]
+    assert found.left_out == {".jpg": 2}
 
 
 def test_a_file_or_a_glob_takes_whatever_it_names(notes):
@@ -33,7 +36,7 @@ def test_a_file_or_a_glob_takes_whatever_it_names(notes):
 
 
 def test_a_file_named_twice_is_taken_once_by_path_or_by_address(notes):
-    expected = ["notes/a.MD", "notes/b.txt", "notes/c.txt.gz"]
+    expected = ["notes/README", "notes/a.MD", "notes/b.txt", "notes/c.txt.gz"]
     assert names("notes", "notes/b.txt", "notes/*.txt", f"file://{notes}/b.txt") == expected
 
 
@@ -52,11 +55,36 @@ def test_folders_and_addresses_go_together(notes):
 
 def test_a_folder_without_text_says_what_it_holds(tmp_path):
     for name in ("a.pdf", "b.pdf", "c"):
-        (tmp_path / name).write_bytes(b"x")
-    with pytest.raises(DataError, match=r"holds no text file: 2 \.pdf, 1 without suffix\. .*source\.more_suffixes"):
+        (tmp_path / name).write_bytes(b"\0x")
+    with pytest.raises(
+        DataError, match=r"holds no text file: 2 \.pdf, 1 binary files without a suffix\. .*source\.more_suffixes"
+    ):
         names(str(tmp_path))
 
 
 def test_an_empty_folder_says_so(tmp_path):
     with pytest.raises(DataError, match="holds no text file: no file at all"):
         names(str(tmp_path))
+
+
+def test_text_without_a_suffix_is_taken_from_a_folder_and_all_else_is_counted(tmp_path):
+    licences = tmp_path / "licences"
+    (licences / "old").mkdir(parents=True)
+    (licences / "GPL-2.1").write_text("a version is no suffix")
+    (licences / "COPYING").write_text("é" * 5000)  # cut inside a character by the look at its beginning
+    (licences / "LICENSE.gz").write_bytes(gzip.compress(b"compressed text"))
+    (licences / "core").write_bytes(b"\x7fELF\0\1")
+    (licences / "latin").write_bytes("Gruß".encode("latin-1"))
+    (licences / "GPL").symlink_to("GPL-2.1")
+    (licences / "gone").symlink_to("nowhere")
+    (licences / "again").symlink_to("old")
+    os.mkfifo(licences / "pipe")
+    found = find_files([str(licences)], suffixes=SUFFIXES)
+    assert [file.name for file in found.files] == ["licences/COPYING", "licences/GPL-2.1", "licences/LICENSE.gz"]
+    assert found.left_out == {
+        "binary files without a suffix": 2,
+        "links to files taken already": 1,
+        "broken links": 1,
+        "links to folders": 1,
+        "pipes or devices": 1,
+    }

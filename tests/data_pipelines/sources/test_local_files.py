@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.local_files import find_local, fingerprint_files, local_file, walk
 from lmtrain.errors import DataError
 
@@ -18,7 +19,7 @@ def notes(tmp_path, monkeypatch):
 
 
 def names(named):
-    return sorted(file.name for file in find_local(named))
+    return sorted(file.name for file in find_local(named) if isinstance(file, FoundFile))
 
 
 def test_a_folder_gives_all_its_files_but_hidden_ones(notes):

@@ -26,7 +26,8 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "help": "let the run's config name code of yours, as my_package.",
 }
 HYDRA_READ = ("hydra.mode", "hydra.sweeper.params.", "hydra.searchpath")
-MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups with several options in one config
+MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
+SHORT_KEYS: Final = {"data.split": "data.folder.split"}
 NAMED_BY_PEOPLE = (
     "data.sources.",
     "optimizer.lr_multipliers.",
@@ -75,6 +76,7 @@ def parse_arguments(
     """
     words, allowed = _split_allowed(words)
     refuse_foreign_words(words, flags=TAKE_A_WORD)
+    words = [_in_full(word) for word in words]
     overrides, flags = _split_flags([f"++{word}" if word.startswith(NAMED_BY_PEOPLE) else word for word in words])
     _require_one_option(overrides)
     keys = _keys(overrides)
@@ -88,6 +90,12 @@ def parse_arguments(
     return Arguments(
         overrides=overrides, added=added, imported=imported_options(keys), flags=flags, allowed_targets=allowed
     )
+
+
+def _in_full(word: str) -> str:
+    """Return an override under its whole key, where it has a short one."""
+    key, equals, value = word.partition("=")
+    return f"{SHORT_KEYS.get(key, key)}{equals}{value}"
 
 
 def _split_allowed(words: Sequence[str]) -> tuple[list[str], list[str]]:

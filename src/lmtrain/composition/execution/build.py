@@ -72,7 +72,7 @@ def build_run(
     datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
     attention = fit_attention(config, compute_dtype=precision.compute_dtype)
     model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention.kernel)
-    events = EventLog(job.folder, rank, began=job.began)
+    events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
     events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
     context = RunContext(
         folder=job.folder,

@@ -1,10 +1,8 @@
 """A sweep: every trial is checked before the first trains; then one after another, and a stop from outside ends it."""
 
 import sys
-import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +69,7 @@ def _ending(code: int) -> str:
 
 def _outcome(trial: Job, start: Callable[[Job], int]) -> int:
     try:  # a failing trial does not end the sweep
-        return start(replace(trial, began=time.monotonic()))  # its seconds are not those of the trials before it
+        return start(trial.begun_now())  # its seconds are not those of the trials before it
     except LMTRAIN_ERRORS as error:
         print(redact_text(f"{trial.name}: {error}"), file=sys.stderr)
         return error.exit_code

@@ -5,12 +5,13 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.tracking.atomic_files import write_text
+from lmtrain.tracking.preemption import waited_seconds
 from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.secret_values import resolve_references
@@ -24,7 +25,8 @@ HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no com
 class Job:
     """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
 
-    `began` is when it was asked for, on this machine's time.monotonic; `program` is how the command line began.
+    `began` is when it was asked for, on this machine's time.monotonic, and `waited` each thread's seconds without a
+    processor until then; `program` is how the command line began.
     """
 
     config: RunConfig
@@ -33,6 +35,7 @@ class Job:
     root: str
     sweep: str | None = None
     began: float = field(default_factory=time.monotonic)
+    waited: dict[str, float] = field(default_factory=waited_seconds, compare=False)
     program: str = "python train.py"
 
     @property
@@ -44,6 +47,10 @@ class Job:
     def attempt(self) -> int:
         """Return the number of this start of its run, from 1."""
         return max(1, len(RunFolder(self.folder).attempts()))
+
+    def begun_now(self) -> "Job":
+        """Return the job as asked for at this moment."""
+        return replace(self, began=time.monotonic(), waited=waited_seconds())
 
     def save(self, path: Path) -> None:
         """Keep the job without its secrets, for its owner alone; a rank gets those by `handed_over`."""
@@ -60,7 +67,7 @@ class Job:
         return {HANDED_OVER: json.dumps(self._plain())} if redact(values) != values else {}
 
     def _plain(self) -> dict[str, Any]:
-        others = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        others = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "waited"}
         return {**others, "config": self.config.values, "allowed_targets": [*self.config.allowed]}
 
 
@@ -95,6 +102,7 @@ def job_of_rank(path: Path) -> Job:
         root=stored.root,
         sweep=stored.sweep,
         began=stored.began,
+        waited={},  # this process began after the job
         program=stored.program,
     )
 

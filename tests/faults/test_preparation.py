@@ -1,0 +1,62 @@
+"""Kill -9 at random moments of a preparation, with its processes: the next one goes on to the same bytes."""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.data_pipelines.poems import files
+
+SLOW = """
+import sys, time
+from data_pipelines import shard_filler
+from data_pipelines.prepare import prepare
+from data_pipelines.stages import spool
+from data_pipelines.stages.train_tokenizer import BytePairSpec
+from tests.data_pipelines.poems import Poems
+
+spool.BLOCK_BYTES, shard_filler.COMMIT_BLOCKS = 20_000, 3
+
+class Slow(Poems):
+    def documents(self):
+        for document in super().documents():
+            time.sleep(0.001)
+            yield document
+
+prepare(source=Slow(800), tokenizer=BytePairSpec(vocab_size=300, sample_bytes=100_000), root=sys.argv[1],
+        validation_fraction=0.1, test_fraction=0.1, shard_tokens=50_000, num_processes=int(sys.argv[2]))
+"""
+
+
+def start(root, num_processes):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    arguments = [sys.executable, "-c", SLOW, str(root), str(num_processes)]
+    return subprocess.Popen(arguments, env=environment, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    root = tmp_path_factory.mktemp("undisturbed")
+    assert start(root, 0).wait() == 0
+    return files(root)
+
+
+@pytest.mark.faults
+@pytest.mark.slow
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_kill_minus_nine_at_random_moments(tmp_path, undisturbed, num_processes):
+    chance, kills = random.Random(num_processes), 0
+    while True:
+        with start(tmp_path / "killed", num_processes) as process:
+            try:
+                process.wait(timeout=chance.uniform(0.4, 1.4) + 0.3 * kills)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+                continue
+        assert process.returncode == 0
+        break
+    assert kills > 0
+    assert files(tmp_path / "killed") == undisturbed
