@@ -117,7 +117,7 @@ def test_the_table_marks_what_was_computed(capsys: pytest.CaptureFixture[str]) -
         ("fleet.tokens=0", "fleet.tokens=0 is not above 0"),
         ("fleet.tokens=-3B", "fleet.tokens=-3B is not a number"),
         ("fleet.num_devices=3.4", "not a whole number; nearest valid: 3"),
-        ("fleet.num_parameters=3B", "told twice"),
+        ("fleet.num_parameters=3B", "given twice"),
         ("fleet.usd=500", "fleet.usd=500 needs a price"),
         ("fleet.dtype=bf17", "Did you mean 'bf16'"),
         ("optimizer=adamw", "optimizer=adamw has no effect"),

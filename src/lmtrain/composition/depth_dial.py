@@ -23,7 +23,7 @@ def depth_dial(config: dict[str, Any], typed: frozenset[str]) -> dict[str, float
     """Derive the batch, unless it was typed, and scale rates and decay to it and to the depth.
 
     Raises:
-        ConfigurationError: Another model than nano, or another optimizer than muon, for which depth 12 was tuned.
+        ConfigurationError: Another model than nano, or another optimizer than muon: depth 12 was tuned for these.
     """
     _require(config, "model", "nano", "model=nano, or scaling=width_transfer for a Llama")
     _require(config, "optimizer", "muon", "optimizer=muon_nano")
@@ -52,7 +52,7 @@ def _require(config: dict[str, Any], group: str, wanted: str, fix: str) -> None:
 
 
 def _dials(config: dict[str, Any], group: str) -> bool:
-    """Tell whether the model, or the optimizer, is one that the dial starts from."""
+    """Tell whether the model, or the optimizer, is a start of the dial."""
     if group == "model":
         model = facts_of(config[group], ScalingFacts)
         return model is not None and model.carries_over == "depth"
@@ -61,7 +61,7 @@ def _dials(config: dict[str, Any], group: str) -> bool:
 
 
 def offered(config: dict[str, Any], overrides: Sequence[str]) -> Scaling | None:
-    """Return what the dial would derive for a nano that is not scaled; None for another model or optimizer."""
+    """Return the dial's settings for an unscaled nano; None for another model or optimizer."""
     if not (_dials(config, "model") and _dials(config, "optimizer")):
         return None
     node = {TARGET: f"{__name__}.depth_dial", PARTIAL: True}

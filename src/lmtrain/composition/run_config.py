@@ -23,7 +23,7 @@ SCALARS: Final[Mapping[str, Any]] = {
     "gradient_clip_norm": float | None,
     "deterministic": bool,
 }
-# Groups that are part of `data`, which repeats them.
+# Groups inside `data` (it repeats them).
 WITHIN_DATA: Final = ("source", "cleaning", "deduplicate", "engine")
 
 
@@ -31,7 +31,7 @@ WITHIN_DATA: Final = ("source", "cleaning", "deduplicate", "engine")
 class RunConfig:
     """What a run was asked to be; `allowed` are the packages that may be loaded beside our own.
 
-    Options that build something are nodes; `callbacks` are those that were not switched off, in their order. `values`
+    Options with a target are nodes; `callbacks` are those switched on, in their order. `values`
     is the same as plain values, to keep, to hash and to compare.
     """
 
@@ -79,7 +79,7 @@ class RunConfig:
         return read_config({**self.values, **plain}, allowed=self.allowed)
 
     def with_checked(self, *names: str) -> "RunConfig":
-        """Return the config with some nodes checked against what they build.
+        """Return the config with some nodes checked against their constructors.
 
         Raises:
             ConfigurationError: The first thing that is wrong.
@@ -98,10 +98,10 @@ KEYS: Final = (
 
 
 def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> RunConfig:
-    """Read a composed config; what the nodes build with is neither imported nor checked here.
+    """Read a composed config; the nodes' code is neither imported nor checked here.
 
     Raises:
-        ConfigurationError: An unknown key, or a value that cannot be.
+        ConfigurationError: An unknown key, or an impossible value.
     """
     for name in values:
         if name not in KEYS:

@@ -1,4 +1,4 @@
-"""The last step of composing: settings that follow from the model's size, by the rule that `scaling` names.
+"""The last step of composing: settings derived from the model's size, by the rule of `scaling`.
 
 A rule is a function of the composed config and of the keys that were typed; it returns settings by their keys. What a
 person typed or an option holds is the value at the rule's base; the config that goes on holds what the rule made of it,
@@ -41,7 +41,7 @@ def scaled(config: Config, overrides: Sequence[str], *, allowed: Sequence[str] =
 
 
 def apply_rule(config: Config, node: Config, overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> Scaling:
-    """Return what the rule of a `scaling` node derives from a config that was composed from overrides."""
+    """Return the settings derived by the rule of a `scaling` node from a config composed from overrides."""
     checked = check_node(node, key="scaling", allowed=allowed)
     rule: Rule = instantiate(checked, key="scaling")
     typed = frozenset(word.lstrip("+~").partition("=")[0] for word in overrides)
@@ -67,7 +67,7 @@ def scaling_of(config: Config) -> Scaling | None:
 
 
 def setting(config: Config, key: str) -> Any:
-    """Return what a config holds under a dotted key, None where there is nothing."""
+    """Return a config's value under a dotted key, None where there is none."""
     node: Any = config
     for name in key.split("."):
         node = node.get(name) if isinstance(node, dict) else None

@@ -1,4 +1,4 @@
-"""`scaling=width_transfer`: settings that are best for a Llama of one width, carried over to another (muP)."""
+"""`scaling=width_transfer`: the best settings for a Llama of one width, carried over to another (muP)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ from lmtrain.composition.scaling import setting
 from lmtrain.errors import ConfigurationError
 
 OPTIMIZERS: Final = "lmtrain.optim"
-# Options of a Llama for which the tables say nothing, or another thing than for what stands beside them.
+# Options of a Llama without a rule in the tables, or with a rule unlike their neighbours'.
 WITHOUT_RULE: Final = {
     "tie_embeddings": "a head and a table want different rates; nearest valid: model.tie_embeddings=false",
     "experts": "a router is neither a matrix nor a head; nearest valid: a model without experts",
@@ -31,7 +31,7 @@ def width_transfer(
     Raises:
         ConfigurationError: Another model than a Llama, or an option or optimizer without a rule.
     """
-    del typed  # what is typed is the base's
+    del typed  # typed values are the base's
     settings = _settings(config)
     head_width = settings["head_width"] or settings["width"] // settings["num_heads"]
     bases = {"base_width": base_width, "base_head_width": head_width if base_head_width is None else base_head_width}

@@ -36,7 +36,7 @@ def print_bench(bench: Bench, outcomes: Sequence[ChangeOutcome], *, title: str) 
 
 
 def page(bench: Bench, outcomes: Sequence[ChangeOutcome], *, title: str) -> RenderableType:
-    """Lay out speed, parts, bottleneck and what would help."""
+    """Lay out speed, parts, bottleneck and advice."""
     advice = [each.line() for each in best_first(outcomes)] or ["nothing that is known here"]
     if any(each.saved is None for each in best_first(outcomes)):
         advice.append("Measure what was not tried: the same command with --try, or with those words.")

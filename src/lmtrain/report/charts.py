@@ -38,7 +38,7 @@ STYLE: Final = """
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A curve in its ink, and the outline of the band between its seeds, which may be empty."""
+    """A curve in its ink, and the outline of the band between its seeds (may be empty)."""
 
     points: Points
     colour: str = "var(--line)"
@@ -47,7 +47,7 @@ class Line:
 
 
 def line_chart(points: Points, *, name: str, show: Callable[[float], str] = lambda value: f"{value:.4g}") -> Markup:
-    """Draw a curve over optimizer steps; values that are no numbers are left out, and many are averaged."""
+    """Draw a curve over optimizer steps; NaN and infinities are left out, and many values are averaged."""
     points = thinned([point for point in points if math.isfinite(point[1])])
     if len(points) < 2:
         return Markup("")
@@ -101,13 +101,13 @@ def _at(place: float) -> str:
 
 
 def scale(domain: tuple[float, float], first: float, last: float) -> Place:
-    """Return the function that places a value of the domain between two positions on the page."""
+    """Return a function from values of the domain to the positions between two on the page."""
     low, high = domain
     return lambda value: first + (value - low) / ((high - low) or 1.0) * (last - first)
 
 
 def ticks(low: float, high: float, *, num: int = 4) -> list[float]:
-    """Return about `num` round values that span from low to high."""
+    """Return about `num` round values from low to high."""
     if not high > low:
         return [low]
     rough = (high - low) / num
@@ -151,7 +151,7 @@ def swatch(kind: str) -> Markup:
 
 
 def square(colour: str) -> Markup:
-    """Return a square of a colour, to stand before the name of what is drawn in it."""
+    """Return a square of a colour, to stand before the name of its curve or bar."""
     return joined([tag("span", "■", class_="swatch", style=f"color:{colour}"), Markup("&nbsp;")])
 
 

@@ -1,4 +1,4 @@
-"""Runs that differ by their seed alone are one choice; it is called by the words that set it apart from the others."""
+"""Choices: the runs of one config, differing by seed alone, named by the words absent from other choices."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ class Choice:
 
 
 def make_choices(runs: Sequence[ComparedRun]) -> tuple[tuple[Choice, ...], dict[str, str]]:
-    """Sort runs into choices, the best first, and say which repeat another's seed and so tell nothing of its noise."""
+    """Sort runs into choices, the best first, and name repetitions of a seed: they say nothing about noise."""
     groups: defaultdict[frozenset[tuple[str, str]], dict[str, ComparedRun]] = defaultdict(dict)
     repeated: dict[str, str] = {}
     for run in runs:
@@ -78,7 +78,7 @@ def make_choices(runs: Sequence[ComparedRun]) -> tuple[tuple[Choice, ...], dict[
 
 
 def _labels(groups: Sequence[tuple[ComparedRun, ...]]) -> list[str]:
-    """Name groups by what was typed for them alone, else by the settings that differ, else by a run's name."""
+    """Name groups by the words typed for them alone, else by their differing settings, else by a run's name."""
     typed = [min((run.words for run in runs), key=len) for runs in groups]
     shared = set(typed[0]).intersection(*typed) if len(typed) > 1 else set[str]()
     labels = [" ".join(word for word in words if word not in shared) or "as given" for words in typed]

@@ -1,4 +1,4 @@
-"""What a comparison needs of one run's folder: its settings, its curve, what it was measured on, how it ended."""
+"""One run's folder for a comparison: its settings, its curve, its held-out text, its end."""
 
 import math
 import statistics
@@ -19,7 +19,7 @@ from lmtrain.tracking.settled_status import settled_status
 Curve = Sequence[tuple[float, float]]  # (tokens trained on, value)
 MEASURED: Final = ("/bits_per_byte", "/loss")  # lower is better
 NUM_MEANS: Final = 40  # a training curve has a value a step, too noisy to read one of
-# Where, how fast and how often a run is executed and saved, not what it learns.
+# Where, how fast and how often a run is executed and saved: no effect on learning.
 EXECUTION: Final = (
     "run.", "resume", "logger.", "trainer.", "data.num_workers", "data.cache", "data.folder.root", "engine.",
     "callbacks.checkpoint.", "callbacks.progress.", "callbacks.text_samples.",
@@ -28,7 +28,7 @@ EXECUTION: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutText:
-    """What was measured on: a source, the bytes of its split, those that were read; the tokens it was written in."""
+    """A held-out text: its source, the bytes of its split, the bytes read, the tokenizer of its tokens."""
 
     source: str
     split_bytes: int
@@ -37,13 +37,13 @@ class HeldOutText:
 
     @property
     def text(self) -> tuple[str, int]:
-        """Return what names the text, whatever tokenizer reads it."""
+        """Return the text's identity, the same for every tokenizer."""
         return self.source, self.split_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComparedRun:
-    """One run: `settings` are what decides what it learns, without the seed; `words` what was typed of them."""
+    """One run: `settings` decide its learning, without the seed; `words` are those typed."""
 
     folder: Path
     name: str
@@ -61,12 +61,12 @@ class ComparedRun:
 
     @property
     def final(self) -> float:
-        """Return the last value of its curve, which must not be empty."""
+        """Return the last value of its curve; the curve must not be empty."""
         return self.curve[-1][1]
 
     @property
     def tokens(self) -> float:
-        """Return the tokens that it was trained on when it was measured last."""
+        """Return its training tokens at the last measurement."""
         return self.curve[-1][0]
 
     @property

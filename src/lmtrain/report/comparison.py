@@ -1,4 +1,4 @@
-"""Runs side by side: those that differ by seed alone are one choice with a spread; choices differ, with noise."""
+"""Runs side by side: seeds of one config are one choice with a spread; choices differ, with noise."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,12 +11,12 @@ from lmtrain.report.compared_run import ComparedRun, HeldOutText, read_compared_
 from lmtrain.report.run_facts import BITS_PER_BYTE
 from lmtrain.report.spread import Difference, difference
 
-MUCH_MORE_BYTES = 1.01  # beyond which two measurements are of different parts of a text
+MUCH_MORE_BYTES = 1.01  # beyond it two measurements are of different parts of a text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What a choice spent until its mean curve was as low as the target; None where it never was."""
+    """A choice's expense until its mean curve reached the target; None where it never did."""
 
     tokens: float | None
     flops: float | None
@@ -71,11 +71,11 @@ def compare(
 ) -> Comparison:
     """Compare the runs in some folders, against the best choice or one named by its words.
 
-    The target is what the baseline ends at, or, without one, what the worst choice does: then each reaches it.
+    The target is the baseline's last value, or, without one, the worst choice's: then each reaches it.
 
     Raises:
         ConfigurationError: No choice is called `baseline`, or a run has no such metric.
-        DataError: No run has finished, or what was measured does not compare.
+        DataError: No run has finished, or the measurements do not compare.
     """
     runs = [read_compared_run(folder, metric=metric) for folder in folders]
     whole = [run for run in runs if run.trouble is None]

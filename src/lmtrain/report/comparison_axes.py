@@ -8,7 +8,7 @@ from lmtrain.report.charts import Place, scale, ticks
 from lmtrain.report.choices import Choice
 from lmtrain.report.compared_run import Curve
 
-OPENING: Final = 0.1  # of the tokens, in which every curve falls steeply from the same height
+OPENING: Final = 0.1  # of the tokens: there every curve falls steeply from the same height
 OPENING_HEIGHT: Final = 0.2  # of the page, where the opening is drawn smaller than the rest
 LEAST_TIMES: Final = 2.0  # smaller: less is not worth a second scale
 
@@ -35,11 +35,11 @@ class ComparisonAxes:
 
     @property
     def times_smaller(self) -> float:
-        """Return the scale of the rest over that of the opening."""
+        """Return the scale of the rest divided by the opening's."""
         return (self.top - self.cut) / OPENING_HEIGHT * (1 - OPENING_HEIGHT) / (self.cut - self.bottom)
 
     def place(self, *, bottom: float, top: float) -> Place:
-        """Return the function that places a value between two positions on the page."""
+        """Return a function from values to the positions between two on the page."""
         if not self.is_broken:
             return scale((self.bottom, self.top), bottom, top)
         middle = top + OPENING_HEIGHT * (bottom - top)
@@ -48,9 +48,9 @@ class ComparisonAxes:
 
 
 def comparison_axes(choices: Sequence[Choice]) -> ComparisonAxes:
-    """Return axes on which every curve is whole and differences at the end are large.
+    """Return axes with whole curves and large differences at the end.
 
-    All curves begin at one height and fall steeply: where that opening would take most of the page, it gets a fifth.
+    All curves begin at one height and fall steeply: where the opening would take most of the page, it gets a fifth.
     """
     most = max(choice.tokens for choice in choices)
     points = [point for choice in choices for run in choice.runs for point in run.curve]

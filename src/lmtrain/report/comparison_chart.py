@@ -68,7 +68,7 @@ def _grid(axes: ComparisonAxes, place_x: Place, place_y: Place, height: int) -> 
 
 
 def ink_of(index: int) -> Ink:
-    """Return a colour and a dash that no other curve has, until both have gone round."""
+    """Return a colour and a dash of no other curve, until all pairs are used."""
     return COLOURS[index % len(COLOURS)], DASHES[index // len(COLOURS) % len(DASHES)]
 
 

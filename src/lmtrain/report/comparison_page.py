@@ -63,14 +63,14 @@ def _finals(comparison: Comparison) -> Table:
 
 
 def _difference(comparison: Comparison, choice: Choice) -> Text:
-    """Write a difference with its noise; one that the noise explains is dim."""
+    """Write a difference with its noise; a difference within the noise is dim."""
     found = comparison.differences.get(choice.label)
     style = "bold cyan" if found is None else "dim" if found.plus_minus is None or found.is_noise else "green"
     return Text(difference_words(comparison, choice), style=style)
 
 
 def difference_words(comparison: Comparison, choice: Choice) -> str:
-    """Write a choice's difference from the baseline with its noise; what the noise explains is called so."""
+    """Write a choice's difference from the baseline with its noise; a difference within the noise is called so."""
     found = comparison.differences.get(choice.label)
     if found is None:
         return "baseline"

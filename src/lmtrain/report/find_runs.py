@@ -1,4 +1,4 @@
-"""The run folders that a command line names."""
+"""The run folders named on a command line."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from lmtrain.tracking.atomic_files import read_json
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
-    """Return the run folders that paths name: a run, a folder with runs below it, or runs/sweep-ID of a sweep.
+    """Return the run folders of paths: a run, a folder with runs below it, or runs/sweep-ID of a sweep.
 
     Raises:
         ConfigurationError: A path names no run.
@@ -17,7 +17,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def names_sweep(path: Path) -> bool:
-    """Tell whether a path is runs/sweep-ID: a name that a sweep's runs have in common, and no folder."""
+    """Tell whether a path is runs/sweep-ID: the common prefix of a sweep's runs, not a folder."""
     return not path.exists() and path.name.startswith("sweep-")
 
 

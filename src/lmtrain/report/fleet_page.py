@@ -1,4 +1,4 @@
-"""A solved fleet as people read it: every term with its unit, and which of them was computed."""
+"""A solved fleet as text: every term with its unit, the computed ones marked."""
 
 from rich.console import Group, RenderableType
 from rich.rule import Rule
@@ -23,7 +23,7 @@ def text_of(plan: FleetPlan) -> str:
 
 
 def page(plan: FleetPlan) -> RenderableType:
-    """Lay out the terms, then what follows from them, then what does not fit or finish."""
+    """Lay out the terms, then their consequences, then every failure to fit or finish."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", min_width=16)
     table.add_column()

@@ -1,4 +1,4 @@
-"""report.html: everything a run's folder says, in one file that any browser shows, a phone's too, with no script."""
+"""report.html: a run's whole record in one file for any browser, a phone's too, without scripts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ def write_report(folder: Path) -> Path:
 
 
 def report_page(folder: Path) -> str:
-    """Return the page of a run's folder; what is not known is left out."""
+    """Return the page of a run's folder; unknown facts are left out."""
     ledger, facts = known_ledger(folder), read_run(folder)
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     sections = [
@@ -55,7 +55,7 @@ def report_page(folder: Path) -> str:
 
 
 def known_ledger(folder: Path) -> RunLedger | None:
-    """Return a run's accounts, None for a run that kept none.
+    """Return a run's accounts, None for a run without any.
 
     Raises:
         ConfigurationError: The folder holds no run.
@@ -159,7 +159,7 @@ def _score(metrics: dict[str, float]) -> str:
 
 
 def _settings(folder: Path) -> Markup:
-    """Show what the command line changed, the whole config, versions and devices of the newest attempt."""
+    """Show the typed overrides, the whole config, versions and devices of the newest attempt."""
     newest = RunFolder(folder).accepted_attempt()
     if newest is None:
         return Markup("")

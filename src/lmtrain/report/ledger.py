@@ -18,7 +18,7 @@ from lmtrain.tracking.stopwatch import KINDS
 
 @dataclass(frozen=True, kw_only=True)
 class RunLedger:
-    """A run's accounts; None where its folder does not tell. Tokens are those that carried loss, done once."""
+    """A run's accounts; None: not in its folder. Tokens are those with loss, each counted once."""
 
     name: str
     status: str
@@ -38,26 +38,26 @@ class RunLedger:
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
-        """Return tokens/s over the time that computed, and over the whole clock."""
+        """Return tokens/s over computing time, and over the whole clock."""
         return {
             "computing": _rate(self.tokens, self.time.seconds.get(COMPUTE, 0.0)),
             "clock": _rate(self.tokens, self.time.wall_seconds),
         }
 
     def mfu(self, formula: str, over: str) -> float | None:
-        """Return the utilization by a formula (palm, causal), over the time that computed or over the clock."""
+        """Return the utilization by a formula (palm, causal), over computing time or over the clock."""
         speed = self.tokens_per_second[over]
         return None if speed is None else self.mfu_at(speed, formula)
 
     def mfu_at(self, tokens_per_second: float, formula: str) -> float | None:
-        """Return the utilization that a speed is by a formula; None where the peak is not known."""
+        """Return a speed's utilization by a formula; None where the peak is not known."""
         if self.peak_flops is None or formula not in self.flops_per_token:
             return None
         return self.flops_per_token[formula] * tokens_per_second / (self.peak_flops * self.num_devices)
 
     @property
     def share_of_roofline(self) -> float | None:
-        """Return computing's FLOP/s by PaLM's count over what matrix products were measured to reach; None: unknown."""
+        """Return computing's FLOP/s by PaLM's count over the measured FLOP/s of matrix products; None: unknown."""
         speed, per_token = self.tokens_per_second["computing"], self.flops_per_token.get("palm")
         if speed is None or per_token is None or not self.measured_flops:
             return None
@@ -65,12 +65,12 @@ class RunLedger:
 
     @property
     def usd(self) -> float | None:
-        """Return what the devices cost for the whole clock, where there is a price."""
+        """Return the cost of the devices for the whole clock, None without a price."""
         return self._usd(self.time.wall_seconds)
 
     @property
     def projected_usd(self) -> float | None:
-        """Return what the whole run will cost if it goes on as it did."""
+        """Return the cost of the whole run at the rate so far."""
         return self._usd(self.projected_seconds)
 
     @property
@@ -203,7 +203,7 @@ def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
             rows = []
         rows.append(row)
     if rows:
-        # To be told often is a matter of its process: what the clock of that process and ours make of now may differ.
+        # Silence counts from the file's last change: the process's own clock in the rows may differ from ours.
         quiet_seconds = max(0.0, time.time() - path.stat().st_mtime) if is_running else 0.0
         attempts.append(_attempt(rows, quiet_seconds=quiet_seconds))
     return attempts
@@ -231,7 +231,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
     for line in path.read_text().splitlines():
         try:
             yield cast("dict[str, Any]", json.loads(line))
-        except json.JSONDecodeError:  # the last line of a process that was killed
+        except json.JSONDecodeError:  # the last line of a killed process
             continue
 
 

@@ -61,7 +61,7 @@ def _time_table(ledger: RunLedger) -> Table:
 
 
 def kinds_of_time(ledger: RunLedger) -> list[str]:
-    """Return the kinds of time in the order in which they are told: computing, then the longest first."""
+    """Return the kinds of time in the page's order: computing, then the longest first."""
     seconds = ledger.time.seconds
     return sorted(seconds, key=lambda kind: (kind != COMPUTE, -seconds[kind]))
 
@@ -96,7 +96,7 @@ def _facts_table(ledger: RunLedger) -> Table:
 
 
 def _plan_beside_fact(found: PlanAndFact) -> list[RenderableType]:
-    """Say what the steps done were to take, what they took, and every reason for the difference."""
+    """State the planned and the actual time of the steps done, and every reason for the difference."""
     planned, took = (format_quantity(seconds, "seconds") for seconds in (found.planned_seconds, found.seconds))
     by = f"at {found.planned_mfu:.0%} MFU, {found.mfu_source}"
     heading = Text.assemble(("plan beside fact: ", "bold"), f"{planned} planned ({by}), {took} taken")

@@ -1,4 +1,4 @@
-"""The speed and utilization that a line of a run's log implies, from nothing but its step and its time."""
+"""The speed and utilization implied by a line of a run's log, from its step and its time alone."""
 
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -15,7 +15,7 @@ OF_A_STEP: Final = "train/loss"
 
 @dataclass(frozen=True, kw_only=True)
 class ImpliedSpeed:
-    """What a run did between two steps of its log; utilization is None where the peak is not known."""
+    """A run's work between two steps of its log; utilization is None where the peak is not known."""
 
     step: int
     since_step: int
@@ -40,7 +40,7 @@ class ImpliedSpeed:
 
 
 def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed:
-    """Compare the log's line of a step with the one before it; what the run paused for in between counts.
+    """Compare the log's line of a step with the one before it; pauses in between count.
 
     Raises:
         ConfigurationError: There is no such line, or none before it.

@@ -1,4 +1,4 @@
-"""HTML as nested tags in which every text is escaped: a model or a person may have written it."""
+"""HTML as nested tags with every text escaped: a model or a person may have written it."""
 
 import html
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ VOID = frozenset({"meta", "rect", "line", "polyline", "polygon", "circle"})
 
 
 class Markup(str):
-    """Text that is HTML already; anything else is not."""
+    """Text in HTML already; all other text is escaped."""
 
     __slots__ = ()
 
@@ -28,7 +28,7 @@ def joined(parts: Iterable[str]) -> Markup:
 
 
 def visible(text: str) -> str:
-    """Replace what is no character to look at: a model may write any byte."""
+    """Replace unprintable characters: a model may write any byte."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

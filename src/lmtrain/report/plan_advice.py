@@ -1,6 +1,6 @@
-"""What to say about a plan: whether it is possible, and the nearest change that would make it so.
+"""Advice on a plan: whether it is possible, and otherwise the nearest possible change.
 
-What is advised was planned before: the words of a line that says "fits" or "finishes" give, typed, a plan that does.
+All advice was planned before: the words of a "fits" or "finishes" line, when typed, do fit or finish.
 """
 
 import math
@@ -21,7 +21,7 @@ from lmtrain.accounting.training_plan.plan import Plan
 
 EVERY_BLOCK: Final = "recompute=every_block"
 MOST_TRIED: Final = 16  # numbers of devices
-HOURS_ON_TOP: Final = (1.0, 1.01, 1.1)  # for what grows with a longer run, as its validation
+HOURS_ON_TOP: Final = (1.0, 1.01, 1.1)  # for costs that grow with the run, such as validation
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """The changes of a config that may be advised.
+    """The candidate changes of a config.
 
     `planned` gives the plan with some words typed beside, None where they are refused. `words_of_devices` are the words
-    for a number of devices. `recomputed` is what decides the memory under recompute=every_block, None where that is not
-    known without measuring; `sharded` the same under strategy=fsdp, with the words that go with each.
+    for a number of devices. `recomputed` decides the memory under recompute=every_block, None where it is not
+    known without measuring; `sharded` does so under strategy=fsdp, each with its words.
     """
 
     planned: Callable[[Sequence[str]], Plan | None]
@@ -52,7 +52,7 @@ Tried = tuple[Words, Plan]
 
 
 def advice(plan: Plan, setting: Setting, changes: Changes, *, recomputes: bool) -> Advice:
-    """Say what does not fit and what would, then what a budget of time leaves undone."""
+    """Name each misfit and its remedy, then the work left undone by a budget of time."""
     lines: list[str] = []
     if plan.fits is False:
         lines += _why_not(plan, setting, changes, recomputes=recomputes)
@@ -93,7 +93,7 @@ def _sharded(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
 
 
 def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, word: Words) -> Iterator[Words]:
-    """Give the words for one sequence at a time on more devices; a step that none divides is named anew."""
+    """Give the words for one sequence at a time on more devices; a step divisible by none gets a new size."""
     for batch in islice(fitting_batches(tried, plan.batch), MOST_TRIED):
         is_larger = batch.tokens_per_step != plan.batch.tokens_per_step
         step = (f"batch.tokens_per_step={batch.tokens_per_step}",) if is_larger else ()
@@ -102,7 +102,7 @@ def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, word: Words) 
 
 
 def _unfinished(plan: Plan, changes: Changes) -> list[str]:
-    """Tell where a budget of time ends the run before another budget is reached, and what would let it finish."""
+    """Report a budget of time that ends the run before another budget is reached, and the words to finish."""
     run, asked = plan.horizon, plan.horizon.most_steps
     if plan.speed is None or asked is None or _finishes(plan):
         return []
@@ -127,13 +127,13 @@ def _unfinished(plan: Plan, changes: Changes) -> list[str]:
 
 
 def _micro_batch(plan: Plan, setting: Setting) -> str | None:
-    """Return the word for the largest micro batch that fits a device."""
+    """Return the word for the largest micro batch within a device's memory."""
     largest = largest_micro_batch(setting, plan.batch)
     return f"batch.micro_batch_sequences={largest.micro_batch_sequences}" if largest else None
 
 
 def _first(changes: Changes, tries: Iterable[Words], holds: Callable[[Plan], bool]) -> Tried | None:
-    """Return the first words whose plan is as they claim, and that plan."""
+    """Return the first words with a plan as claimed, and the plan."""
     for words in tries:
         plan = changes.planned(words)
         if plan is not None and holds(plan):

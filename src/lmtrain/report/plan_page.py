@@ -25,7 +25,7 @@ def text_of(plan: Plan, advice: Advice, *, title: str) -> str:
 
 
 def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
-    """Lay out the plan; what is not known says what would tell."""
+    """Lay out the plan; an unknown value names the way to find it."""
     sections: list[tuple[str, Rows]] = [
         ("Model", _model(plan)),
         ("Run", _run(plan)),
@@ -131,7 +131,7 @@ def _time(plan: Plan) -> Rows:
 
 
 def _utilization(speed: Speed) -> str:
-    """Name the share of the peak that the model takes, and that of the hardware where some is computed twice."""
+    """Name the model's share of the peak, and the hardware's where some is computed twice."""
     mfu, hfu = speed.mfu_palm, speed.hfu_palm or speed.mfu_palm
     return f"{mfu:.0%} MFU" if hfu < mfu * 1.001 else f"{mfu:.0%} MFU, {hfu:.0%} HFU with recomputation"
 

@@ -1,4 +1,4 @@
-"""What a finished run's folder says about it, as numbers; nothing else is read."""
+"""A finished run's facts as numbers, from its folder alone."""
 
 import json
 import shlex
@@ -19,9 +19,9 @@ REPORT_FILE = "report.html"  # the whole page, in the run's folder
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutScore:
-    """Bits per byte of a held-out text, before training where that was measured, and after.
+    """Bits per byte of a held-out text, before training (where measured) and after.
 
-    `whole_bytes` are of the whole split, `num_bytes` those that were read; `references` name what compressors reach.
+    `whole_bytes` are of the whole split, `num_bytes` of the part read; `references` are compressors' results by name.
     """
 
     before: float | None
@@ -30,7 +30,7 @@ class HeldOutScore:
     whole_bytes: int
     context_tokens: int
     references: dict[str, float]
-    before_num_bytes: int | None = None  # of a run that was extended: a longer one reads more
+    before_num_bytes: int | None = None  # of an extended run: a longer one reads more
     after_averaged: float | None = None  # of the average of the weights
 
     @property
@@ -114,15 +114,15 @@ def read_run(folder: Path) -> RunFacts:
 
 
 def _lr_to_type(config: dict[str, Any]) -> float | None:
-    """Return the learning rate to type for this run again: that of the base, where a rule of scaling derived it."""
+    """Return the learning rate to type for this run again: the base's, where a rule of scaling derived it."""
     base = config.get("scaling", {}).get("base", {})
     return base.get("optimizer.lr", config.get("optimizer", {}).get("lr"))
 
 
 def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:
-    """Return the command line that made this run, with some words replaced: NAME=VALUE, or NAME= to leave it out.
+    """Return this run's command line with some words replaced: NAME=VALUE, or NAME= to leave it out.
 
-    What lies below a name goes with it.
+    A name's own keys are replaced with it.
     """
     keys = tuple(f"{word.partition('=')[0]}." for word in replaced)
     kept = [word for word in facts.overrides if not f"{word.partition('=')[0].lstrip('+~')}.".startswith(keys)]
@@ -152,7 +152,7 @@ def _mean_speed(points: list[Point], *, first_token: int) -> _Speed | None:
 
 
 def _mean_mfu(points: list[Point], speed: float) -> float | None:
-    """Return the MFU that goes with a speed: both are proportional."""
+    """Return the MFU at a speed: both are proportional."""
     with_mfu = [point.metrics for point in points if "speed/mfu_palm" in point.metrics]
     if not with_mfu:
         return None
@@ -160,7 +160,7 @@ def _mean_mfu(points: list[Point], speed: float) -> float | None:
 
 
 def _split_measured(job: dict[str, Any]) -> str:
-    """Return the held-out split that the run was measured on."""
+    """Return the run's held-out split."""
     validation: dict[str, Any] = job.get("config", {}).get("callbacks", {}).get("validation") or {}
     return validation.get("split", "validation")
 
@@ -195,7 +195,7 @@ def _last_sample(path: Path) -> dict[str, Any]:
 
 
 def _budget(plan: dict[str, Any]) -> tuple[str, float]:
-    """Return the key of the budget that ends a run, and its amount."""
+    """Return the key and the amount of a run's budget."""
     horizon = plan.get("horizon", {})
     key = str(horizon.get("limited_by", "tokens"))
     if key == "tokens_per_parameter":
@@ -208,6 +208,6 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
 
 
 def _newest_job(folder: Path) -> dict[str, Any]:
-    """Return what the command line asked for last: its overrides, and the config that they composed."""
+    """Return the last command line's overrides and their composed config."""
     attempt = RunFolder(folder).accepted_attempt()
     return read_json(attempt / "job.json") if attempt else {}

@@ -10,7 +10,7 @@ COLUMNS: Final = 92
 
 
 def show(page: RenderableType, *, soft_wrap: bool = False) -> None:
-    """Print a page; `soft_wrap` leaves long lines whole, so that paths and commands can be copied."""
+    """Print a page; `soft_wrap` leaves long lines whole, for copying paths and commands."""
     if sys.stdout.isatty():
         console = literal_console()
         console.print(page, width=min(COLUMNS, console.width), soft_wrap=soft_wrap)
@@ -28,5 +28,5 @@ def plain_text(page: RenderableType, *, soft_wrap: bool = False) -> str:
 
 
 def literal_console(**settings: Any) -> Console:
-    """Return a console that shows text as it is: a name or a path may hold [/brackets] and :colons:."""
+    """Return a console for literal text: a name or a path may hold [/brackets] and :colons:."""
     return Console(markup=False, emoji=False, **settings)

@@ -1,8 +1,8 @@
 """The spread of repeated runs, and the difference of two choices with its noise.
 
-Seeds that two choices share are compared seed by seed (Student's paired interval): a seed gives both the same data in
-the same order, so that much of its luck cancels. Where they share too few the interval is Welch's (Biometrika 34,
-1947), which lets each choice have a spread of its own.
+Shared seeds of two choices are compared seed by seed (Student's paired interval): a seed gives both the same data in
+the same order, so much of the noise cancels. With too few shared seeds the interval is Welch's (Biometrika 34,
+1947), with a spread for each choice.
 """
 
 import math
@@ -84,7 +84,7 @@ def _welch(of: Spread, against: Spread) -> Difference:
 
 
 def student_quantile(confidence: float, *, freedom: float) -> float:
-    """Return the t that Student's distribution stays within, on both sides, with this probability."""
+    """Return the two-sided t quantile of Student's distribution for this probability."""
     low, high = 0.0, math.pi / 2
     for _ in range(HALVINGS):
         middle = (low + high) / 2

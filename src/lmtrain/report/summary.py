@@ -1,6 +1,6 @@
-"""The page that a run ends with: what it learned, beside what compressors reach, what it took, what to try next.
+"""A run's last page: its result beside compressors', its cost, the next commands to try.
 
-Lines are never wrapped here, so that paths and commands can be copied whole.
+Lines are never wrapped here: paths and commands are copied whole.
 """
 
 import shlex
@@ -32,7 +32,7 @@ def summarize(folder: Path) -> str:
 
 
 def page(facts: RunFacts) -> RenderableType:
-    """Lay out the facts of a run; what is not known is left out."""
+    """Lay out the facts of a run; unknown ones are left out."""
     parts: list[RenderableType] = [Text(""), Rule(Text(facts.name, style="bold"), style="dim cyan"), _took(facts)]
     if facts.time.wall_seconds:
         parts.append(_time(facts))
@@ -98,7 +98,7 @@ def _sample(facts: RunFacts) -> list[Text]:
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal could take for a command: a model may write any byte."""
+    """Replace a terminal's control characters: a model may write any byte."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text).expandtabs(4)
 
 

@@ -1,4 +1,4 @@
-"""The frame of a page that any browser shows, a phone's too, with no script: head, style, sections, tiles."""
+"""The frame of a page for any browser, a phone's too, without scripts: head, style, sections, tiles."""
 
 import math
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ def section(title: str, *parts: str) -> Markup:
 
 
 def tiles(rows: Sequence[tuple[str, str]]) -> Markup:
-    """Return names and values as tiles in rows of nearly one length, so that none stands alone."""
+    """Return names and values as tiles in rows of nearly equal length, none alone in its row."""
     shown = [tag("div", tag("b", value), tag("span", name), class_="tile") for name, value in rows]
     return tag("div", *shown, class_="tiles", style=f"--columns:{columns(len(rows))}")
 

@@ -1,7 +1,7 @@
-"""`lmtrain bench OVERRIDES`: how fast a training config runs here, by part, and what would make it faster.
+"""`lmtrain bench OVERRIDES`: a training config's speed here, by part, and the changes that would raise it.
 
-It trains for some seconds in a folder that is deleted, with the config's own data, model, callbacks and Trainer; then,
-within a minute, for some more with what may help. What would compile anew is tried only with `--try`.
+It trains for some seconds in a temporary folder, with the config's own data, model, callbacks and Trainer; then,
+within a minute, for some more with each promising change. A change that compiles anew is tried only with `--try`.
 """
 
 import json
@@ -20,7 +20,7 @@ from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
 
 SECONDS: Final = 8.0
 TRIAL_SHARE: Final = 0.4  # of those seconds, for each change
-WHOLE_SECONDS: Final = 50.0  # of everything after which no further change is tried, without --try
+WHOLE_SECONDS: Final = 50.0  # of the whole command: no further change is tried later, without --try
 # Callbacks that act between steps; without the last of them, Ctrl-C interrupts at once: there is nothing to save.
 LEFT_OUT: Final = ("validation", "text_samples", "checkpoint", "progress", "graceful_stop")
 REPLACED: Final = ("budget", "run.root", "run.name", "resume", "logger")
@@ -35,7 +35,7 @@ WORDS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class BenchArguments:
-    """The verb's own words on the command line, and the rest, which are overrides of a run."""
+    """The verb's own words on the command line, and the rest: overrides of a run."""
 
     as_json: bool
     tries_all: bool
@@ -45,7 +45,7 @@ class BenchArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """A composed config with what Hydra chose for it."""
+    """A composed config with Hydra's choices for it."""
 
     config: RunConfig
     overrides: list[str]
@@ -81,7 +81,7 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
 
 
 def title_of(config: BenchConfig, found: list[BenchConfig]) -> str:
-    """Return the model's name, and in a sweep the words that not every config of it has."""
+    """Return the model's name, and in a sweep the words not shared by all its configs."""
     shared = set.intersection(*(set(each.overrides) for each in found))
     return " ".join([config.model, *(word for word in config.overrides if word not in shared)])
 
@@ -142,7 +142,7 @@ def require_one_process(config: RunConfig) -> None:
 
 
 def require_parts(config: RunConfig) -> None:
-    """Refuse a step that is launched as one, and has no parts to time.
+    """Refuse a step launched as one: it has no parts to time.
 
     Raises:
         ConfigurationError: CUDA graphs.
@@ -157,7 +157,7 @@ def require_parts(config: RunConfig) -> None:
 def tried(
     config: RunConfig, found: Bench, asked: BenchArguments, *, began: float, is_alone: bool
 ) -> list[ChangeOutcome]:
-    """Train with each change that may help, one at a time, while there is time."""
+    """Train with each promising change, one at a time, while there is time."""
     from lmtrain.composition.planning.bench_changes import changes
     from lmtrain.parallel.compilation import missing_compiler
 
@@ -176,7 +176,7 @@ def tried(
 
 
 def _outcome(change: Change, found: Bench, asked: BenchArguments) -> ChangeOutcome | None:
-    """Return what a change saved, None where the config cannot be changed so."""
+    """Return a change's saving, None where the config cannot be changed so."""
     from lmtrain.composition.execution.bench_run import measure
 
     _say(f"trying {' '.join(change.words)}")

@@ -21,7 +21,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.report.ledger import read_attempts
 from lmtrain.tracking.measurements import write_measurements
 
-# What a step costs; set-up, compilation, evaluation, checkpoints and logging are apart in a plan.
+# The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart in a plan.
 STEP_KINDS: Final = ("compute", "data_wait", "communication", "host_overhead")
 READ_EVERY_STEPS: Final = 5
 WARM_STEPS: Final = 10
@@ -36,14 +36,14 @@ def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None)
     """Train `num_steps` after the warm ones (None: about ten seconds), keep the time of a step, and tell it.
 
     Raises:
-        EnvironmentProblem: The steps failed; the message has the end of what they said.
+        EnvironmentProblem: The steps failed; the message has the end of their output.
     """
     setting = planned_setting(config)
     planned = plan_on_paper(config, setting, model_facts(config, setting))
     num_steps = num_steps or steps_worth_timing(planned.speed)
     with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
         words = _words(overrides, Path(folder), cache=Path(config.run.cache), num_steps=num_steps)
-        # As a run that is typed: in a process of its own, with this one's threads left to it.
+        # As a typed run: in a process of its own, with this one's threads left to it.
         command = [sys.executable, "-m", "lmtrain.cli", "train", *words]
         ended = subprocess.run(
             command, env=dict(os.environ), capture_output=True, text=True, timeout=SECONDS, check=False

@@ -57,7 +57,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
 
 
 def _read_tools(specs: list[str]) -> "dict[str, Tool]":
-    """Return the calculator, and the functions that the person lets the model call."""
+    """Return the calculator, and the person's functions for the model."""
     from lmtrain.inference.tools.calculator import calculator
     from lmtrain.inference.tools.user_functions import load_function
 
@@ -65,7 +65,7 @@ def _read_tools(specs: list[str]) -> "dict[str, Tool]":
 
 
 def converse(session: "ChatSession", *, read: Callable[[str], str]) -> int:
-    """Answer what `read` returns until it ends: a turn, or a command that begins with /."""
+    """Answer each input of `read` until it ends: a turn, or a command beginning with /."""
     while True:
         try:
             text = read_turn(read)
@@ -87,7 +87,7 @@ def converse(session: "ChatSession", *, read: Callable[[str], str]) -> int:
 
 
 def read_turn(read: Callable[[str], str]) -> str:
-    """Return one turn: a line, lines that end with a backslash and their last, or the lines of a block."""
+    """Return one turn: a line, lines continued by a backslash, or the lines of a block."""
     line = read("> ")
     lines: list[str] = []
     if line.strip() == BLOCK:
@@ -101,7 +101,7 @@ def read_turn(read: Callable[[str], str]) -> str:
 
 
 def command(session: "ChatSession", text: str) -> str:
-    """Do what a command says and return what to tell the person.
+    """Run a command and return its reply to the person.
 
     Raises:
         ConfigurationError: There is no such command, or its value cannot be.
@@ -189,7 +189,7 @@ def _read_line(prompt: str) -> str:
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Converse with a model in the terminal; /help there.")
     add_model(parser)
-    parser.add_argument("--system", default="", help="what the model is told first")
+    parser.add_argument("--system", default="", help="the system text before the chat")
     parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")
     parser.add_argument(
         "--tool",

@@ -14,7 +14,7 @@ from lmtrain.tracking.atomic_files import write_text
 
 
 def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
-    """Print runs side by side: those that differ by seed alone are one choice, with its mean and spread."""
+    """Print runs side by side: seeds of one config are one choice, with its mean and spread."""
     parser = argparse.ArgumentParser(
         prog=program,
         description="Set runs side by side: seeds of one choice give its mean and spread, choices differ with noise.",

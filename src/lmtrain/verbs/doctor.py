@@ -29,7 +29,7 @@ FLAGS: Final = ("--json", "--calibrate")
 
 @dataclass(frozen=True)
 class DoctorArguments:
-    """The doctor's own words on the command line, and the rest, which are overrides of a run.
+    """The doctor's own words on the command line, and the rest: overrides of a run.
 
     `calibration_steps` None is as many as are worth timing.
     """
@@ -45,7 +45,7 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
 
     Raises:
         ConfigurationError: The command line is wrong.
-        EnvironmentProblem: What was measured cannot be kept, or the steps of a calibration failed.
+        EnvironmentProblem: The measurements cannot be kept, or the steps of a calibration failed.
     """
     if HELP_FLAGS & set(words):
         print(verb_page("doctor", program=program))
@@ -136,7 +136,7 @@ def examine(config: RunConfig) -> list[Finding]:
 
 
 def planned_bytes(config: RunConfig) -> tuple[int, int]:
-    """Return the bytes of a checkpoint of the config, and of all that are on disk at once."""
+    """Return the bytes of a checkpoint of the config, and of all those on disk at once."""
     setting = planned_setting(config)
     planned = plan_on_paper(config, setting, model_facts(config, setting))
     assert planned.checkpoints is not None
@@ -144,7 +144,7 @@ def planned_bytes(config: RunConfig) -> tuple[int, int]:
 
 
 def _store(config: RunConfig, root: Path) -> list[Finding]:
-    """Try the store of a config that tracks its runs in one."""
+    """Try the tracking store of a config, if it has one."""
     if "tracking_uri" not in config.logger:
         return []
     return [tracking_store(config.logger.get("tracking_uri") or default_uri(root))]

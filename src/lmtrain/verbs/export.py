@@ -19,7 +19,7 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     """Export a run's newest checkpoint, a checkpoint, or an imported folder.
 
     Raises:
-        ConfigurationError: The source is none of these: before torch is imported, which takes seconds.
+        ConfigurationError: The source is none of these: raised before torch's import, itself some seconds.
     """
     arguments = _parser(program).parse_args(words)
     if not is_imported(arguments.source):

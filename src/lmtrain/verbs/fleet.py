@@ -1,4 +1,4 @@
-"""`lmtrain plan fleet.TERM=VALUE ...`: model, tokens, devices, time and money; what is missing is found."""
+"""`lmtrain plan fleet.TERM=VALUE ...`: model, tokens, devices, time and money; missing terms are computed."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ RATES: Final = ("usd_per_gpu_hour", "peak_flops")
 WORDS: Final = ("device", "dtype")
 TERMS: Final = (*AMOUNTS, *RATES, *WORDS)
 DTYPES: Final[tuple[MatmulDtype, ...]] = ("bf16", "fp16", "tf32", "fp32", "fp8")
-# What else can stand beside fleet's terms: which devices, which model. Anything else would have no effect.
+# Groups allowed beside fleet's terms: devices and model. Anything else would have no effect.
 GROUPS: Final = ("cluster", "model", "batch.context_tokens")
 
 
@@ -55,7 +55,7 @@ def plan_fleet(words: list[str], *, program: str) -> int:
 
 
 def fleet_of(words: list[str], *, program: str) -> FleetPlan:
-    """Return the run that a command line's terms come to.
+    """Return the run of a command line's terms.
 
     Raises:
         ConfigurationError: A term that does not exist, cannot be, or contradicts others; or too few.
@@ -81,7 +81,7 @@ def read_terms(words: list[str]) -> dict[str, Any]:
             raise ConfigurationError(f"{word}: there is no term {key}; fleet has {', '.join(TERMS)}.{_nearest(name)}")
         if name in terms or (name in ("days", "hours") and terms.keys() & {"days", "hours"}):
             what = "the time" if name in ("days", "hours") else key
-            raise ConfigurationError(f"{word}: {what} is told twice; leave one out.")
+            raise ConfigurationError(f"{word}: {what} is given twice; leave one out.")
         terms[name] = None if value == "null" else value if name in WORDS else _number(key, value)
     if "days" in terms:
         days = terms.pop("days")
@@ -93,7 +93,7 @@ def make_fleet_plan(terms: Mapping[str, Any], *, cluster: Cluster | None, model:
     """Solve the equation of `terms`, with devices and price from the cluster and FLOPs from the model, if given.
 
     Raises:
-        ConfigurationError: Too few terms, or ones that cannot be.
+        ConfigurationError: Too few terms, or impossible ones.
     """
     num_devices = cluster.num_devices if cluster else None
     cluster = _cluster(terms, cluster)
@@ -151,7 +151,7 @@ def _typed_run(
 
 
 def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
-    """Return the devices: those that fleet's own terms name, else the cluster's; `name` tells which."""
+    """Return the devices: those of fleet's own terms, else the cluster's; `name` is the device's."""
     name, peak_flops = terms.get("device"), terms.get("peak_flops")
     if name is not None and cluster is not None:
         raise ConfigurationError(f"fleet.device={name} and cluster={cluster.name} are two devices; leave one out.")
@@ -205,7 +205,7 @@ def _require_effect(words: list[str]) -> None:
 
 
 def _composed(words: list[str], *, program: str) -> tuple[Cluster | None, FleetModel | None]:
-    """Compose what was chosen of clusters and models; None of what was not."""
+    """Compose the chosen cluster and model; None for one not chosen."""
     from lmtrain.composition.command_line.compose import Choices, for_each_config
     from lmtrain.composition.planning.known_models import model_facts
     from lmtrain.composition.planning.setting import planned_setting

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
-    """Print a prompt and what the model continues it with, or answer a file of prompts."""
+    """Print a prompt and the model's continuation, or answer a file of prompts."""
     arguments = _parser(program).parse_args(words)
     if arguments.prompts is not None:
         return _answer_file(arguments)
@@ -39,7 +39,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
 
 
 def _answer_file(arguments: argparse.Namespace) -> int:
-    """Write a line for each prompt as it is answered; those that an earlier attempt answered are left alone."""
+    """Write a line for each prompt as it is answered; prompts answered in an earlier attempt are left alone."""
     from lmtrain.inference.prompt_file import read_prompts, written_so_far
 
     if arguments.prompt:

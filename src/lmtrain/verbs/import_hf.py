@@ -10,7 +10,7 @@ from lmtrain.errors import EXIT_DONE
 
 
 def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
-    """Import a folder that transformers' save_pretrained wrote, and tell the command that trains on from it."""
+    """Import a folder of transformers' save_pretrained, and print the command to train on from it."""
     arguments = _parser(program).parse_args(words)
     from lmtrain.interop.hf_import import import_folder, open_hugging_face
     from lmtrain.interop.new_folder import require_free

@@ -1,4 +1,4 @@
-"""What the commands that write with a model take alike: which model, where it runs, and how it samples."""
+"""The shared flags of commands that generate text: the model, its device, and its sampling."""
 
 import argparse
 from pathlib import Path
@@ -24,7 +24,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--temperature", type=float, default=0.8, help="0 always takes the likeliest token (0.8)")
     add("--top-k", type=int, default=50, help="sample among so many likeliest tokens; 0: among all (50)")
-    add("--top-p", type=float, default=1.0, help="among the fewest that have this probability (1)")
+    add("--top-p", type=float, default=1.0, help="among the fewest tokens of this probability together (1)")
     add("--min-p", type=float, default=0.0, help="among those with this share of the likeliest's (0)")
     add("--repetition-penalty", type=float, default=1.0, help="on tokens of the text so far (1: none)")
     add("--presence-penalty", type=float, default=0.0, help="on tokens written so far, once (0)")
@@ -34,7 +34,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
-    """Return the settings that were asked for."""
+    """Return the typed settings."""
     from lmtrain.inference.sampling import Sampling
 
     asked: dict[str, Any] = {
@@ -50,7 +50,7 @@ def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
 
 
 def read_model(arguments: argparse.Namespace) -> "LoadedModel":
-    """Load the model that was asked for; a folder that is none is refused before torch is there."""
+    """Load the typed model; a wrong folder is refused before torch is imported."""
     from lmtrain.composition.stored_runs.checkpoint_source import find_job
     from lmtrain.interop.imported_folder import is_imported
 

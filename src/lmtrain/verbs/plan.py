@@ -1,4 +1,4 @@
-"""`lmtrain plan`: what a training config will need, take and cost, from the same config that then trains."""
+"""`lmtrain plan`: a training config's memory, time and cost, from the very config of the training."""
 
 import json
 from typing import Final

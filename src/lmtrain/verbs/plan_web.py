@@ -1,6 +1,6 @@
-"""`lmtrain plan --web`: a page of sliders and plots, which asks `lmtrain plan` itself, in the words that it shows.
+"""`lmtrain plan --web`: a page of sliders and plots over `lmtrain plan` itself, in the words it shows.
 
-There is no formula in the page: it writes a command line, and draws what this process answers. Only this machine can
+There is no formula in the page: it writes a command line, and draws this process's answers. Only this machine can
 ask, and only for the keys of a plan.
 """
 
@@ -35,7 +35,7 @@ FILES: Final = {
     "/charts.js": ("charts.js", "text/javascript"),
 }
 GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")
-# Keys that a page may set; none of them can write a file or name code.
+# Keys a page may set; none of them can write a file or name code.
 KEY: Final = re.compile(r"(model|precision|optimizer|strategy|recompute|cluster|batch|budget|fleet)(\.[a-z][a-z_]*)?")
 VALUE: Final = re.compile(r"[\w.\- +$]*")
 
@@ -81,7 +81,7 @@ def read_words(words: list[str]) -> tuple[int | None, list[str]]:
 
 
 def require_known(word: str) -> None:
-    """Refuse what is not a setting of a plan.
+    """Refuse all words but settings of a plan.
 
     Raises:
         ConfigurationError: The word is not, or its value could be more than an amount or a name.
@@ -107,15 +107,15 @@ def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
 
 
 def choices(start: list[str]) -> Answer:
-    """Return what the page's menus offer, and the words it starts from."""
+    """Return the entries of the page's menus, and its first words."""
     options = {group: sorted(path.stem for path in (conf_folder() / group).glob("*.yaml")) for group in GROUPS}
     return {"options": options, "devices": list(DEVICES), "start": start}
 
 
 def answer(words: list[str]) -> Answer:
-    """Return what `lmtrain plan WORDS --json` prints, with the numbers of the charts, or the line of its refusal.
+    """Return the output of `lmtrain plan WORDS --json`, with the numbers of the charts, or its refusal's line.
 
-    Beside a run's plan stands the command that trains it: the same words.
+    Beside a run's plan stands the command of its training: the same words.
     """
     command = shlex.join(["lmtrain", "plan", *words])
     try:
@@ -134,14 +134,14 @@ def answer(words: list[str]) -> Answer:
 
 
 def handler(start: list[str]) -> type[BaseHTTPRequestHandler]:
-    """Return what answers requests: three files and two questions, one at a time."""
+    """Return the request handler: three files and two questions, one at a time."""
     one_at_a_time = threading.Lock()  # composing keeps global state
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             server = cast("ThreadingHTTPServer", self.server)
             asked = urlsplit(self.path)
-            # Another site's page could ask through a name of its own that leads here.
+            # Another site's page could ask through a host name of its own for this address.
             if self.headers.get("Host") not in (f"{HOST}:{server.server_port}", f"localhost:{server.server_port}"):
                 self.send_error(HTTPStatus.FORBIDDEN)
             elif asked.path in FILES:

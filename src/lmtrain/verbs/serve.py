@@ -14,7 +14,7 @@ PORTS_TRIED = 100
 
 
 def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
-    """Serve until SIGTERM or Ctrl-C, after which answers that have begun are finished."""
+    """Serve until SIGTERM or Ctrl-C, then finish the answers begun."""
     arguments = _parser(program).parse_args(words)
     _require_packages()
     key = read_key(arguments.api_key_file, host=arguments.host)
@@ -48,7 +48,7 @@ def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
 
 
 def read_key(file: Path | None, *, host: str) -> str | None:
-    """Return the key that requests must carry; None for a server that only this machine reaches.
+    """Return the key required in requests; None for a server reachable from this machine only.
 
     Raises:
         ConfigurationError: The file holds none, or others reach the server and there is none.
@@ -77,7 +77,7 @@ def is_loopback(host: str) -> bool:
 
 
 def require_free(host: str, port: int) -> None:
-    """Refuse a port that is taken, and name the nearest that is not.
+    """Refuse a port in use, and name the nearest free one.
 
     Raises:
         ConfigurationError: It is taken, or this machine has no such address.
@@ -115,7 +115,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     add("--port", type=int, default=8000, help="(8000)")
     add("--api-key-file", type=Path, metavar="FILE", help="one line: the key that requests must carry")
     add("--num-texts", type=int, default=16, help="texts written at once (16)")
-    add("--num-waiting", type=int, default=64, help="texts that may wait; more are told to try again (64)")
+    add("--num-waiting", type=int, default=64, help="texts in the queue; further ones are asked to try again (64)")
     add("--cache-tokens", type=int, help="tokens that fit the cache (num-texts times the context)")
     add("--prefill-tokens", type=int, default=512, help="of prompts, read in one pass (512)")
     add("--max-body-bytes", type=int, default=1 << 20, help="of a request (1048576)")

@@ -8,7 +8,7 @@ from lmtrain.tracking.sync import sync as sync_run
 
 
 def sync(words: list[str], *, program: str = "lmtrain sync") -> int:
-    """Send what MLflow lacks of one run."""
+    """Send one run's records missing in MLflow."""
     parser = argparse.ArgumentParser(prog=program, description="Send a run's metrics to MLflow, each point once.")
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
     parser.add_argument("--tracking-uri", help="where to; the default is where the run was tracked before")

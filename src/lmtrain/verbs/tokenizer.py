@@ -1,4 +1,4 @@
-"""`lmtrain tokenizer`: learn a tokenizer from a source's text or take one that exists, save it, and compare it."""
+"""`lmtrain tokenizer`: learn a tokenizer from a source's text or take an existing one, save it, and compare it."""
 
 import json
 from dataclasses import asdict

@@ -27,7 +27,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, words=words))
         return 0
-    # Read once, when torch is imported. OpenMP threads that wait for one another spin for long by default: where other
+    # Read once, when torch is imported. Waiting OpenMP threads spin for long by default: where other
     # work shares the cores, that halves the speed; a short spin costs nothing on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     outer = outer_launcher(os.environ)
@@ -45,7 +45,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     (config, choices), words = composed[0], typed[0]
     if not choices.is_trial:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
-        from lmtrain.composition.execution.rehearsal import rehearse  # torch: for what is not refused without it
+        from lmtrain.composition.execution.rehearsal import rehearse  # torch: for refusals that need it
 
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
@@ -70,11 +70,11 @@ def make_job(
     *,
     swept: Sequence[Sequence[str]] | None,
 ) -> Job:
-    """Check a composed config and give its run a name; trials that share a given name get a folder below it.
+    """Check a composed config and give its run a name; trials of one given name get a folder below it.
 
     `swept` are the overrides of all trials of the job's sweep, None for a run by itself.
     """
-    keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler, which settles on its own
+    keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler: it settles on its own
     from lmtrain.composition.execution.check_config import check_config
     from lmtrain.composition.execution.sweep import swept_keys
 

@@ -1,6 +1,6 @@
-"""What the command line says beyond Hydra's own grammar.
+"""The command line beyond Hydra's own grammar.
 
-Five things are settled before composing, so that a composed config is never changed afterwards:
+Five things are settled before composing (a composed config is never changed afterwards):
 - `budget.steps=20` alone replaces the default budget instead of competing with it;
 - `schedule.warmup_steps=100` (or _tokens) alone replaces the option's warmup_fraction, and so for warmdown;
 - under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
@@ -38,7 +38,7 @@ NAMED_BY_PEOPLE = (
 class Arguments:
     """A command line taken apart: overrides as typed, those `added` by us, Hydra's flags, and the targets allowed.
 
-    `imported` are the options of an imported folder, which typed ones change.
+    `imported` are the options of an imported folder; typed ones override them.
     """
 
     overrides: list[str]
@@ -49,7 +49,7 @@ class Arguments:
 
     @property
     def words(self) -> list[str]:
-        """Return all overrides in the order in which they count."""
+        """Return all overrides, later ones overriding earlier ones."""
         return [*self.imported, *self.overrides, *self.added]
 
     @property
@@ -59,7 +59,7 @@ class Arguments:
 
     @property
     def not_typed(self) -> frozenset[str]:
-        """Return the overrides that are ours."""
+        """Return our own overrides."""
         return frozenset((*self.added, *self.imported))
 
 
@@ -72,7 +72,7 @@ def parse_arguments(
 
     Raises:
         ConfigurationError: A word of other programs, `--allow-target` without a prefix, `trainer.devices` against
-            the launcher's, or several options of a group that builds one thing.
+            the launcher's, or several options of a single-option group.
     """
     words, allowed = _split_allowed(words)
     refuse_foreign_words(words, flags=TAKE_A_WORD)
@@ -116,7 +116,7 @@ def _split_allowed(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _split_flags(words: list[str]) -> tuple[list[str], list[str]]:
-    """Part the words into overrides and flags, wherever these stand; a flag that takes a word keeps it."""
+    """Part the words into overrides and flags, wherever these stand; a flag with a word keeps it."""
     overrides: list[str] = []
     flags: list[str] = []
     for word in words:
@@ -126,7 +126,7 @@ def _split_flags(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _require_one_option(overrides: list[str]) -> None:
-    """Refuse several options of a group that builds one thing: they would be mixed key by key."""
+    """Refuse several options of a single-option group: they would be mixed key by key."""
     for word in overrides:
         key, _, value = word.partition("=")
         if value.startswith("[") and key not in MANY_OPTIONS and (conf_folder() / key).is_dir():
@@ -136,7 +136,7 @@ def _require_one_option(overrides: list[str]) -> None:
 
 
 def _refuse_hydra(keys: Iterable[str]) -> None:
-    """Refuse Hydra's own settings, which nothing here reads; those of a sweep are."""
+    """Refuse Hydra's own settings, unread here except a sweep's."""
     for key in keys:
         if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):
             raise ConfigurationError(

@@ -1,6 +1,6 @@
 """Run a function on a composed config, or on each of a sweep; word Hydra's refusals as ours.
 
-Configs are composed by Hydra's compose API alone, which instantiates nothing.
+Configs are composed by Hydra's compose API alone: it instantiates nothing.
 """
 
 import re
@@ -33,7 +33,7 @@ Task = Callable[[dict[str, Any], "Choices"], None]
 
 
 class Choices:
-    """What Hydra knows about one composed config: its overrides, the options chosen, and whether it is a trial."""
+    """Hydra's facts about one composed config: its overrides, the options chosen, and whether it is a trial."""
 
     def __init__(self, state: Any, *, is_trial: bool = False) -> None:
         """Read the `hydra` node of a composed config."""
@@ -68,7 +68,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, progr
 
 @contextmanager
 def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
-    """Turn what Hydra and OmegaConf refuse while they compose into our own words."""
+    """Turn the refusals of Hydra and OmegaConf during composing into our own messages."""
     try:
         yield
     except ConfigurationError:
@@ -110,7 +110,7 @@ def _composed(words: list[str], *, config_name: str) -> DictConfig:
 
 
 def _search_words(flags: Flags) -> list[str]:
-    """Return the override that lets options of a person's own folder be found.
+    """Return the override for finding options in a person's own folder.
 
     Raises:
         ConfigurationError: There is no such folder.
@@ -150,7 +150,7 @@ def _require_every_group(overrides: list[str]) -> None:
 
 
 def _complete(words: list[str], *, config_name: str, program: str) -> None:
-    """Answer the shell's question for completions, or print its set-up, which instantiates nothing."""
+    """Answer the shell's question for completions, or print its set-up; nothing is instantiated."""
     sys.argv = [program, *words]
     hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(lambda _: None)()
 
@@ -170,7 +170,7 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
 
 def _plain(composed: DictConfig) -> dict[str, Any]:
     with open_dict(composed):
-        composed.pop("hydra", None)  # of which each part resolves in Hydra's own jobs alone
+        composed.pop("hydra", None)  # its parts resolve in Hydra's own jobs alone
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
     remember_secrets(OmegaConf.to_container(composed, resolve=False, throw_on_missing=False), plain)
@@ -211,7 +211,7 @@ def _several_values(problem: str) -> str:
 
 
 def _unknown_option(problem: MissingConfigException) -> str:
-    group, _, option = str(problem.missing_cfg_file).partition("/")  # an option that was typed may be a path
+    group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
     if not problem.options:
         return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
     return unknown_option(group, option, problem.options)
@@ -236,7 +236,7 @@ def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
 
 
 def _not_a_word(problem: ValueError, arguments: Arguments) -> ConfigurationError | None:
-    """Tell of an option that is no word, such as precision=16, which Hydra does not say by name."""
+    """Name an option that is no word, such as precision=16: Hydra's message does not."""
     if "Config group override must be" not in str(problem):
         return None
     for text in arguments.overrides:

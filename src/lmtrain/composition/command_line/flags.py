@@ -1,7 +1,7 @@
-"""Hydra's flags, as far as a run has a use for them; the others are refused with what to type instead.
+"""Hydra's flags, as far as a run has a use for them; the others are refused with a replacement to type.
 
-Hydra's own entry point is not used for runs: it instantiates what stands under `hydra` in any file (callbacks, loggers,
-launchers), which no allow-list sees.
+Hydra's own entry point is not used for runs: it instantiates the nodes under `hydra` in any file (callbacks, loggers,
+launchers), past every allow-list.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def parse_flags(words: Sequence[str]) -> Flags:
     """Take the flags of a command line apart.
 
     Raises:
-        ConfigurationError: An unknown flag, one that is not offered, or two that exclude one another.
+        ConfigurationError: An unknown flag, an unsupported one, or two that exclude one another.
     """
     parser = _Parser(prog="lmtrain", add_help=False, allow_abbrev=False)
     parser.add_argument("-m", "--multirun", action="store_true")

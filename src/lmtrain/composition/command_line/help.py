@@ -104,7 +104,7 @@ USAGES: Final = {"train": USAGE, "prepare": PREPARE_USAGE, "make_tokenizer": TOK
 
 
 def help_page(conf: Path, *, program: str, config: str = "train", words: Sequence[str] = ()) -> str:
-    """Render the help page of one entry config from the YAML files themselves, or of what else was typed.
+    """Render the help page of one entry config from the YAML files themselves, or of the other topic typed.
 
     Raises:
         ConfigurationError: A word is neither a group, nor GROUP=OPTION, nor `keys`.
@@ -124,7 +124,7 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
 
 
 def verb_page(verb: str, *, program: str) -> str:
-    """Render the help of a verb that takes a training run's words and some of its own."""
+    """Render the help of a verb with a training run's words and some of its own."""
     return VERB_PAGES[verb].format(program=program) + EVERY_CHOICE
 
 

@@ -1,4 +1,4 @@
-"""What `--help GROUP` and `--help GROUP=OPTION` print: read from the YAML files and the sources, importing neither."""
+"""The pages of `--help GROUP` and `--help GROUP=OPTION`: read from YAML files and sources, importing neither."""
 
 import re
 import textwrap
@@ -47,7 +47,7 @@ def group_page(folder: Path, default: str | None) -> str:
 
 
 def option_page(file: Path) -> str:
-    """List an option's keys: those of its file and of the files that it extends, then what its code takes besides."""
+    """List an option's keys: those of its file and of the files it extends, then its code's other settings."""
     lines = [f"{file.parent.name}={file.stem}", *textwrap.wrap(describe(file), COLUMNS), ""]
     rows: dict[str, tuple[str, str]] = {}
     for key, (value, comment) in _rows(file):
@@ -63,13 +63,13 @@ def option_page(file: Path) -> str:
 
 
 def describe(file: Path) -> str:
-    """Return the first comment line of a YAML file that is not a Hydra directive."""
+    """Return the first comment line of a YAML file, Hydra directives left out."""
     comments = (line[1:].strip() for line in file.read_text().splitlines() if line.startswith("#"))
     return next((comment for comment in comments if comment and not comment.startswith("@package")), "")
 
 
 def _rows(file: Path) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the keys of a file with their value and comment; those of the files that it extends come first."""
+    """Yield the keys of a file with their value and comment; those of the files it extends come first."""
     for extended in _extended(file):
         yield from _rows(extended)
     is_global = "@package _global_" in file.read_text()
@@ -98,7 +98,7 @@ def _extended(file: Path) -> list[Path]:
 
 
 def _target(file: Path) -> str:
-    """Return what an option builds, or what the option that it extends builds; "" for several or none."""
+    """Return the target of an option, or of the option it extends; "" for several or none."""
     found = re.findall(r"^_target_: *(\S+)", file.read_text(), flags=re.MULTILINE)
     return found[0] if found else next((_target(each) for each in _extended(file)), "")
 

@@ -1,4 +1,4 @@
-"""The options that `init_from=FOLDER` brings where `lmtrain import` made FOLDER: values, read and checked, no config.
+"""The options from `init_from=FOLDER`, where `lmtrain import` made FOLDER: values, read and checked, no config.
 
 The folder may be anybody's. Of its facts come the model's settings, as one override a value; the options around them
 (conf/model/imported.yaml, conf/experiment/imported.yaml) are ours.
@@ -19,7 +19,7 @@ NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def imported_options(given: Mapping[str, str]) -> list[str]:
-    """Return the overrides that an imported folder stands for; a model, experiment or tokenizer that was typed wins.
+    """Return the overrides of an imported folder; a typed model, experiment or tokenizer wins.
 
     Raises:
         ConfigurationError: model=imported or experiment=imported without such a folder.

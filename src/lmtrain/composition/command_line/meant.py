@@ -1,4 +1,4 @@
-"""The command that was meant, where a word is one that other programs take: found in the words alone, before Hydra.
+"""The intended command, where a word belongs to other programs: found in the words alone, before Hydra.
 
 The first words of a new user are `lr=1e-3`, `--epochs 3` or `batch_size=32`: each has a key here, under another name.
 """
@@ -33,7 +33,7 @@ UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
 
 
 def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None:
-    """Refuse words that no config can take, each with the word to type instead; `flags` take the word after them.
+    """Refuse words invalid in every config, each with the word to type instead; `flags` take the word after them.
 
     Raises:
         ConfigurationError: A key of other programs, a key with dashes, spaces around the equals sign or in a value.
@@ -63,7 +63,7 @@ def _refuse_dashes(word: str, following: Sequence[str], *, known: frozenset[str]
 
 
 def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
-    """Refuse a word without `=`: most often the rest of one that the shell cut at a space."""
+    """Refuse a word without `=`: most often the rest of a word cut by the shell at a space."""
     word, following = words[index], words[index + 1 : index + 2]
     if word.endswith("=") and not word.startswith("=") and following and "=" not in following[0]:
         raise ConfigurationError(
@@ -89,7 +89,7 @@ def _refuse_called(word: str, words: Sequence[str]) -> None:
 
 
 def _ours(key: str, value: str, words: Sequence[str]) -> str:
-    """Return the override that says the same here; other programs count a batch in sequences."""
+    """Return the equivalent override here; other programs count a batch in sequences."""
     if key not in IN_SEQUENCES:
         return f"{OUR_KEY.get(key, key)}={_quoted(value)}"
     context = _context_tokens(words)
@@ -99,7 +99,7 @@ def _ours(key: str, value: str, words: Sequence[str]) -> str:
 
 
 def _context_tokens(words: Sequence[str]) -> int | None:
-    """Return the typed context, else that of the entry config; None where it is no plain number."""
+    """Return the typed context, else the entry config's; None where it is no plain number."""
     typed = [word.partition("=")[2] for word in words if word.startswith("batch.context_tokens=")]
     default = re.search(r"^  context_tokens: (\d+)", (conf_folder() / "train.yaml").read_text(), flags=re.MULTILINE)
     found = typed[-1] if typed else default.group(1) if default else ""

@@ -6,7 +6,7 @@ import lmtrain
 
 
 def conf_folder() -> Path:
-    """Return the folder that holds train.yaml and the groups."""
+    """Return the folder of train.yaml and the groups."""
     package = Path(next(iter(lmtrain.__path__)))
     shipped = package / "conf"
     return shipped if shipped.is_dir() else package.parents[1] / "conf"

@@ -1,4 +1,4 @@
-"""The trials of a sweep: every combination of the values that a command line or an option gives to its keys."""
+"""The trials of a sweep: every combination of its keys' values, from a command line or an option."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,10 @@ from lmtrain.errors import ConfigurationError
 def trials_of(words: Sequence[str], *, swept: Mapping[str, str]) -> list[list[str]]:
     """Return the overrides of each trial, the last key's values varying fastest.
 
-    `swept` are values by key that a config's `hydra.sweeper.params` names; a typed key takes their place.
+    `swept` are values by key, from a config's `hydra.sweeper.params`; a typed key takes their place.
 
     Raises:
-        ConfigurationError: A range of numbers without steps, which only a search can draw from.
+        ConfigurationError: A range of numbers without steps: only a search can draw from it.
     """
     named = OverridesParser.create().parse_overrides([f"{key}={values}" for key, values in swept.items()])
     typed = OverridesParser.create().parse_overrides([*words])
@@ -25,7 +25,7 @@ def trials_of(words: Sequence[str], *, swept: Mapping[str, str]) -> list[list[st
 
 
 def single(words: Sequence[str]) -> list[str]:
-    """Return the words that have one value in all trials."""
+    """Return the words with one value in all trials."""
     parsed = OverridesParser.create().parse_overrides([*words])
     return [each.input_line or "" for each in parsed if not each.is_sweep_override()]
 

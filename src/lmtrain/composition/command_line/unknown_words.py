@@ -1,4 +1,4 @@
-"""What to say of a word on the command line that names no option or no key: what there is, and what is nearest."""
+"""The message for an unknown option or key on the command line: the existing ones, and the nearest."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("model", "gpt"): ("gpt2_124m",),
     ("logger", "wandb"): ("mlflow",),
     ("logger", "tensorboard"): ("mlflow",),
-}  # what others call an option, which no comparison of letters finds
+}  # other programs' names of options, too unlike ours for a comparison of letters
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
@@ -73,7 +73,7 @@ def _not_an_option(group: str, option: str) -> str:
 
 
 def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> str:
-    """Say what a key's node has in a composed config, and which other options have such a key."""
+    """Name the keys of a key's node in a composed config, and the other options with such a key."""
     if is_setting(config, key):
         return f"{typed}: the chosen option does not name {key}, which it may have; write +{typed}."
     groups = [path.name for path in conf.iterdir() if path.is_dir()]
@@ -100,7 +100,7 @@ def _is_built(node: Any) -> bool:
 
 
 def options_with(key: str, *, conf: Path) -> list[str]:
-    """Return the options that name a key of their group themselves."""
+    """Return the options with a key of their group in their own file."""
     group, *path = key.split(".")
     found: list[str] = []
     for file in sorted((conf / group).glob("*.yaml")) if path else []:
@@ -108,7 +108,7 @@ def options_with(key: str, *, conf: Path) -> list[str]:
         assert isinstance(loaded, DictConfig)
         content = OmegaConf.to_container(loaded, resolve=False)
         assert isinstance(content, dict)
-        node: Any = content.get(group, content)  # an option that sets others too begins at the root
+        node: Any = content.get(group, content)  # an option setting others too begins at the root
         *above, name = path
         holder = node_at(node, ".".join(above))
         if isinstance(holder, dict) and name in holder:
@@ -117,14 +117,14 @@ def options_with(key: str, *, conf: Path) -> list[str]:
 
 
 def is_setting(config: Mapping[str, Any], key: str) -> bool:
-    """Tell whether what a node builds takes this key, which has to be added then."""
+    """Tell whether a node's constructor takes this key: it has to be added then."""
     parent, _, name = key.rpartition(".")
     node = node_at(config, parent)
     return bool(parent) and isinstance(node, dict) and name in setting_names(str(node.get("_target_", "")))
 
 
 def node_at(config: Any, path: str) -> Any:
-    """Return what is at a dotted path, None where there is nothing; the config itself for an empty path."""
+    """Return the value at a dotted path, None where there is none; the config itself for an empty path."""
     for part in path.split(".") if path else []:
         config = config.get(part) if isinstance(config, Mapping) else None
     return config

@@ -1,4 +1,4 @@
-"""Train a composed config for some seconds in a folder that is deleted, and return what its steps took."""
+"""Train a composed config for some seconds in a temporary folder, and return the time of its steps."""
 
 import contextlib
 import io
@@ -31,7 +31,7 @@ from lmtrain.training.measuring.step_timer import StepTimer
 
 
 def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_syncs: bool = True) -> Bench:
-    """Check a config, train it until its step is known, and delete what it wrote.
+    """Check a config, train it until its step's time is known, and delete its files.
 
     Raises:
         ConfigurationError: The config is wrong.
@@ -54,7 +54,7 @@ def measure(config: RunConfig, *, overrides: list[str], seconds: float, counts_s
         require_memory(config)
         RunFolder(job.folder, root=folder).create()
         timer = StepTimer(seconds=seconds, sync_steps=config.run.log_every_steps if counts_syncs else 0)
-        torch.compiler.reset()  # what an earlier config compiled does not count as a version of this one's code
+        torch.compiler.reset()  # an earlier config's compilations are no versions of this one's code
         with contextlib.redirect_stdout(io.StringIO()):
             run = _train(job, timer)
     return _told(job, run, timer, setup_seconds=timer.started_at - began)
@@ -71,10 +71,10 @@ def _throwaway_folder() -> Generator[Path]:
 
 
 def require_memory(config: RunConfig) -> None:
-    """Refuse what this machine cannot hold, before the system ends the process for it.
+    """Refuse a config above this machine's memory, before the system kills the process.
 
     Raises:
-        EnvironmentProblem: The plan of the config is above the memory that is free.
+        EnvironmentProblem: The plan of the config is above the free memory.
     """
     batch = batch_of(config)
     held = held_device(config.trainer).num_bytes
@@ -82,7 +82,7 @@ def require_memory(config: RunConfig) -> None:
         num_parameters = config.model.build().shape().num_parameters
     kept = planned_setting(config).bytes_of
     needed, least = num_parameters * (kept.weights + kept.compute_copy + kept.gradients), "at least "
-    if held / 4 < needed < held:  # only then are activations counted, on the real graph, which takes seconds
+    if held / 4 < needed < held:  # only then are activations counted, on the real graph: seconds
         needed, least = memory_of(setting_here(config), batch).total, ""
     if needed > held:
         raise EnvironmentProblem(
@@ -97,7 +97,7 @@ def _train(job: Job, timer: StepTimer) -> Run:
     run.trainer.callbacks.append(timer)  # pyright: ignore[reportAttributeAccessIssue]  # a list, always
     try:
         fit(run, None)
-    except SystemExit as ended:  # what the Trainer makes of an interrupt (lightning 2.6.6)
+    except SystemExit as ended:  # the Trainer's form of an interrupt (lightning 2.6.6)
         raise KeyboardInterrupt from ended
     except RuntimeError as failure:
         if is_out_of_memory(failure):
@@ -130,7 +130,7 @@ def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Benc
 
 
 def matmul_rate(matmul: MatmulDtype, *, uses_gpu: bool) -> float | None:
-    """Return the FLOP/s that square matrix products of a format reach here, None where they are not measured."""
+    """Return the FLOP/s of square matrix products in a format here, None where not measured."""
     if uses_gpu:
         return measure_gpu(copy_bytes=2**20).matmul_flops.get(matmul)
     return measure_matmul(CPU_DTYPES[matmul]) if matmul in CPU_DTYPES else None

@@ -1,4 +1,4 @@
-"""From a checked config to the objects of a run, in the order in which they come to exist."""
+"""From a checked config to the objects of a run, in the order of their construction."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +48,7 @@ from lmtrain.training.transforms import ModelTransforms
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Everything that `trainer.fit` needs, and the context its callbacks share."""
+    """The arguments of `trainer.fit`, and the context shared by its callbacks."""
 
     module: CausalLMModule
     datamodule: TokenDataModule
@@ -106,12 +106,12 @@ def build_run(
 
 
 def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Callback]:
-    """Build the callbacks that were not switched off, in the config's order."""
+    """Build the callbacks switched on, in the config's order."""
     return {name: node.build(facts=facts) for name, node in config.callbacks.items()}
 
 
 def print_lines(datamodule: TokenDataModule, plan: Plan, model: Node, *, rank: int) -> None:
-    """Find or build what the packing needs on every rank; tell once what is read, scaled and exported how."""
+    """Find or build the packing's index on every rank; log once the data read, the scaling and the export."""
     lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
     lines += [plan.scaling.line() if plan.scaling else None, export_line(model.values)]
     for line in lines if rank == 0 else []:
@@ -205,7 +205,7 @@ def build_trainer(
 def plan_of_run(
     config: RunConfig, *, model: LanguageModel, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision
 ) -> Plan:
-    """Compute what the run will be, on the devices and the data that it has."""
+    """Compute the plan of the run, on its devices and its data."""
     cluster, trainer = config.cluster, config.trainer
     peak = device_peak(
         cluster,
@@ -232,7 +232,7 @@ def plan_of_run(
 
 
 def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float | None]:
-    """Name what a checkpoint must share with a run that resumes from it; everything else may change."""
+    """Name the settings shared by a checkpoint and a run resumed from it; everything else may change."""
     kept = {node.key: node.target for node in (config.spikes, config.weight_average)}
     return {
         **flatten(config.model.without("attention").values, "model"),

@@ -10,7 +10,7 @@ VARIABLES: Final = (("TORCHINDUCTOR_CACHE_DIR", "inductor"), ("TRITON_CACHE_DIR"
 
 
 def keep_caches_in(folder: Path) -> None:
-    """Point compile caches at a folder of the project, so that a second start finds what the first compiled.
+    """Point compile caches at a folder of the project: a second start finds the first's compilations.
 
     They stay where torch keeps them, below the temporary folder, where the path has a space: torch (2.13) does not
     quote it for the C++ compiler, and nothing would compile.

@@ -1,4 +1,4 @@
-"""A composed config, checked and read: what was typed is looked at first, and torch is loaded as late as can be."""
+"""A composed config, checked and read: typed values are checked first, and torch is loaded as late as possible."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,7 +17,7 @@ def check_config(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Se
     """Read a whole config with every value checked and every amount a number.
 
     Raises:
-        ConfigurationError: The first thing that is wrong.
+        ConfigurationError: The first error.
     """
     config = read_config(values, allowed=allowed)
     refuse_typed(config, typed)

@@ -22,7 +22,7 @@ def prepare_data(words: list[str], *, program: str) -> int:
 
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
-        DataError: What was prepared before has been damaged since.
+        DataError: The prepared data has been damaged.
     """
     arguments = parse_arguments(words, budget_group=False)
 
@@ -37,10 +37,10 @@ def prepare_data(words: list[str], *, program: str) -> int:
 
 
 def checked_folder(config: dict[str, Any], arguments: Arguments) -> dict[str, Any]:
-    """Return the node that prepares the data, with every value checked and the token budget in it.
+    """Return the data's node of preparation, with every value checked and the token budget in it.
 
     Raises:
-        ConfigurationError: The first thing that is wrong, or that has no effect in a preparation.
+        ConfigurationError: The first wrong setting, or one without effect in a preparation.
     """
     _refuse_others(config, arguments)
     if FOLDER.rpartition(".")[2] not in config["data"]:

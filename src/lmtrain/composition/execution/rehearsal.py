@@ -1,4 +1,4 @@
-"""What the steps of a run need, built on a model without memory: a refusal then comes before data is prepared."""
+"""A run's parts, built on a model without memory: a refusal then comes before data is prepared."""
 
 import contextlib
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.loop.last_step import LastStep
 
-CONTEXT = "context"  # the parameter by which a constructor asks for the run's context
+CONTEXT = "context"  # a constructor's parameter for the run's context
 
 
 def rehearse(job: Job, *, is_alone: bool) -> None:
-    """Build precision, optimizer, schedules, callbacks and what is kept beside the weights, and throw them away.
+    """Build precision, optimizer, schedules, callbacks and the state beside the weights, and discard them.
 
-    `is_alone`: this process will train; a GPU that other processes train on is left untouched here.
+    `is_alone`: this process will train; a GPU in training by other processes is left untouched here.
 
     Raises:
         ConfigurationError: One of them cannot be, or does not go with another, the model or the budget.
@@ -48,7 +48,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     with torch.device("meta"):
         model: LanguageModel = config.model.build()
     if precision is not None:
-        precision.explain(model)  # which refuses what does not suit the model
+        precision.explain(model)  # refuses a precision unfit for the model
     optimizer = rehearsed_optimizer(config, model)
     config.spikes.build()
     config.weight_average.build()
@@ -66,8 +66,8 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     rehearse_callbacks(config.callbacks, end)
 
 
-class NotYetKnown(Exception):  # no error: what a constructor asks for comes with the data
-    """A fact of the run that is not known before its data is."""
+class NotYetKnown(Exception):  # no error: a constructor's argument comes with the data
+    """A fact of the run, unknown before its data."""
 
 
 class BeforeData:
@@ -110,7 +110,7 @@ def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: in
 
 
 def expected_fork(job: Job) -> int | None:
-    """Return the step at which the run left another one, or will: of a checkpoint that is only looked at here."""
+    """Return the step of the run's fork from another one, past or coming; the checkpoint is only looked at."""
     fork = read_fork(job.folder)
     if fork or job.config.resume in WAYS_TO_GO_ON:
         return fork.step if fork else None

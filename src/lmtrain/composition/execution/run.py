@@ -85,9 +85,9 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         require_same_identity(checkpoint, run.context.identity)
         if is_done(run, checkpoint):
             return None, checkpoint
-    if run.context.log:  # only now: what is refused has lost nothing
+    if run.context.log:  # only now: a refusal has lost nothing
         line = (
-            going_on_line(job, checkpoint)  # against the attempt that was accepted before this one
+            going_on_line(job, checkpoint)  # against the last accepted attempt
             if checkpoint
             else difference_line(job.config.init_from, job.config.model)
         )
@@ -153,7 +153,7 @@ def keep_report(folder: Path) -> None:
 
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
-    """Run the Trainer and return the exit code that its end stands for."""
+    """Run the Trainer and return the exit code for its end."""
     graceful_stop = run.callbacks.get("graceful_stop")
     try:
         with stopping_at_once():
@@ -173,7 +173,7 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
 
 
 def seconds_of_earlier_attempts(folder: Path) -> float:
-    """Add up how long the attempts took that this one goes on from."""
+    """Add up the wall time of the attempts in a run's folder."""
     return sum(attempt.wall_seconds for attempt in read_attempts(folder))
 
 

@@ -22,7 +22,7 @@ from lmtrain.training.lean_import import import_lightning
 def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> int:
     """Train a job: in this process for one rank, else on ranks of its own; return the exit code.
 
-    `isolated` gives even a single rank its own process, so that the trials of a sweep share nothing.
+    `isolated` gives even a single rank its own process: a sweep's trials share nothing.
     """
     require_launcher(job, outer)
     folder = RunFolder(run_path(Path(job.root), job.name), root=Path(job.root))
@@ -64,7 +64,7 @@ def undone_where_refused(undo: Callable[[], object]) -> Generator[CommandEnd]:
 
 
 def _discard(folder: RunFolder, older: Path | None) -> None:
-    """Delete the folder of a new run, and give its name back to the one that was set aside for it."""
+    """Delete the folder of a new run, and give its name back to the run set aside for it."""
     folder.discard_untrained()
     if older is not None and not folder.path.exists():
         shutil.move(older, folder.path)
@@ -82,7 +82,7 @@ def _train_on_ranks(job: Job, attempt: Path) -> int:
 
 
 def run_saved(path: Path) -> int:
-    """Train, on one of several ranks, the job that the parent saved; return the exit code."""
+    """Train the parent's saved job on one of several ranks; return the exit code."""
     return train(job_of_rank(path))
 
 
@@ -95,7 +95,7 @@ def train(job: Job) -> int:
 
 
 def set_aside(folder: RunFolder) -> Path | None:
-    """Rename an older run of the same name, so that resume=never loses nothing, and return its new place."""
+    """Rename an older run of the same name (resume=never loses nothing), and return its new place."""
     if not folder.path.exists():
         return None
     numbers = (number for number in range(1, sys.maxsize) if not _older(folder, number).exists())
@@ -107,7 +107,7 @@ def set_aside(folder: RunFolder) -> Path | None:
 
 
 def prepare_data(job: Job) -> None:
-    """Prepare the data once, in the parent, so that ranks find it and a refusal comes early."""
+    """Prepare the data once, in the parent, before the ranks: a refusal comes early."""
     if folder := job.config.data.node("folder"):
         folder.build()
 
@@ -117,10 +117,10 @@ def _older(folder: RunFolder, number: int) -> Path:
 
 
 def require_launcher(job: Job, outer: OuterLauncher | None) -> None:
-    """Refuse several nodes without a launcher that started this one.
+    """Refuse several nodes without a launcher.
 
     Raises:
-        ConfigurationError: `trainer.num_nodes` is above 1 in a process that no launcher started.
+        ConfigurationError: `trainer.num_nodes` is above 1 in a process started by no launcher.
     """
     nodes = job.config.trainer.num_nodes
     if outer is None and nodes > 1:

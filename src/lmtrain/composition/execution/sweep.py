@@ -16,7 +16,7 @@ NOT_STARTED: Final = -1
 
 
 def swept_keys(trials: Iterable[Sequence[str]]) -> frozenset[str]:
-    """Return the keys that have several values among the overrides of a sweep's trials."""
+    """Return the keys with several values among the overrides of a sweep's trials."""
     words = {word for trial in trials for word in trial}
     keys = [word.lstrip("+~").partition("=")[0] for word in words]
     return frozenset(key for key in keys if keys.count(key) > 1)
@@ -24,7 +24,7 @@ def swept_keys(trials: Iterable[Sequence[str]]) -> frozenset[str]:
 
 @contextmanager
 def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None]:
-    """Say of a refusal which trial it is, by its number from 0 and its overrides: before any is started."""
+    """Name a refusal's trial by its number from 0 and its overrides: before any is started."""
     try:
         yield
     except ConfigurationError as refusal:
@@ -33,7 +33,7 @@ def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None
 
 
 def run_sweep(trials: Sequence[Job], start: Callable[[Job], int]) -> int:
-    """Train trial after trial and return the worst exit code, or that of a stop; the last lines name each outcome."""
+    """Train trial after trial and return the worst exit code, or a stop's; the last lines name each outcome."""
     outcomes = dict.fromkeys((trial.name for trial in trials), NOT_STARTED)
     code = EXIT_INTERRUPTED  # of Ctrl-C between two trials
     try:

@@ -1,6 +1,6 @@
-"""Refuse typed paths that lead nowhere and devices that are not there, without torch, which takes seconds to import.
+"""Refuse typed paths and devices that do not exist, without torch: its import takes seconds.
 
-The parts that read them look again, with the same words; here it is only told sooner.
+The parts that read them look again, with the same messages; here the refusal only comes sooner.
 """
 
 import glob
@@ -21,10 +21,10 @@ DRIVERS: Final = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dxg")
 
 
 def refuse_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
-    """Look at the places that typed words name.
+    """Look at the typed paths and devices.
 
     Raises:
-        ConfigurationError: The name of a run that cannot be, or no run where one is named.
+        ConfigurationError: An impossible name of a run, or no run under a name.
         DataError: No data there.
         EnvironmentProblem: No GPU on this machine.
     """

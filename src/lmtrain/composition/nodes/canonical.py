@@ -1,6 +1,6 @@
-"""A node of a config in its one form: amounts as numbers, and no setting that only repeats its constructor's default.
+"""A node of a config in its one form: amounts as numbers, and no setting equal to its constructor's default.
 
-So that a hash of it stays what it was when a part gets a new setting that is off by default. Loads no torch.
+Its hash stays the same when a part gets a new setting, off by default. Loads no torch.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Check a composed config before anything is allocated: the schema is each target's own signature.
 
-Returns a copy in which amounts written for people ("20M", "2h") have become numbers.
+Returns a copy with amounts written for people ("20M", "2h") as numbers.
 """
 
 import inspect
@@ -64,13 +64,13 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
 
 
 def _is_typed(parameter: inspect.Parameter) -> bool:
-    """Tell whether a person sets it: not what it is called with, nor what the run itself decides."""
+    """Tell whether a person sets it: neither the caller passes it, nor the run decides it."""
     is_called_with = parameter.kind is not inspect.Parameter.KEYWORD_ONLY and parameter.default is parameter.empty
     return not is_called_with and parameter.name not in {"self", *LATE_FACTS}
 
 
 def _with_target(node: dict[str, Any], annotation: Any, *, key: str) -> dict[str, Any]:
-    """Name the class of a node that a person began on the command line, where only one can be meant.
+    """Name the class of a node begun on the command line, where only one is possible.
 
     Raises:
         ConfigurationError: Several can.
@@ -99,7 +99,7 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     if isinstance(value, str) and kinds & {int, float} and str not in kinds:
         value = _amount(value, kinds, key=key)
     if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
-        value = int(value)  # also beyond 2^63, up to which pydantic would take it
+        value = int(value)  # also beyond 2^63, pydantic's limit
     if type(value) is int and abs(value) < 2**53 and float in kinds and int not in kinds:
         value = float(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and str in kinds and not kinds & {int, float}:
@@ -112,7 +112,7 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
 
 
 def _is_exactly(value: Any, annotation: Any) -> bool:
-    """Tell whether a value is of a plain type as it stands, for which nothing has to be imported."""
+    """Tell whether a value is of a plain type as it stands, without any import."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return any(_is_exactly(value, part) for part in typing.get_args(annotation))
@@ -122,7 +122,7 @@ def _is_exactly(value: Any, annotation: Any) -> bool:
 
 
 def _converted(value: Any, annotation: Any, *, key: str) -> Any:
-    """Return a value as pydantic makes it what the annotation wants."""
+    """Return a value converted to its annotation by pydantic."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError
     from pydantic.errors import PydanticSchemaGenerationError
 
@@ -143,7 +143,7 @@ def _amount(value: str, kinds: set[Any], *, key: str) -> Any:
 
 
 def _alternatives(annotation: Any) -> set[Any]:
-    """Return the types that a union allows; Annotated and Literal count as what they hold."""
+    """Return the types of a union; Annotated and Literal count by their content."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
         return {kind for part in typing.get_args(annotation) for kind in _alternatives(part)}
@@ -165,7 +165,7 @@ def _is_plain_collection(kind: Any) -> bool:
 
 
 def _choices(annotation: Any) -> list[str]:
-    """Return the words of a Literal, which is all that an annotation may allow beside None; else nothing."""
+    """Return the words of a Literal, alone or beside None; nothing for other annotations."""
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     parts = [part for part in (typing.get_args(annotation) if is_union else (annotation,)) if part is not type(None)]
     if any(typing.get_origin(part) is not typing.Literal for part in parts):

@@ -1,4 +1,4 @@
-"""What an option says of itself, read from the source of its code without loading torch.
+"""An option's facts about itself, read from the source of its code without loading torch.
 
 The code at MODULE.NAME is described by the function NAME_facts of the same module, with a class's name in snake case:
 ChunkedCrossEntropy by chunked_cross_entropy_facts. It takes those of the option's settings that it asks for. Of the
@@ -25,7 +25,7 @@ SHORT_STANDARD: Final = ("math", "typing", "collections.abc", "dataclasses")
 
 
 class Facts(Protocol):
-    """What an option of a group says."""
+    """The facts of an option of a group."""
 
     group: ClassVar[str]
 
@@ -34,9 +34,9 @@ F = TypeVar("F", bound=Facts)
 
 
 def facts_of(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), **place: Any) -> F | None:
-    """Return what the option of a node says, None where it says nothing; `place` is beside its settings.
+    """Return the facts of a node's option, None where it states none; `place` is beside its settings.
 
-    `allowed` are the packages that may be read beside our own.
+    `allowed` are the packages allowed beside our own.
 
     Raises:
         ConfigurationError: It says something else, or needs more than arithmetic to say it.
@@ -63,10 +63,10 @@ def facts_of(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] =
 
 
 def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), **place: Any) -> F:
-    """Return what the option of a node says.
+    """Return the facts of a node's option.
 
     Raises:
-        ConfigurationError: It says nothing, which a plan counts on.
+        ConfigurationError: It states none, and a plan needs them.
     """
     found = facts_of(node, kind, allowed=allowed, **place)
     if found is None:
@@ -81,7 +81,7 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
 
 
 def options_saying(package: str, kind: type[F]) -> Iterator[tuple[str, F]]:
-    """Give the targets of a package's functions that say such facts, with what they say of their default settings."""
+    """Give the targets with such facts in a package, and their facts at default settings."""
     spec = importlib.util.find_spec(package)
     for module in pkgutil.iter_modules(spec.submodule_search_locations if spec else None, prefix=f"{package}."):
         for name, describe in sorted(_described(module.name).items()):
@@ -91,7 +91,7 @@ def options_saying(package: str, kind: type[F]) -> Iterator[tuple[str, F]]:
 
 @cache
 def _described(module: str) -> dict[str, Callable[..., Any]]:
-    """Run what of a module's source says facts; return its functions by the names of their options."""
+    """Run the facts' part of a module's source; return its functions by the names of their options."""
     run = [statement for statement in statements_of(module) if _says(statement)]
     code = compile(
         ast.Module(body=run, type_ignores=[]),
@@ -101,7 +101,7 @@ def _described(module: str) -> dict[str, Callable[..., Any]]:
         dont_inherit=True,
     )
     names: dict[str, Any] = {"__name__": module}
-    exec(code, names)  # noqa: S102  # of packages that a run imports whole
+    exec(code, names)  # noqa: S102  # of packages imported whole by a run
     return {name.removesuffix(SUFFIX): found for name, found in names.items() if name.endswith(SUFFIX)}
 
 

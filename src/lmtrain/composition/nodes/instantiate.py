@@ -49,6 +49,6 @@ def _built(value: Any) -> Any:
 
 
 def _require_unset(node: dict[str, Any], passed: set[str], *, key: str) -> None:
-    """Refuse settings that would be overwritten in silence."""
+    """Refuse settings silently overwritten by the caller."""
     for name in sorted(passed & node.keys()):
         raise ConfigurationError(f"{key}.{name}={node[name]} has no effect: the run itself decides it; leave it out.")

@@ -1,4 +1,4 @@
-"""One chosen option of a config: its target, its settings, and the object that they make."""
+"""One chosen option of a config: its target, its settings, and their object."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ class Node:
         return self.values.get(name, default)
 
     def node(self, name: str) -> "Node | None":
-        """Return a setting that is a node itself, None where it is none."""
+        """Return a setting as a node, None where it is not one."""
         value = self.values.get(name)
         return Node(f"{self.key}.{name}", value) if isinstance(value, dict) else None
 
@@ -52,7 +52,7 @@ class Node:
         """Return the node with every value checked against its target's signature; `allowed` are foreign packages.
 
         Raises:
-            ConfigurationError: The first thing that is wrong.
+            ConfigurationError: The first error.
         """
         return replace(self, values=check_node(dict(self.values), key=self.key, allowed=allowed))
 
@@ -65,5 +65,5 @@ class Node:
         return instantiate(dict(self.values), key=self.key, facts=dict(facts or {}), **more)
 
     def canonical(self) -> Any:
-        """Return the values in the form that hashes are of."""
+        """Return the values in the form for hashes."""
         return canonical(dict(self.values), key=self.key)

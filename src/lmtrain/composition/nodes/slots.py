@@ -1,6 +1,6 @@
-"""The kind of thing that each key of a config takes: a place in a config is no door to whatever a package holds.
+"""The kind of object for each key of a config: a key does not give access to all of a package.
 
-A target is a public class or function of the packages that a slot names, and gives the slot's kind: a class is a
+A target is a public class or function of the slot's packages, and gives the slot's kind: a class is a
 subclass of it, a function says so in its return annotation. A slot below a node follows from the annotation of the
 argument that it fills.
 """
@@ -83,7 +83,7 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
 
 
 def slot_at(key: str) -> Slot:
-    """Return the slot of a dotted key: its own, or that of the group that it stands in; a key of no group takes none.
+    """Return the slot of a dotted key: its own, or its group's; a key of no group takes none.
 
     A member of a group, as callbacks.checkpoint, is a thing of the group's kind.
     """
@@ -96,7 +96,7 @@ def slot_of(annotation: Any) -> Slot:
 
 
 def fits(found: Callable[..., Any], slot: Slot) -> bool:
-    """Tell whether a class or function gives what a slot takes."""
+    """Tell whether a class or function gives a slot's kind."""
     kinds = [_resolved(kind) for kind in slot.kinds]
     if isinstance(found, type):
         return any(_is_subclass(found, kind) for kind in kinds)

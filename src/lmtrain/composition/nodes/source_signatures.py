@@ -1,4 +1,4 @@
-"""The settings that one of our own parts takes, read from its source: importing it would load torch for a refusal."""
+"""The settings of one of our own parts, read from its source: importing it would load torch for a refusal."""
 
 import ast
 import importlib.util
@@ -12,7 +12,7 @@ Definition = ast.FunctionDef | ast.ClassDef
 
 
 def setting_names(target: str) -> frozenset[str]:
-    """Return the names that a function's or a class's constructor takes; none for what is not ours or not found."""
+    """Return the parameters of a function or a class's constructor; none if it is not ours or not found."""
     definition = _definition(target)
     if isinstance(definition, ast.FunctionDef):
         return _of_function(definition)
@@ -20,7 +20,7 @@ def setting_names(target: str) -> frozenset[str]:
 
 
 def default_settings(target: str) -> dict[str, Any]:
-    """Return the settings that have a default which is a plain value, with it."""
+    """Return the settings with a plain value as default, and the defaults."""
     definition = _definition(target)
     constructor = _constructor(definition) if isinstance(definition, ast.ClassDef) else definition
     if constructor is not None:
@@ -44,7 +44,7 @@ def setting_types(target: str) -> dict[str, Any]:
 
 
 def _type_of(annotation: ast.expr | None) -> Any:
-    """Return the type that an annotation is, None for one that is made of other names."""
+    """Return the type of an annotation, None for one made of other names."""
     match annotation:
         case ast.Name(id=name):
             return PLAIN.get(name)
@@ -60,7 +60,7 @@ def _type_of(annotation: ast.expr | None) -> Any:
 
 
 def gives_nothing(target: str) -> bool:
-    """Tell whether a target is the option that leaves a thing out: one of our functions that returns None."""
+    """Tell whether a target is a "none" option: one of our functions returning None."""
     definition = _definition(target)
     match definition:
         case ast.FunctionDef(returns=ast.Constant(value=None)):
@@ -81,7 +81,7 @@ def statements_of(module: str) -> list[ast.stmt]:
 
 @cache
 def _definition(target: str) -> Definition | None:
-    """Find what a target names in the source of its module."""
+    """Find a target in the source of its module."""
     module, _, name = target.rpartition(".")
     if not target.startswith(OURS):
         return None
@@ -121,7 +121,7 @@ def _field_defaults(definition: ast.ClassDef) -> dict[str, ast.expr]:
 
 
 def _plain(defaults: dict[str, ast.expr]) -> dict[str, Any]:
-    """Keep what is written as a value; a default that has to be computed is not known here."""
+    """Keep literal values; a computed default is not known here."""
     values: dict[str, Any] = {}
     for name, default in defaults.items():
         try:

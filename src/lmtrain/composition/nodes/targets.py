@@ -1,6 +1,6 @@
-"""The code that a config may name, and its look-up.
+"""The code a config may name, and its look-up.
 
-A target is a public class or function, of the kind that its slot takes (slots.py), of a package on the allow-list.
+A target is a public class or function, of its slot's kind (slots.py), of a package on the allow-list.
 The list is a boundary of ours: Hydra 1.3.8 blocks some targets and lets others run code (torch.load with
 weights_only=False among them), and 1.4 will ask for such a list. Only the command line can extend it.
 """
@@ -19,12 +19,12 @@ ALLOWED_PREFIXES = ("lmtrain.", "data_pipelines.", "lightning.pytorch.callbacks.
 
 
 def word_of(node: Mapping[str, Any]) -> str:
-    """Return the last part of a node's target, which is the option's word."""
+    """Return the last part of a node's target: the option's word."""
     return str(node["_target_"]).rpartition(".")[2]
 
 
 def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot | None = None) -> Callable[..., Any]:
-    """Return the class or function that `key`._target_ names; `slot` None is the one of the key.
+    """Return the class or function of `key`._target_; `slot` None is the key's own.
 
     Raises:
         ConfigurationError: The name is outside the allow-list, private, does not exist, or is of another kind.
@@ -51,7 +51,7 @@ def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot 
 
 
 def import_target(name: str) -> Callable[..., Any]:
-    """Return the class or function that a checked target names."""
+    """Return the class or function of a checked target."""
     module_name, _, attribute = name.rpartition(".")
     return getattr(importlib.import_module(module_name), attribute)
 
@@ -66,7 +66,7 @@ def _not_allowed(name: str, *, key: str, packages: Sequence[str]) -> str:
 
 
 def _says_nothing(found: Callable[..., Any]) -> bool:
-    """Tell whether a function has no return annotation, which is taken on trust from code that a person allowed."""
+    """Tell whether a function has no return annotation: accepted in code explicitly allowed by a person."""
     return inspect.isfunction(found) and "return" not in found.__annotations__
 
 

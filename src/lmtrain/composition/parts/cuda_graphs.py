@@ -1,4 +1,4 @@
-"""What records a run's micro-steps as a CUDA graph, where that was asked for and can be."""
+"""The recorder of a run's micro-steps as a CUDA graph, where chosen and possible."""
 
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.recordable import require_recordable
@@ -7,10 +7,10 @@ from lmtrain.training.micro_step_graph import CudaGraph, MakeGraph
 
 
 def graphs_of(config: RunConfig) -> MakeGraph | None:
-    """Return what records micro-steps, or None where that was not asked for.
+    """Return the recorder of micro-steps, or None where not chosen.
 
     Raises:
-        ConfigurationError: The run does what a recorded step cannot do, or what nobody has tried in one.
+        ConfigurationError: The run has a part impossible or untried in a recorded step.
     """
     require_recordable(config, num_ranks=config.num_ranks, device=device_type(config.trainer.accelerator))
     return CudaGraph if config.compile.get("cuda_graphs", False) else None

@@ -1,4 +1,4 @@
-"""What of a run depends on its device: the attention kernel and the loss, settled before anything is allocated."""
+"""A run's parts that depend on its device, attention kernel and loss: settled before any allocation."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class FittedAttention:
     line: str = ""
 
     def tell(self, events: EventLog, *, rank: int) -> None:
-        """Say once which kernel runs, and why not another."""
+        """Log once the kernel's name, and why no other runs."""
         if self.kernel is None:
             return
         events.mark("attention", kernel=self.line)
@@ -35,7 +35,7 @@ def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAtt
     """Choose the kernel for the device, the dtype and the widest head of the model.
 
     Raises:
-        ConfigurationError: The kernel that was asked for cannot run there.
+        ConfigurationError: The chosen kernel cannot run there.
         EnvironmentProblem: Its package is missing.
     """
     option = config.model.node("attention")
@@ -61,7 +61,7 @@ def is_compiled(config: RunConfig) -> bool:
 
 
 def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:
-    """Build the loss and make sure that it can be computed on the device.
+    """Build the loss and check its support on the device.
 
     Raises:
         ConfigurationError: It cannot.
@@ -73,7 +73,7 @@ def fit_loss(config: RunConfig, model: LanguageModel) -> TokenLoss:
 
 
 def device_type(accelerator: str) -> str:
-    """Return torch's word for the devices that the Trainer will take.
+    """Return torch's word for the Trainer's devices.
 
     Raises:
         EnvironmentProblem: There is no GPU where one is asked for.

@@ -1,4 +1,4 @@
-"""A run's optimizer: tried on its model before anything is prepared, and told of group by group when it is built."""
+"""A run's optimizer: tried on its model before any preparation, and logged group by group when built."""
 
 import inspect
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from lmtrain.optim.parameter_groups import group_lines, require_each_once
 
 
 def rehearsed_optimizer(config: RunConfig, model: LanguageModel) -> Optimizer:
-    """Build the optimizer of a run on a model without memory, so that it is refused before any data is prepared.
+    """Build the optimizer of a run on a model without memory: a refusal comes before data is prepared.
 
     Raises:
         ConfigurationError: It does not go with its settings, its model, its strategy or its schedule.
@@ -29,7 +29,7 @@ def rehearsed_optimizer(config: RunConfig, model: LanguageModel) -> Optimizer:
 def build_optimizer(
     config: RunConfig, *, rank: int, stochastic_rounding: bool = False
 ) -> Callable[[LanguageModel], Optimizer]:
-    """Return what builds the optimizer of a run, and tells of its groups once."""
+    """Return a builder of the run's optimizer; it logs the groups once."""
     make = config.optimizer.build(facts={"stochastic_rounding": stochastic_rounding})
     option = config.optimizer.word
 

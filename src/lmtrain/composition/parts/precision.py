@@ -1,4 +1,4 @@
-"""A run's precision: settled for its device before anything is allocated, told once, and handed to the optimizer."""
+"""A run's precision: settled for its device before any allocation, logged once, and passed to the optimizer."""
 
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.float8_head import require_float8_head
@@ -13,7 +13,7 @@ def build_precision(config: RunConfig) -> Precision:
     """Settle the precision for the device of the run.
 
     Raises:
-        ConfigurationError: The device has not got it, or the optimizer or the loss cannot do what it asks for.
+        ConfigurationError: The device lacks it, or the optimizer or the loss does not support it.
         EnvironmentProblem: A package is missing.
     """
     require_float8_head(config)
@@ -22,7 +22,7 @@ def build_precision(config: RunConfig) -> Precision:
 
 
 def tell_of_precision(precision: Precision, model: LanguageModel, context: RunContext, *, strategy_casts: bool) -> None:
-    """Say once which formats are used, why, what utilization divides by, and what that means for this model's layers.
+    """Log once the formats, their reason, utilization's divisor, and the effect on this model's layers.
 
     Raises:
         ConfigurationError: The precision does not suit the model.

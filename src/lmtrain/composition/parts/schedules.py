@@ -14,30 +14,30 @@ UNITS = ("steps", "tokens", "fraction")
 
 
 def schedules_of(config: RunConfig, *, horizon: Horizon, tokens_per_step: int, fork_step: int | None) -> dict[str, Any]:
-    """Return the schedules under the names that the training module has for them.
+    """Return the schedules under the training module's names.
 
-    `fork_step` is where a cool-down begins that is not told otherwise.
+    `fork_step` is the default first step of a cool-down.
 
     Raises:
-        ConfigurationError: A schedule that does not fit its budget, or that cannot be.
+        ConfigurationError: A schedule that does not fit its budget, or an impossible one.
     """
     require_ramps_fit(config, horizon=horizon, tokens_per_step=tokens_per_step)
     node = config.schedule
     if node.get("start_step", 0) is None:
         node = node.changed(start_step=fork_step)
     schedule = node.build(facts={"tokens_per_step": tokens_per_step})
-    schedule(0, horizon.steps)  # refuses what it cannot be
+    schedule(0, horizon.steps)  # refuses impossible settings
     others = (config.momentum_schedule, config.weight_decay_schedule)
     return {"schedule": schedule, **{node.key: node.build() for node in others}}
 
 
 def require_ramps_fit(config: RunConfig, *, horizon: Horizon, tokens_per_step: int) -> None:
-    """Refuse ramps of the learning rate or the momentum that together outlast the run.
+    """Refuse ramps of the learning rate or the momentum longer together than the run.
 
     A budget of time, whose end moves, has no such rule.
 
     Raises:
-        ConfigurationError: They do, with the longest that would fit.
+        ConfigurationError: They are; the message has the longest possible.
     """
     if horizon.seconds is not None:
         return

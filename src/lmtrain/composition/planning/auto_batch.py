@@ -1,4 +1,4 @@
-"""`batch.micro_batch_sequences=auto`: the largest micro batch that fits this machine; and what to do if none does."""
+"""`batch.micro_batch_sequences=auto`: the largest micro batch for this machine, and the advice if none fits."""
 
 import os
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from lmtrain.composition.settings import TrainerSettings
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.process_group import broadcast_outcome
 
-CPU_SHARE = 0.8  # of the memory that is free: the rest of the machine goes on living
+CPU_SHARE = 0.8  # of the free memory: the rest is for the machine's other processes
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class HeldDevice:
 
 
 def batch_of(config: RunConfig) -> BatchPlan:
-    """Return the batch that a config asks for; the first rank finds what `auto` is for all.
+    """Return the config's batch; the first rank resolves `auto` for all.
 
     Raises:
         ConfigurationError: It does not divide, or not even one sequence fits.
@@ -49,14 +49,14 @@ def held_device(trainer: TrainerSettings) -> HeldDevice:
 
 
 def setting_here(config: RunConfig) -> Setting:
-    """Return what decides the memory of this rank's device."""
+    """Return the setting behind the memory of this rank's device."""
     device = held_device(config.trainer)
     planned = planned_setting(config)
     if device.name and find_device(device.name):
         planned = replace(planned, cluster=replace(planned.cluster, device=device.name))
     if device.name:
         planned = replace(planned, host=None)
-    elif planned.host:  # this process is there already, and not part of what is free
+    elif planned.host:  # this process is there already, not in the free memory
         planned = replace(planned, host=replace(planned.host, process_bytes=0))
     facts = model_facts(config, planned)
     return replace(fit_setting(planned, facts), device_bytes=device.num_bytes)
@@ -68,7 +68,7 @@ def is_out_of_memory(failure: RuntimeError) -> bool:
 
 
 def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
-    """Say what a run that ran out of memory needed, and the largest micro batch that fits."""
+    """Describe the need of a run out of memory, and the largest fitting micro batch."""
     size = f"batch.micro_batch_sequences={batch.micro_batch_sequences}"
     try:
         setting = setting_here(config)

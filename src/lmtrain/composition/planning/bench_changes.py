@@ -1,4 +1,4 @@
-"""Which changes of a config may shorten its step on this machine: by what it says, and by the parts that were timed."""
+"""Changes of a config that may shorten its step on this machine: by its options, and by its timed parts."""
 
 from typing import Any, Final
 
@@ -9,11 +9,11 @@ from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 
 AUTO_PRECISION: Final = Node("precision", {"_target_": "lmtrain.precision.policy.auto"})
-UNKNOWN: Final = 0.1  # of a step: what a change is taken to save where arithmetic cannot tell
+UNKNOWN: Final = 0.1  # of a step: a change's assumed saving where arithmetic gives none
 
 
 def changes(config: RunConfig, found: Bench, *, can_compile: bool, free_threads: int) -> list[Change]:
-    """Return what may help, the largest expected gain first; `free_threads` are those that the run left idle."""
+    """Return the changes, the largest expected gain first; `free_threads` are the run's idle ones."""
     named = [*_switches(config), *_choices(config, can_compile=can_compile), *_waits(config, found)]
     if free_threads and config.trainer.cpu_threads is not None:
         named.append(Change(words=("trainer.cpu_threads=null",), why=f"{free_threads} threads of this CPU are unused"))
@@ -30,7 +30,7 @@ def _switches(config: RunConfig) -> list[Change]:
 
 
 def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
-    """Return options that were chosen where another is usually faster."""
+    """Return chosen options with a usually faster alternative."""
     setting, found = planned_setting(config), list[Change]()
     auto = planned_setting(config.changed(precision=AUTO_PRECISION)).precision.bytes_of
     if setting.precision.bytes_of.activations > auto.activations:

@@ -1,4 +1,4 @@
-"""What `lmtrain doctor` measured for a config: the peak of its device, and how long its steps took."""
+"""`lmtrain doctor`'s measurements for a config: its device's peak and its steps' time."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from lmtrain.precision.cpu_features import cpu_name
 
 
 def deciding(config: RunConfig) -> tuple[Node, ...]:
-    """Return all that decides how long a step takes, beside the device and how the step is divided."""
+    """Return the settings behind a step's time, beside the device and the division of the step."""
     model = (config.model, config.attention, config.loss, config.packing)
     return (*model, config.optimizer, config.precision, config.strategy, config.recompute, config.compile)
 
@@ -30,7 +30,7 @@ def calibration_of(config: RunConfig, batch: BatchPlan) -> Calibration | None:
 
 
 def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements) -> str:
-    """Return a hash of everything that decides the speed: the config's choices, the batch, the device."""
+    """Return a hash of all causes of the speed: the config's choices, the batch, the device."""
     kind = kind_here(config, measured)
     device = measured.find("gpu") if kind == "gpu" else None
     parts = {
@@ -48,7 +48,7 @@ def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements)
 
 
 def peak_here(config: RunConfig, setting: PlannedSetting) -> Peak | None:
-    """Return the peak that was measured on this machine, for a cluster that names no device; loads no torch."""
+    """Return the peak measured on this machine, for a cluster without a named device; loads no torch."""
     if setting.cluster.device is not None or setting.cluster.peak_flops is not None:
         return None
     measured = measurements_of(config)
@@ -62,7 +62,7 @@ def peak_here(config: RunConfig, setting: PlannedSetting) -> Peak | None:
 
 
 def measured_flops(config: RunConfig, matmul: MatmulDtype) -> float | None:
-    """Return the FLOP/s that the doctor measured of products on this machine's device, None where it did not."""
+    """Return the doctor's measured FLOP/s of products on this machine's device, None without a measurement."""
     measured = measurements_of(config)
     if kind_here(config, measured) == "cpu":
         device = measured.find("cpu", name=cpu_name(), threads=threads_here(config, measured))

@@ -1,4 +1,4 @@
-"""What a config's validation adds to a plan."""
+"""The cost of a config's validation in a plan."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from lmtrain.composition.run_config import RunConfig
 
 
 def validated_split(config: RunConfig) -> str:
-    """Return the split that the validation reads."""
+    """Return the split of the validation."""
     validation = config.callbacks.get("validation")
     return validation.get("split", "validation") if validation else "validation"
 

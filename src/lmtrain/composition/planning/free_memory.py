@@ -1,10 +1,10 @@
-"""The memory that a new process can have on this machine."""
+"""The memory free for a new process on this machine."""
 
 from pathlib import Path
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return the memory that a new process can have, caches given back, within its control group; None if unknown."""
+    """Return the memory free for a new process, caches given back, within its control group; None if unknown."""
     found = [*_of_kernel(meminfo), *_of_group(group)]
     return min(found) if found else None
 

@@ -1,4 +1,4 @@
-"""The facts of a config's model: from the table that ships, from what was measured here before, or measured now."""
+"""The facts of a config's model: from the shipped table, from earlier measurements here, or measured now."""
 
 import hashlib
 import json
@@ -12,13 +12,13 @@ from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
 
 VERSION: Final = 2  # raised when the same model comes to be measured otherwise
-# Settings of a model that change no shape and no operation, by the ends of their names.
+# Settings of a model without effect on shapes and operations, by the ends of their names.
 MERE_NUMBERS: Final = ("_std", "_eps", "_base")
 TABLE: Final = Path(__file__).parents[2] / "simulate" / "known_models.json"
 
 
 def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
-    """Return what planning needs to know of the config's model; one that is new takes a few seconds, once.
+    """Return the facts of the config's model for planning; a new model takes a few seconds, once.
 
     Raises:
         ConfigurationError: The model cannot be built.
@@ -26,7 +26,7 @@ def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     found, cache = _known(config, setting)
     if found:
         return found
-    from lmtrain.composition.planning.measured_model import measure_model  # torch: only for a model that is new
+    from lmtrain.composition.planning.measured_model import measure_model  # torch: only for a new model
 
     facts = measure_model(config, setting)
     cache.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def facts_known(config: RunConfig, setting: PlannedSetting) -> ModelFacts | None
 
 
 def _known(config: RunConfig, setting: PlannedSetting) -> tuple[ModelFacts | None, Path]:
-    """Return the facts that are known, and the file that has, or would have, those of this machine."""
+    """Return the known facts, and the file (existing or not) for those of this machine."""
     key, context_tokens = key_of(config, setting), config.batch.context_tokens
     cache = Path(config.run.cache) / "plan" / f"{key}-{context_tokens}.json"
     if found := known_facts(read_json(TABLE), key, context_tokens):
@@ -50,7 +50,7 @@ def _known(config: RunConfig, setting: PlannedSetting) -> tuple[ModelFacts | Non
 
 
 def key_of(config: RunConfig, setting: PlannedSetting) -> str:
-    """Return a hash of everything that decides the facts but the context length."""
+    """Return a hash of all causes of the facts but the context length."""
     ignored = [name for name in config.model.values if name == "attention" or name.endswith(MERE_NUMBERS)]
     nodes = (config.model.without(*ignored), attention_of(config, setting), config.loss)
     parts = {node.key: node.canonical() for node in nodes} | {

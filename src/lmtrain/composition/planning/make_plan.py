@@ -1,4 +1,4 @@
-"""The plan of a run: on paper, from what is known of its model, and before its first step, on its devices."""
+"""The plan of a run: on paper, from known facts of its model; and before its first step, on its devices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from lmtrain.composition.run_config import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PlanFacts:
-    """The facts of model, data and devices that a plan adds to a config.
+    """The facts of model, data and devices beside a config.
 
     `value_bytes` are those of one gathered weight, `num_block_parameters` those of the blocks' matrices that one token
     meets, `held_out` the tokens of each source's validation, `folder` that of the data (None: as far as the config
@@ -46,10 +46,10 @@ class PlanFacts:
 
 
 def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
-    """Compute everything that a config implies.
+    """Compute the whole plan of a config.
 
     Raises:
-        ConfigurationError: A budget that cannot be.
+        ConfigurationError: An impossible budget.
     """
     cluster, batch, shape = config.cluster, facts.batch, facts.shape
     documents = masked_documents(config, facts.folder)
@@ -94,7 +94,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
 def _speed(
     config: RunConfig, facts: PlanFacts, *, flops_per_token: float, seen: float, sent: CommunicationVolume
 ) -> Speed | None:
-    """Return the time of a step, with the products that its backward pass computes again."""
+    """Return the time of a step, with the products recomputed in its backward pass."""
     recompute = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
     again = block_forward_flops(facts.shape, num_block_parameters=facts.num_block_parameters, seen=seen)
     return expected_speed(

@@ -1,4 +1,4 @@
-"""What `lmtrain doctor` has measured of this machine, and what kind of device it trains on."""
+"""`lmtrain doctor`'s measurements of this machine, and its kind of training device."""
 
 from pathlib import Path
 
@@ -8,10 +8,10 @@ from lmtrain.tracking.measurements import read_measurements
 
 
 def measurements_of(config: RunConfig) -> Measurements:
-    """Return what was measured on this machine before."""
+    """Return this machine's earlier measurements."""
     return read_measurements(Path(config.run.cache))
 
 
 def kind_here(config: RunConfig, measured: Measurements) -> Kind:
-    """Tell what this machine trains on, as far as the doctor has seen it."""
+    """Return this machine's kind of training device, as far as the doctor has seen it."""
     return "gpu" if measured.find("gpu") and config.trainer.accelerator != "cpu" else "cpu"

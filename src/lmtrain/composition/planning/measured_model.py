@@ -1,4 +1,4 @@
-"""Build a config's model and measure what planning needs to know of it. Imports torch."""
+"""Build a config's model and measure its facts for planning. Imports torch."""
 
 import torch
 
@@ -25,7 +25,7 @@ def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     def build() -> LanguageModel:
         try:
             return model.build()
-        except RuntimeError as failure:  # torch's word on sizes that cannot be
+        except RuntimeError as failure:  # torch's refusal of impossible sizes
             reason = str(failure).partition("\n")[0]
             raise ConfigurationError(f"model={model.target} cannot be built: {reason}.") from failure
 

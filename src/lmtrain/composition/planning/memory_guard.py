@@ -1,4 +1,4 @@
-"""A refusal of runs that this machine's memory cannot hold: the kernel would kill them without a word."""
+"""A refusal of runs larger than this machine's memory: the kernel would kill them without a message."""
 
 from typing import Final
 
@@ -17,10 +17,10 @@ CLEARLY_ENOUGH: Final = 1 / 32  # of the memory: a run on a CPU takes up to some
 
 
 def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) -> None:
-    """Hold the plan of a run's memory against the memory of this machine that is free now.
+    """Compare the plan of a run's memory with this machine's free memory.
 
     Raises:
-        ConfigurationError: It does not fit, with the micro batch that does.
+        ConfigurationError: It does not fit; the message has a fitting micro batch.
     """
     device = held_device(config.trainer)
     tokens = batch.micro_batch_sequences * batch.context_tokens

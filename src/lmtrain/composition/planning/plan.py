@@ -1,4 +1,4 @@
-"""What a training config will need, take and cost, from the same config that then trains."""
+"""A training config's memory, time and cost, from the very config of the training."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ from lmtrain.report.plan_advice import EVERY_BLOCK, Advice, Changes, advice
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A config's plan, what decides its memory, and what to say about it; `title` is the model's name."""
+    """A config's plan, the setting behind its memory, and advice; `title` is the model's name."""
 
     title: str
     plan: Plan
@@ -81,10 +81,10 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
 
 
 def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> Plan:
-    """Compute everything that a config implies, its memory and checkpoints too, without building it.
+    """Compute the whole plan of a config, memory and checkpoints too, without building it.
 
     Raises:
-        ConfigurationError: A batch that does not divide, or a budget that cannot be.
+        ConfigurationError: An indivisible batch, or an impossible budget.
     """
     fit = fit_setting(setting, facts)
     batch = planned_batch(config, setting, fit)
@@ -132,7 +132,7 @@ def with_time_of_evaluation(plan: Plan) -> Plan:
 
 
 def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
-    """Return what decides the memory of a device."""
+    """Return the setting behind the memory of a device."""
     device = setting.cluster.known_device
     return Setting(
         facts=facts,
@@ -148,7 +148,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
 
 
 def changes(config: RunConfig, setting: PlannedSetting, *, is_tight: bool) -> Changes:
-    """Return what may be advised of a config; of recomputation only where its memory `is_tight`."""
+    """Return the candidate changes of a config; recomputation only where its memory `is_tight`."""
     return Changes(
         planned=partial(planned_with, config),
         words_of_devices=partial(words_of_devices, config),
@@ -175,7 +175,7 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
 
 
 def recomputed(config: RunConfig, setting: PlannedSetting) -> Setting | None:
-    """Return what decides the memory under recompute=every_block, None where it is so already or would be measured."""
+    """Return the memory's setting under recompute=every_block, None where it is so already or needs measuring."""
     if setting.recompute.recomputes:
         return None
     changed = with_words(config, [EVERY_BLOCK])
@@ -185,9 +185,9 @@ def recomputed(config: RunConfig, setting: PlannedSetting) -> Setting | None:
 
 
 def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[Sequence[str], Setting]]:
-    """Return what decides the memory under strategy=fsdp, as it is and with recompute=every_block, each with its words.
+    """Return the memory's setting under strategy=fsdp, as it is and with recompute=every_block, each with its words.
 
-    A model that computes with gathered weights keeps other activations and another workspace than one of whole weights;
+    Gathered weights mean other activations and another workspace than whole weights;
     where its facts are not known yet, they are measured.
     """
     found: list[tuple[Sequence[str], Setting]] = []
@@ -207,7 +207,7 @@ def planned_batch(config: RunConfig, setting: PlannedSetting, fit: Setting) -> B
 
 
 def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
-    """Return the batch with the largest micro batch that fits a device.
+    """Return the batch with the largest micro batch for a device.
 
     Raises:
         ConfigurationError: Not even one sequence does.

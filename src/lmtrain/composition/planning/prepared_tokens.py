@@ -1,7 +1,7 @@
 """How many tokens a config's data has to train on, where it is prepared already; nothing is prepared for a plan.
 
-A folder that is named outright, or each of a mixture, is asked itself. Where settings decide the folder, only preparing
-tells its name: a run that has come to know it remembers it in the cache, for later plans of the same settings.
+A folder named outright, or each of a mixture, is read itself. Where settings decide the folder, only preparing
+gives its name: a run stores it in the cache, for later plans of the same settings.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ MANIFEST = "dataset.json"
 
 
 def prepared_train_tokens(config: RunConfig) -> int | None:
-    """Return the training tokens of all folders that the config reads, None where one of them is not known."""
+    """Return the training tokens of all folders of the config, None where one of them is not known."""
     sources: dict[str, dict[str, Any]] | None = config.data.get("sources")
     if sources:
         return _sum(_tokens_of(source.get("path")) for source in sources.values())
@@ -26,7 +26,7 @@ def prepared_train_tokens(config: RunConfig) -> int | None:
 
 
 def held_out_tokens(config: RunConfig, split: str) -> list[int]:
-    """Return the tokens of a split of each folder that the config reads; empty where one of them is not known."""
+    """Return the tokens of a split of each folder of the config; empty where one of them is not known."""
     sources: dict[str, dict[str, Any]] = config.data.get("sources") or {}
     folders = [source.get("path") for source in sources.values()] or [_folder_of(config)]
     counts = [_tokens_of(folder, split=split) for folder in folders]
@@ -34,7 +34,7 @@ def held_out_tokens(config: RunConfig, split: str) -> list[int]:
 
 
 def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
-    """Return how many times a run of so many tokens reads each source of a mixture; empty where that is not known."""
+    """Return the passes of a run of so many tokens over each source of a mixture; empty where unknown."""
     if not config.data.get("sources"):
         return {}
     counts = {name: (share, _tokens_of(str(folder))) for name, (folder, share) in _mixed(config).items()}
@@ -44,7 +44,7 @@ def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
 def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int, float] | None:
     """Return how many documents have which length, where they do not see one another and the data is known.
 
-    `folder` None is the one that the config's data is known to come to. Those of a mixture count by their sources'
+    `folder` None is the known folder of the config's data. Those of a mixture count by their sources'
     shares of the run's tokens.
     """
     if not config.packing.get("document_mask"):
@@ -86,7 +86,7 @@ def _folder_of(config: RunConfig) -> str | None:
 
 
 def remember_folder(config: RunConfig, folder: Path) -> None:
-    """Keep which folder the data's settings came to."""
+    """Keep the folder of the data's settings."""
     node = config.data.node("folder")
     if node is None:
         return
@@ -97,7 +97,7 @@ def remember_folder(config: RunConfig, folder: Path) -> None:
 
 
 def _memory(config: RunConfig, folder: Node) -> Path:
-    """Return the file of the cache that has the folder of these settings."""
+    """Return the cache's file with the folder of these settings."""
     content = json.dumps(folder.without("engine", "num_processes").canonical(), sort_keys=True, default=str)
     return Path(config.run.cache) / "data" / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.json"
 

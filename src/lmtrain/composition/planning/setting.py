@@ -1,4 +1,4 @@
-"""What a composed config means for planning: which devices, in which format, how spread out; loads nothing heavy."""
+"""A composed config's choices for planning: devices, formats, sharding; loads nothing heavy."""
 
 from dataclasses import dataclass, replace
 
@@ -24,9 +24,9 @@ from lmtrain.precision.cpu_features import bf16_flags
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedSetting:
-    """The choices of a config that memory and speed depend on, as its options describe them.
+    """The config's choices behind memory and speed, as its options describe them.
 
-    `host` is what a run on this machine's CPU takes beside its tensors, None for one on a GPU.
+    `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU.
     """
 
     cluster: Cluster
@@ -46,17 +46,17 @@ class PlannedSetting:
 
     @property
     def casts_parameters(self) -> bool:
-        """Tell whether the model computes with weights in the format of its products, so that no copy is kept."""
+        """Tell whether the weights have the format of the model's products: no copy is kept."""
         return self.spread.casts_parameters or self.precision.casts_parameters
 
     @property
     def cuts_blocks(self) -> bool:
-        """Tell whether the compiler decides what a block keeps: blocks that recompute all keep the same either way."""
+        """Tell whether the compiler decides a block's kept activations: under full recomputation it does not."""
         return self.is_compiled and self.recompute.is_cut
 
     @property
     def bytes_of(self) -> PrecisionBytes:
-        """Return the bytes of a value by role; sharding casts what it gathers and keeps no copy."""
+        """Return the bytes of a value by role; sharding casts gathered values and keeps no copy."""
         held = self.precision.bytes_of
         return replace(held, compute_copy=0) if self.casts_parameters else held
 
@@ -69,7 +69,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     """Read the choices of a composed config.
 
     Raises:
-        ConfigurationError: One that cannot be, or that planning does not know.
+        ConfigurationError: An impossible choice, or one unknown to planning.
     """
     require_float8_head(config)
     require_rounding(config)
@@ -111,7 +111,7 @@ def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
 
 
 def _state(config: RunConfig) -> OptimizerState:
-    """Return what is kept for each parameter: by the optimizer, and by an average of the weights."""
+    """Return the values kept for each parameter: by the optimizer, and by an average of the weights."""
     state = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
     average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed) or AverageFacts()
     return replace(state, average_bytes=average.num_bytes)

@@ -1,6 +1,6 @@
-"""A composed config with a few words typed beside those that made it, without composing it again.
+"""A composed config with a few more words typed, without composing it again.
 
-For advice: what is advised is planned first, and there may be many things to try.
+For advice: each is planned first, and there may be many to try.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from lmtrain.composition.run_config import RunConfig
 FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
 EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
 OPTIONS: Final = {"strategy=fsdp": FULLY_SHARDED, "recompute=every_block": EVERY_BLOCK}
-# Settings that are another's by default, conf/trainer/default.yaml.
+# Settings with another's value by default, conf/trainer/default.yaml.
 FOLLOWERS: Final = {
     "cluster.devices_per_node": "trainer.devices",
     "cluster.num_nodes": "trainer.num_nodes",
@@ -22,7 +22,7 @@ FOLLOWERS: Final = {
 
 
 def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
-    """Return the config with options of OPTIONS chosen and numbers set, and what follows them by default."""
+    """Return the config with options of OPTIONS chosen, numbers set, and defaults following them."""
     for word in words:
         key, _, value = word.partition("=")
         if word in OPTIONS:

@@ -1,4 +1,4 @@
-"""Whether the head's products run in fp8, told from a config alone: for plans too, which do without torch."""
+"""Whether the head's products run in fp8, decided from a config alone: for plans too, without torch."""
 
 from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.composition.nodes.facts import facts_of

@@ -1,4 +1,4 @@
-"""What a run's optimizer cannot be, told from its config alone: for plans too, which do without torch."""
+"""Refusals of a run's optimizer from its config alone: for plans too, without torch."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeGuard
@@ -17,17 +17,17 @@ OWN: Final = "lmtrain.optim"
 
 
 def optimizer_states() -> dict[str, OptimizerState]:
-    """Return what each optimizer of ours keeps, at its default settings."""
+    """Return the state kept by each optimizer of ours, at its default settings."""
     return {name: facts.state for name, facts in _own_optimizers().items()}
 
 
 def require_settings(config: RunConfig) -> None:
-    """Refuse an optimizer that does not go with its own numbers, its strategy or its schedules.
+    """Refuse an optimizer in conflict with its own numbers, its strategy or its schedules.
 
-    One that says nothing of itself has no rules.
+    An optimizer without facts has no rules.
 
     Raises:
-        ConfigurationError: The first thing that is wrong, with what would do.
+        ConfigurationError: The first error, with a valid alternative.
     """
     option, allowed = config.optimizer.word, config.allowed
     found = facts_of(config.optimizer.values, OptimizerFacts, allowed=allowed)
@@ -55,7 +55,7 @@ def _own_optimizers() -> dict[str, OptimizerFacts]:
 
 
 def require_scheduled(config: RunConfig, *, option: str) -> None:
-    """Refuse a schedule of what the optimizer has not got, or has at 0.
+    """Refuse a schedule of a setting absent from the optimizer, or 0 in it.
 
     Raises:
         ConfigurationError: There is one.
@@ -70,10 +70,10 @@ def require_scheduled(config: RunConfig, *, option: str) -> None:
 
 
 def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
-    """Refuse numbers with which a step goes uphill, grows without end or is none; libraries look at some of them only.
+    """Refuse numbers by which a step ascends, diverges or is zero; libraries check only some of them.
 
     Raises:
-        ConfigurationError: The first of them, with what is usual.
+        ConfigurationError: The first of them, with the usual value.
     """
     multipliers = {f"lr_multipliers.{name}": value for name, value in (node.get("lr_multipliers") or {}).items()}
     ranges = {**COMMON, **dict.fromkeys(multipliers, RATE), **found.ranges}
@@ -93,7 +93,7 @@ def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
 
 
 def _require_decay(node: Mapping[str, Any], *, is_decoupled: bool) -> None:
-    """Refuse a decay that turns weights round, and a setting of it where there is none."""
+    """Refuse a decay large enough to reverse weights' signs, and a setting of it where there is none."""
     lr, decay = node.get("lr"), node.get("weight_decay")
     for name in ("decay_embeddings", "cautious_decay"):
         if node.get(name) is True and decay == 0:

@@ -1,6 +1,6 @@
-"""Whether a run's micro-steps can be recorded, told from a config alone: for plans too, which do without torch.
+"""Whether a run's micro-steps can be recorded, decided from a config alone: for plans too, without torch.
 
-What is not known to be right when it is recorded is refused: a recorded step that is wrong does not fail.
+Only parts known to be right under recording are allowed: a wrong recorded step does not fail.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> Non
     """Refuse `compile.cuda_graphs` where it cannot be, on that kind of device.
 
     Raises:
-        ConfigurationError: The run does what a recorded step cannot do, or what nobody has tried in one.
+        ConfigurationError: The run has a part impossible or untried in a recorded step.
     """
     if config.compile.get("cuda_graphs", False):
         for obstacle, fix in _obstacles(config, num_ranks=num_ranks, device=device):
@@ -25,7 +25,7 @@ def require_recordable(config: RunConfig, *, num_ranks: int, device: str) -> Non
 
 
 def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tuple[str, str]]:
-    """Yield what stands in the way, and what would not."""
+    """Yield each obstacle, and its alternative."""
     precision, recompute, strategy = (node.word for node in (config.precision, config.recompute, config.strategy))
     spread = facts_of(config.strategy.values, ModelSpread, allowed=config.allowed) or ModelSpread()
     formats = facts_of(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)

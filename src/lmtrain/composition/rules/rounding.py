@@ -1,4 +1,4 @@
-"""Whether a run's optimizer rounds its updates at random, told from a config alone: for plans too, without torch."""
+"""Whether a run's optimizer rounds its updates at random, decided from a config alone: for plans too, without torch."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ OPTIMIZERS: Final = "lmtrain.optim"
 
 
 def require_rounding(config: RunConfig) -> None:
-    """Refuse `precision.stochastic_rounding` with an optimizer that cannot.
+    """Refuse `precision.stochastic_rounding` with an optimizer incapable of it.
 
     Raises:
         ConfigurationError: It would have no effect.

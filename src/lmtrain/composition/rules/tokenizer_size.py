@@ -1,11 +1,11 @@
-"""The size of a tokenizer, told before a model's shape follows it."""
+"""The size of a tokenizer, known before a model's shape follows it."""
 
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
 
 def require_size_for_model(config: RunConfig) -> None:
-    """Refuse a model that follows the size of a tokenizer which nobody has told, and say the size.
+    """Refuse a model sized by a tokenizer of unstated size, and name the size.
 
     Raises:
         ConfigurationError: `tokenizer.vocab_size` is null and something of the run follows it.

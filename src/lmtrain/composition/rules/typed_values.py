@@ -1,6 +1,6 @@
-"""Refuse what a person typed and cannot be, as far as that is known without torch, which takes seconds to import.
+"""Refuse impossible typed values, as far as known without torch: its import takes seconds.
 
-Everything is checked again, and more, before anything is allocated; here it is only told sooner.
+Everything is checked again, and more, before anything is allocated; here the refusal only comes sooner.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
     """Look at the typed values of a composed config.
 
     Raises:
-        ConfigurationError: The first that is wrong.
+        ConfigurationError: The first wrong value.
     """
     keys = [word.lstrip("+").partition("=")[0] for word in typed if "=" in word and not word.startswith("~")]
     for key in keys:
@@ -35,7 +35,7 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
 
 
 def _require_type(config: Mapping[str, Any], key: str) -> None:
-    """Check a value against the annotation in the source of what it is a setting of, where that is a plain one."""
+    """Check a value against its setting's annotation in the source, where plain."""
     parent, _, name = key.rpartition(".")
     node = node_at(config, parent)
     if not parent or not isinstance(node, dict) or name not in node:

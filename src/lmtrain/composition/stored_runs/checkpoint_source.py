@@ -1,4 +1,4 @@
-"""Find the model that a path means: a run's newest checkpoint, one checkpoint, or an imported folder."""
+"""Find the model of a path: a run's newest checkpoint, one checkpoint, or an imported folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_w
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSource:
-    """One checkpoint and the run that made it."""
+    """One checkpoint and its run."""
 
     run: Path
     job: StoredJob
@@ -40,7 +40,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
 
 
 def find_job(path: Path, *, key: str) -> StoredJob:
-    """Return the last accepted job of a run, or of the run of a checkpoint; no checkpoint is verified for that.
+    """Return the last accepted job of a run, or of the run of a checkpoint; no checkpoint is verified for it.
 
     The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
 
@@ -60,7 +60,7 @@ def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> N
     """Return one node of a stored job's config, checked as if it were typed; `allowed` is from the command line.
 
     Raises:
-        ConfigurationError: It names code that is not allowed, or settings that are none.
+        ConfigurationError: It names forbidden code, or unknown settings.
     """
     return Node(name, job.config[name]).checked(allowed)
 

@@ -27,9 +27,9 @@ TOLD = ("validation/bits_per_byte", "validation/loss")
 def model_to_export(
     path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = (), own_code: bool = True
 ) -> ModelToExport:
-    """Return the model that a path means; `allowed` are the targets that the command line allows beside ours.
+    """Return the model of a path; `allowed` are the targets allowed on the command line beside ours.
 
-    Without `own_code` it is to be one that a class of transformers computes.
+    Without `own_code` a class of transformers must compute it.
 
     Raises:
         ConfigurationError: It means none, or no class computes it: before any weight is read.

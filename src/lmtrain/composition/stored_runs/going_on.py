@@ -1,4 +1,4 @@
-"""What a run that goes on tells first: the step, and the settings that changed since its last attempt."""
+"""The first line of a resumed run: the step, and the settings changed since its last attempt."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,11 +10,11 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 
 OF_THE_COMMAND: Final = ("run.", "resume", "logger.")  # where it is written and shown, not how it trains
-MOST: Final = 8  # settings that one line names
+MOST: Final = 8  # settings named in one line
 
 
 def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
-    """Return the line of a run that goes on from its own checkpoint."""
+    """Return the line of a run resumed from its own checkpoint."""
     line = f"going on from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
     before = _attempt_before(RunFolder(job.folder))
     if before is None or not (before / "job.json").is_file():
@@ -27,14 +27,14 @@ def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
 
 
 def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return each setting of two configs that differs, as KEY OLD -> NEW; one that is missing is null."""
+    """Return each differing setting of two configs, as KEY OLD -> NEW; a missing one is null."""
     old, new = _leaves(before), _leaves(now)
     keys = [key for key in {**new, **old} if not key.startswith(OF_THE_COMMAND)]
     return [f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys if old.get(key) != new.get(key)]
 
 
 def _attempt_before(folder: RunFolder) -> Path | None:
-    """Return the attempt that the newest one goes on from: the last accepted, where the newest is not yet."""
+    """Return the attempt before the newest: the last accepted, where the newest is not yet accepted."""
     earlier, accepted = folder.attempts()[:-1], folder.accepted_attempt()
     return accepted if accepted in earlier else earlier[-1] if earlier else None
 

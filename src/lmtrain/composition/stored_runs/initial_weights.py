@@ -1,4 +1,4 @@
-"""The weights that `init_from` names: of an imported folder, or of a run's checkpoint."""
+"""The weights of `init_from`: an imported folder's, or a run's checkpoint's."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,12 +19,12 @@ from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
 
 KEY: Final = "init_from"
-# Where weights fit, the number of heads settles these, which None leaves to it.
+# Where weights fit, the number of heads settles these where they are None.
 OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
 
 
 def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | None = None) -> ModelTransform:
-    """Return what fills a model with the weights of `init_from`, or leaves it as it is; `node` is the model's.
+    """Return a function to fill a model with the weights of `init_from`, or leave it; `node` is the model's.
 
     Raises:
         ConfigurationError: `init_from` names no weights, or those of another model: before anything is allocated.
@@ -46,7 +46,7 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
 
 
 def difference_line(init_from: str | None, node: Node) -> str | None:
-    """Return what a model is not told alike in the run that `init_from` names, or None.
+    """Return the model's settings unlike those of the run in `init_from`, or None.
 
     Weights fit by their names and shapes. Heads of another number, other rotations or another activation fit too, and
     are another model all the same: sometimes on purpose, as for a longer context.
@@ -58,7 +58,7 @@ def difference_line(init_from: str | None, node: Node) -> str | None:
 
 
 def fingerprint_of(init_from: str | None) -> str | None:
-    """Return the sha256 of what `init_from` holds, wherever it lies."""
+    """Return the sha256 of the manifest of `init_from`: of its content, independent of its place."""
     if init_from is None:
         return None
     source = find_source(Path(init_from), key=KEY)
@@ -67,7 +67,7 @@ def fingerprint_of(init_from: str | None) -> str | None:
 
 
 def _differences(job: StoredJob, node: Node | None) -> str:
-    """Return what two models are told otherwise, as one sentence; empty where that is nothing."""
+    """Return the differing settings of two models, as one sentence; empty without a difference."""
     here, there = _completed(node.values if node else {}), _completed(job.config["model"])
     differing = [
         f"model.{name}={here.get(name, NOT_SET)}, there {there.get(name, NOT_SET)}"

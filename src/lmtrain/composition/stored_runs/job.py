@@ -1,4 +1,4 @@
-"""One training job as its ranks receive it: the composed config, and what the command line said about it."""
+"""One training job as its ranks receive it: the composed config, and its command line."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.secret_values import resolve_references
 
-# Where and how a run is executed, not what it computes: these leave its name alone.
+# Where and how a run is executed, without effect on its results: these leave its name alone.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")
 HANDED_OVER = "LMTRAIN_JOB"  # a variable of the ranks alone: no file and no command line has the secrets
 
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def attempt(self) -> int:
-        """Return which start of its run this is, from 1."""
+        """Return the number of this start of its run, from 1."""
         return max(1, len(RunFolder(self.folder).attempts()))
 
     def begun_now(self) -> "Job":
@@ -62,7 +62,7 @@ class Job:
         write_text(path, json.dumps(kept, indent=1), private=True)
 
     def handed_over(self) -> dict[str, str]:
-        """Return what a rank's environment needs to have the job as it is; nothing where the file says all."""
+        """Return the variables of a rank's environment for the whole job; none where the file has everything."""
         values = self.config.values
         return {HANDED_OVER: json.dumps(self._plain())} if redact(values) != values else {}
 
@@ -73,7 +73,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredJob:
-    """A job as a run's folder has it, which may be anybody's: the config is data, of which parts are checked."""
+    """A job from a run's folder, possibly another person's: the config is data, checked in parts."""
 
     config: dict[str, Any]
     overrides: list[str]
@@ -86,7 +86,7 @@ class StoredJob:
 
 
 def load_job(path: Path) -> StoredJob:
-    """Read a job that `save` wrote; secrets are in it as far as this environment has them."""
+    """Read a job written by `save`; secrets are in it as far as this environment has them."""
     stored = resolve_references(json.loads(path.read_text()))
     return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
 
@@ -110,7 +110,7 @@ def job_of_rank(path: Path) -> Job:
 def default_name(model: str, overrides: Sequence[str], *, swept: Collection[str] = ()) -> str:
     """Name a run by its model option and its overrides: the same command gives the same name.
 
-    A key of execution leaves the name alone, unless it is one of those `swept` that tell the trials of a sweep apart.
+    A key of execution leaves the name alone, unless it is `swept`: these tell the trials of a sweep apart.
     """
     telling = sorted(
         word
@@ -126,7 +126,7 @@ def short_hash(value: Any) -> str:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Return the hash that all ranks compare before training."""
+    """Return the hash compared by all ranks before training."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 

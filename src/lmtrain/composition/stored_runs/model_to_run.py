@@ -1,4 +1,4 @@
-"""A run, a checkpoint, an imported folder or one of transformers, as a model that writes."""
+"""A run, a checkpoint, an imported folder or one of transformers, as a model for generation."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from lmtrain.training.checkpointing.weights import Kind, load_weights
 def model_to_run(
     path: Path, *, weights: Kind = "raw", device: str = "auto", allowed: Sequence[str] = ()
 ) -> LoadedModel:
-    """Return the model that a path means, with its weights in fp32; `allowed` are targets of the command line.
+    """Return the model of a path, with its weights in fp32; `allowed` are targets of the command line.
 
     `device` auto is an accelerator where there is one, else the CPU.
 

@@ -1,4 +1,4 @@
-"""Where a run goes on from: its own newest checkpoint, one that `resume` names, or one of another run, which it forks.
+"""A run's starting checkpoint: its own newest, the one named by `resume`, or another run's (a fork).
 
 A fork is a run of its own: it takes weights, optimizer state and place in the data from a checkpoint of another run
 and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
@@ -21,7 +21,7 @@ WAYS_TO_GO_ON = ("auto", "must", "never")  # `resume` is one of them, or a path
 
 @dataclass(frozen=True, kw_only=True)
 class Fork:
-    """The checkpoint of another run that a run began from."""
+    """Another run's checkpoint, the start of a fork."""
 
     checkpoint: Path
     step: int
@@ -49,7 +49,7 @@ def find_checkpoint(job: Job) -> CheckpointFacts | None:
 
 
 def fork_step(job: Job, checkpoint: CheckpointFacts | None) -> int | None:
-    """Return the step at which a run that goes on from `checkpoint` left another run; None for one that did not."""
+    """Return the step of the fork of a run resumed from `checkpoint`; None without a fork."""
     if checkpoint is not None and not _is_own(checkpoint, job.folder):
         return checkpoint.step
     fork = read_fork(job.folder)
@@ -78,7 +78,7 @@ def read_fork(run_folder: Path) -> Fork | None:
 
 
 def _fork_or_go_on(job: Job, facts: CheckpointFacts) -> CheckpointFacts:
-    """Return another run's checkpoint for a run that has none of its own yet, else its own newest."""
+    """Return another run's checkpoint for a run without its own yet, else its own newest."""
     newest, fork = _newest(job.folder), read_fork(job.folder)
     if newest is None:
         return facts
@@ -106,7 +106,7 @@ def _checkpoint_at(path: Path) -> CheckpointFacts:
 
 
 def require_begun(run_folder: Path) -> None:
-    """Look for a checkpoint or a fork, damaged or not, of a run that has to go on.
+    """Look for a checkpoint or a fork, damaged or not, of a run under resume=must.
 
     Raises:
         ConfigurationError: There is none.
@@ -116,12 +116,12 @@ def require_begun(run_folder: Path) -> None:
 
 
 def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
-    """Return what to say of resume=must where nothing has begun."""
+    """Return the message for resume=must where nothing has begun."""
     return ConfigurationError(f"resume=must, but {run_folder} holds no checkpoint; use resume=auto to start at step 0.")
 
 
 def no_checkpoint(path: Path) -> ConfigurationError:
-    """Return what to say of a `resume` that is neither a word nor a place with a checkpoint."""
+    """Return the message for a `resume` that is neither a word nor a place with a checkpoint."""
     return ConfigurationError(
         f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
     )
