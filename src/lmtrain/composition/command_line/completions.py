@@ -1,6 +1,6 @@
 """What Tab offers after the words typed so far, read from the YAML files.
 
-Hydra's own completion composes a config for it, which takes 0.4 s of a processor.
+Hydra's own completion composes a config for it, which takes 0.27 s of a processor.
 """
 
 from collections.abc import Iterable, Sequence
