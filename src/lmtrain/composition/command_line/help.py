@@ -110,12 +110,12 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
         ConfigurationError: A word is neither a group, nor GROUP=OPTION, nor `keys`.
     """
     main = conf / f"{config}.yaml"
-    defaults = _default_options(main)
+    defaults = default_options(main)
     folders = sorted(path for path in conf.iterdir() if path.is_dir() and any(path.glob("*.yaml")))
     shown = [folder for folder in folders if config == "train" or folder.name in defaults]
     topics = [word for word in words if not word.startswith("-")]
     if "keys" in topics:
-        return f"Shared keys\n{_shared_keys(main)}"
+        return f"Shared keys\n{_shared_page(main)}"
     if topics:
         group = topics[0].partition("=")[0]
         return topic_page(conf, topics[0], groups=shown, default=defaults.get(group))
@@ -143,16 +143,28 @@ def _summary(folder: Path, default: str | None) -> str:
     return f"{line}\n"
 
 
-def _default_options(main: Path) -> dict[str, str]:
+def default_options(main: Path) -> dict[str, str]:
+    """Return the option of each group in the defaults of an entry config."""
     entries = (line.strip().removeprefix("- ") for line in main.read_text().splitlines() if line.startswith("  - "))
     pairs = (entry.split("#")[0].removeprefix("override ").partition(":") for entry in entries)
     named = {group.strip().lstrip("/"): option.strip() for group, _, option in pairs}
     return {group: option for group, option in named.items() if option}
 
 
-def _shared_keys(main: Path) -> str:
-    """List the commented scalars of the entry config: `key: value  # meaning`, one nesting level deep."""
-    lines: list[str] = []
+def _shared_page(main: Path) -> str:
+    """List the commented scalars of the entry config with their meaning."""
+    rows = _shared_rows(main)
+    return "".join(f"    {name + '=' + value:<36} {comment}\n" for name, value, comment in rows)
+
+
+def shared_keys(main: Path) -> dict[str, str]:
+    """Return the commented scalars of the entry config with their defaults."""
+    return {name: value for name, value, _ in _shared_rows(main)}
+
+
+def _shared_rows(main: Path) -> list[tuple[str, str, str]]:
+    """Read `key: value  # meaning`, one nesting level deep."""
+    rows: list[tuple[str, str, str]] = []
     parent = ""
     for line in main.read_text().splitlines():
         key, colon, rest = line.partition(":")
@@ -163,5 +175,5 @@ def _shared_keys(main: Path) -> str:
             parent = key
         if comment and key.strip() != "defaults" and parent not in {"hydra", "defaults"}:
             name = key if not line.startswith(" ") else f"{parent}.{key.strip()}"
-            lines.append(f"    {name + '=' + value.strip():<36} {comment.strip()}\n")
-    return "".join(lines)
+            rows.append((name, value.strip(), comment.strip()))
+    return rows

@@ -50,7 +50,7 @@ def option_page(file: Path) -> str:
     """List an option's keys: those of its file and of the files it extends, then its code's other settings."""
     lines = [f"{file.parent.name}={file.stem}", *textwrap.wrap(describe(file), COLUMNS), ""]
     rows: dict[str, tuple[str, str]] = {}
-    for key, (value, comment) in _rows(file):
+    for key, (value, comment) in option_rows(file):
         rows[key] = (value, comment or rows.get(key, ("", ""))[1])
     for key, (value, comment) in rows.items():
         lines += _hanging(f"  {key}={value}", comment, columns=KEY_COLUMNS)
@@ -68,10 +68,10 @@ def describe(file: Path) -> str:
     return next((comment for comment in comments if comment and not comment.startswith("@package")), "")
 
 
-def _rows(file: Path) -> Iterator[tuple[str, tuple[str, str]]]:
+def option_rows(file: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     """Yield the keys of a file with their value and comment; those of the files it extends come first."""
     for extended in _extended(file):
-        yield from _rows(extended)
+        yield from option_rows(extended)
     is_global = "@package _global_" in file.read_text()
     parents = [] if is_global else [file.parent.name]
     above: list[tuple[int, str]] = []
