@@ -51,11 +51,17 @@ def test_a_sweep_composes_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert seeds == [1, 2]
 
 
-def test_a_setting_that_the_option_does_not_name_is_told_to_be_added() -> None:
-    message = refusal("model.num_kv_heads=1")
-    assert message.endswith(
-        "the chosen option does not name model.num_kv_heads, which it may have; write +model.num_kv_heads=1."
+@pytest.mark.parametrize("sweep", [[], ["-m", "seed=1,2"]])
+def test_a_setting_that_the_options_file_does_not_name_is_added_to_it(sweep: list[str]) -> None:
+    found: list[object] = []
+    words = [*sweep, "model=gpt2_124m", "model.biases=false", "model.tie_embeddings=false"]
+    for_each_config(
+        lambda config, choices: found.append((config["model"]["biases"], config["model"]["tie_embeddings"])),
+        parse_arguments(words),
+        config_name="train",
+        program="train.py",
     )
+    assert found == [(False, False)] * (2 if sweep else 1)
 
 
 @pytest.mark.parametrize("words", [["budget.tokens=500K", "--cfg", "job"], ["--cfg", "job", "budget.tokens=500K"]])

@@ -56,7 +56,6 @@ def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
         ("optimizer.initial_accumulator", "initial_accumulator is a setting of optimizer=adagrad."),
         ("optimizer.lrr", "cautious_decay, share_work, compile_update, fused. Did you mean 'optimizer.lr'?"),
         ("spkes.foo", "spkes.foo=1: there is no key spkes.foo. Did you mean 'spikes'?"),
-        ("model.num_kv_heads", "which it may have; write +model.num_kv_heads=1."),
     ],
 )
 def test_an_unknown_key_names_what_there_is_and_which_option_has_it(key: str, said: str) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.command_line.trials import single, trials_of
-from lmtrain.composition.command_line.unknown_words import unknown_key, unknown_option
+from lmtrain.composition.command_line.unknown_words import is_setting, unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.secret_values import remember_secrets
 
@@ -53,8 +54,9 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str, progr
         _complete(arguments.hydra, config_name=config_name, program=program)
         return
     found: list[tuple[dict[str, Any], Choices]] = []
-    with _worded(arguments, config_name=config_name), _our_configs():
-        for composed, is_trial in [*_configs(arguments, flags, config_name=config_name)]:
+    with _worded(arguments, config_name=config_name):
+        every = _all_configs(arguments, flags, config_name=config_name)
+        for composed, is_trial in every:
             if flags.show:
                 show(composed, flags)
                 continue
@@ -80,6 +82,20 @@ def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
         raise _not_a_word(problem, arguments) or ConfigurationError(
             f"{' '.join(arguments.overrides)}: one of these words is no GROUP=OPTION, KEY=VALUE or ~KEY: {reason}."
         ) from problem
+
+
+def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, bool]]:
+    """Compose; a setting that the chosen option's code has and its file does not name is added to the file's."""
+    try:
+        with _our_configs():
+            return [*_configs(arguments, flags, config_name=config_name)]
+    except ConfigCompositionException as problem:
+        key = (_refused_override(problem) or "").partition("@")[0]
+        typed = [word for word in arguments.overrides if word.startswith(f"{key}=")] if key else []
+        if not typed or not is_setting(_chosen(key, arguments, config_name=config_name), key):
+            raise
+        overrides = [f"+{word}" if word in typed else word for word in arguments.overrides]
+        return _all_configs(replace(arguments, overrides=overrides), flags, config_name=config_name)
 
 
 def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generator[tuple[DictConfig, bool]]:
@@ -225,14 +241,19 @@ def _refused_override(problem: ConfigCompositionException) -> str | None:
 def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
     key = word.partition("@")[0]
     typed = next((text for text in arguments.overrides if text.lstrip("+~").startswith(f"{key}=")), word)
+    config = _chosen(key, arguments, config_name=config_name)
+    return unknown_key(key, typed=typed, config=config, conf=conf_folder())
+
+
+def _chosen(key: str, arguments: Arguments, *, config_name: str) -> dict[str, Any]:
+    """Return the config of the options alone, without the values beside a refused key; empty where it fails too."""
     groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
     chosen = [text for text in arguments.overrides if text.partition("=")[0] in groups - {key}]
     try:
         with _our_configs():
-            config = _plain(compose(config_name, overrides=chosen))
+            return _plain(compose(config_name, overrides=chosen))
     except HydraException:
-        config = {}
-    return unknown_key(key, typed=typed, config=config, conf=conf_folder())
+        return {}
 
 
 def _not_a_word(problem: ValueError, arguments: Arguments) -> ConfigurationError | None:

@@ -74,8 +74,6 @@ def _not_an_option(group: str, option: str) -> str:
 
 def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> str:
     """Name the keys of a key's node in a composed config, and the other options with such a key."""
-    if is_setting(config, key):
-        return f"{typed}: the chosen option does not name {key}, which it may have; write +{typed}."
     groups = [path.name for path in conf.iterdir() if path.is_dir()]
     known = leaf_keys(config)
     if key in groups:  # there are such options, for another command
