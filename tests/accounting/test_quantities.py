@@ -104,6 +104,8 @@ def test_a_rate_has_the_unit_of_its_numerator():
         (2_415_919_104, "bytes", "2.2GiB"),
         (500, "usd", "$500.00"),
         (9_000, "seconds", "2h30min"),
+        (0.00044, "seconds", "0.44ms"),
+        (0.0, "seconds", "0s"),
         (75, "seconds", "1min15s"),
         (143.9, "days", "143d21h"),
     ],

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token
@@ -33,3 +35,9 @@ def test_parts_have_their_share():
 def test_advice_comes_last():
     text = text_of(PLAN, Advice(("fits with x",), is_possible=False), title="small")
     assert text.rstrip().endswith("fits with x")
+
+
+def test_passes_over_a_small_text_are_a_number_that_people_read():
+    few, many = (text_of(replace(PLAN, train_tokens=n), Advice((), is_possible=True), title="x") for n in (1000, 2))
+    assert "2.4 over 1.0K tokens\n" in few
+    assert "1,200 over 2 tokens; those after 4 teach ever less" in many

@@ -150,6 +150,8 @@ def _format_power(number: float, base: int, suffixes: tuple[str, ...]) -> str:
 
 
 def _format_seconds(seconds: float) -> str:
+    if 0 < seconds < 0.1:
+        return f"{seconds * 1000:.2g}ms"
     if seconds < 60:
         return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.2g}s"
     minutes, rest = divmod(round(seconds), 60)

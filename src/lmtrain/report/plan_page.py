@@ -12,6 +12,8 @@ from lmtrain.report.plan_advice import Advice
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str]]
+# Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
+WORTHWHILE_EPOCHS = 4
 
 
 def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
@@ -71,12 +73,18 @@ def _run(plan: Plan) -> Rows:
         ("tokens/parameter", f"{run.tokens / plan.shape.num_parameters:.3g} (20 is compute-optimal)"),
     ]
     if plan.epochs is not None:
-        rows.append(("epochs", f"{plan.epochs:.3g} over {format_quantity(plan.train_tokens or 0)} tokens"))
+        rows.append(("epochs", _epochs(plan.epochs, plan.train_tokens or 0)))
     if plan.source_epochs:
         rows.append(
             ("of each source", ", ".join(f"{name} {epochs:.3g}" for name, epochs in plan.source_epochs.items()))
         )
     return rows
+
+
+def _epochs(epochs: float, train_tokens: int) -> str:
+    count = f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.3g}"
+    note = f"; those after {WORTHWHILE_EPOCHS} teach ever less" if epochs > WORTHWHILE_EPOCHS else ""
+    return f"{count} over {format_quantity(train_tokens)} tokens{note}"
 
 
 def _product(plan: Plan) -> str:
