@@ -78,7 +78,7 @@ def says(monkeypatch):
 
 def test_a_result_is_forced_as_training_writes_it_and_the_text_goes_on_behind_it(model, says):
     prompt = StyleFormat(TOKENIZER, "lmtrain").prompt(ASKED)
-    expected = render(TOKENIZER, ANSWERED)[0].tolist()
+    expected = [TOKENIZER.end_of_text_id, *render(TOKENIZER, ANSWERED)[0].tolist()]
     turn = [*b"I count.", *calling(expression="12*3"), END]
     says(*turn)
     request = Request(
