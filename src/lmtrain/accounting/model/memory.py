@@ -54,8 +54,7 @@ class TrainedParameters:
 
     def num_block_matrix(self, shape: ModelShape) -> int:
         """Return the parameters in matrices of the blocks that one token meets."""
-        num_idle = shape.num_parameters - shape.num_active_parameters
-        return self.num_total - self.num_outside_blocks - self.num_vector - num_idle
+        return self.num_hidden_matrix - (shape.num_parameters - shape.num_active_parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
