@@ -90,6 +90,9 @@ def format_at_least(number: float) -> str:
 
 
 def _in_three_digits(number: float, whole: Callable[[float], int]) -> str:
+    if number >= 1e15:  # FLOPs: no suffix that people would read
+        power = math.floor(math.log10(number))
+        return f"{whole(number / 10.0 ** (power - 2)) / 100:g}e{power}"
     for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
             digits = max(0, 2 - math.floor(math.log10(number / size)))
