@@ -190,7 +190,8 @@ def _own_device(settings: Mapping[str, str]) -> ProductDevice:
     if missing:
         raise ConfigurationError(f"{OWN[0]} and {OWN[1]} belong together; {missing[0]} is missing.")
     peak, rate = (_above_zero(key, settings[key]) for key in OWN)
-    peaks = dict.fromkeys(MATMUL_DTYPES[:1] if "dtype" not in settings else _dtypes(settings), peak)
+    dtypes = _dtypes(settings) if "dtype" in settings else MATMUL_DTYPES[:1]
+    peaks = {str(dtype): peak for dtype in dtypes}
     return ProductDevice(name=settings.get("device", "your device"), peaks=peaks, bytes_per_second=rate)
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.accounting.fleets.fleet import FleetRun, solve
-from lmtrain.accounting.fleets.fleet_plan import FleetPlan, solve_in_whole_devices, without_limits
+from lmtrain.accounting.fleets.fleet_plan import FleetPlan, found_terms, solve_in_whole_devices, without_limits
 from lmtrain.accounting.machine.hardware import find_device
 
 H100 = find_device("NVIDIA H100 80GB HBM3")
@@ -45,6 +45,49 @@ def test_time_and_money_are_limits_where_everything_else_is_known():
     assert without_limits(replace(RUN, hours=5.0, usd=3.0)) == RUN
     assert without_limits(replace(RUN, usd=3.0)) == RUN
     assert without_limits(replace(RUN, tokens=None, hours=5.0)).hours == 5.0
+
+
+def test_money_is_a_limit_without_devices_too():
+    priced = replace(RUN, num_devices=None, usd_per_gpu_hour=2.0)
+    assert without_limits(replace(priced, usd=1e9)) == priced
+    assert without_limits(replace(priced, usd=1e9, tokens=None)).usd == 1e9
+    assert without_limits(replace(priced, usd=1e9, mfu=None)).usd == 1e9
+    plan = replace(PLAN, run=solve(priced), allowed_usd=100.0)
+    assert (plan.most_parameters, plan.to_json()["days"]) == (None, None)
+    (line,) = plan.problems
+    assert "it costs" in line
+
+
+def test_a_range_of_utilization_is_judged_by_its_lowest():
+    low, middle, high = (solve(replace(RUN, mfu=mfu)) for mfu in (0.4, 0.5, 0.6))
+    plan = replace(PLAN, run=middle, over_mfu=(low, middle, high), allowed_hours=(middle.hours or 0) * 1.01)
+    (line,) = plan.problems
+    assert line.startswith("at 0.4 MFU it does not finish")
+    assert not replace(plan, allowed_hours=(low.hours or 0) * 1.01).problems
+
+
+def test_less_work_is_of_the_term_that_was_given():
+    given = {"flops": 6 * 12.63e9 * 252.7e9, "num_devices": 32.0, "mfu": 0.5}
+    run = solve(FleetRun(peak_flops=989.4e12, **given))
+    plan = replace(PLAN, run=run, given=frozenset(given), allowed_hours=100.0)
+    word = plan.problems[0].rpartition(" ")[2]
+    assert word.startswith("fleet.flops=5.6")
+    assert solve(replace(RUN, num_parameters=None, tokens=None, flops=float(word.partition("=")[2]))).hours < 100
+
+
+def test_computed_terms_are_those_that_nothing_gave():
+    for asked, found in (
+        (RUN, {"hours"}),
+        (replace(RUN, num_devices=None), {"device_hours"}),
+        (replace(RUN, tokens=None, tokens_per_parameter=20), {"tokens", "hours"}),
+        (replace(RUN, tokens=None, hours=336), {"tokens", "flops"}),
+        (replace(RUN, num_parameters=None, tokens=None, flops=1e22), {"num_parameters", "tokens", "hours"}),
+    ):
+        assert set(found_terms(asked, solve(asked))) == found
+
+
+def test_the_bytes_of_a_parameter_decide_how_much_fits():
+    assert replace(PLAN, bytes_per_parameter=8).most_parameters == 2 * (PLAN.most_parameters or 0)
 
 
 def test_devices_that_were_not_given_are_whole():

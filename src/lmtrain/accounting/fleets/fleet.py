@@ -161,9 +161,9 @@ def less_work(run: FleetRun, given: Collection[str], factor: float) -> str:
     return f"fleet.{name}={format_at_most((getattr(run, name) or 0) * factor)}"
 
 
-def given_terms(run: FleetRun) -> set[str]:
+def given_terms(run: FleetRun) -> frozenset[str]:
     """Return the names of the known terms."""
-    return {name for name, value in asdict(run).items() if value is not None}
+    return frozenset(name for name, value in asdict(run).items() if value is not None)
 
 
 def _over_the_peak(run: FleetRun, solved: FleetRun) -> str:

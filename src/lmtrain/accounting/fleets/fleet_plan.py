@@ -7,7 +7,6 @@ from typing import Any, Final
 from lmtrain.accounting.fleets.fleet import (
     TOLERANCE,
     FleetRun,
-    given_terms,
     is_solved,
     less_work,
     propagate,
@@ -25,14 +24,15 @@ SUPPLY: Final = ("num_devices", "hours", "device_hours", "mfu", "usd")
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """A run with every term known; `found` are those that were computed, `allowed_...` limits that were given.
+    """A run with every term known; `found` are those that were computed, `given` those that they follow from.
 
-    `device` None is one that the table does not have; `model` None is one known by its size alone; `over_mfu` are the
-    runs over a range of utilization, the lowest first, with `run` in its middle.
+    `allowed_...` are limits that were given. `device` None is one that the table does not have; `model` None is one
+    known by its size alone; `over_mfu` are the runs over a range of utilization, the lowest first, `run` in its middle.
     """
 
     run: FleetRun
     found: tuple[str, ...]
+    given: frozenset[str] = frozenset({"tokens"})
     peak_source: str
     allowed_hours: float | None = None
     allowed_usd: float | None = None
@@ -121,7 +121,7 @@ class FleetPlan:
         )
 
     def _less_work(self, factor: float) -> str:
-        return less_work(self.run, given_terms(self.run) - set(self.found), factor)
+        return less_work(self.run, self.given, factor)
 
     @property
     def _enough_devices(self) -> int:
