@@ -85,9 +85,7 @@ def test_a_range_of_utilization_is_answered_from_end_to_end(capsys: pytest.Captu
     assert asked(capsys, *words[:3], "fleet.mfu=0.4..0.6", H100) == found
 
 
-@pytest.mark.parametrize(
-    ("precision", "dtype", "num_bytes"), [("bf16_true", "bf16", 8), ("fp8", "fp8", 16)]
-)
+@pytest.mark.parametrize(("precision", "dtype", "num_bytes"), [("bf16_true", "bf16", 8), ("fp8", "fp8", 16)])
 def test_a_precision_brings_the_peak_and_the_bytes(
     precision: str, dtype: str, num_bytes: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
