@@ -17,8 +17,15 @@ KERNEL_SECONDS: Final = 1e-5  # below which starting a kernel counts
 
 def tensor_page(shape: Shape, sizes: Mapping[tuple[str, ...], TensorSize]) -> str:
     """Return a row for each size of a value."""
+    most = max(size.num_bytes for size in sizes.values())
+    decimals = 6 if most < 2**30 else 3 if most < 1e13 else 0
     rows = [
-        [", ".join(names), f"{size.bits / 8:g}", f"{size.num_bytes:,}", *_in_units(size.num_bytes)]
+        [
+            ", ".join(names),
+            f"{size.bits / 8:g}",
+            f"{size.num_bytes:,}",
+            *(f"{size.num_bytes / unit:,.{decimals}f}" for unit in (1e9, 2**30)),
+        ]
         for names, size in sizes.items()
     ]
     (number,) = {size.num_values for size in sizes.values()}
@@ -26,9 +33,9 @@ def tensor_page(shape: Shape, sizes: Mapping[tuple[str, ...], TensorSize]) -> st
         [
             f"{_brackets(shape)}: {number:,} values",
             "",
-            *_table(["", "bytes a value", "bytes", "GB", "GiB"], rows),
+            *_table(["", "each", "bytes", "GB", "GiB"], rows),
             "",
-            "bytes = values x bytes a value; GB are 1e9 bytes, GiB 2^30 (as torch and",
+            "bytes = values x the bytes of each; GB are 1e9 bytes, GiB 2^30 (as torch and",
             "nvidia-smi count). Four-bit values are packed in pairs, without their scales.",
         ]
     )
@@ -125,11 +132,6 @@ def _brackets(shape: Shape) -> str:
     return f"[{', '.join(f'{number}' for number in shape)}]"
 
 
-def _in_units(num_bytes: int) -> list[str]:
-    """Return GB and GiB, small ones to the kilobyte."""
-    return [f"{amount:,.3f}" if amount >= 1 else f"{amount:.6f}" for amount in (num_bytes / 1e9, num_bytes / 2**30)]
-
-
 def _amount(number: float, prefixes: Sequence[tuple[str, float]] = DECIMAL) -> str:
     """Write a number with a prefix, below the smallest of them exactly: "34.36 G", "65,536 "."""
     prefix, size = next((each for each in prefixes if number >= each[1]), ("", 1))
@@ -142,5 +144,7 @@ def _number(number: float, *, digits: int = 4) -> str:
 
 
 def _time(seconds: float) -> str:
+    if seconds < TIMES[-1][1]:
+        return f"< 1 {TIMES[-1][0]}"
     unit, size = next((each for each in TIMES if seconds >= each[1] * 0.9995), TIMES[-1])
     return f"{_number(seconds / size, digits=3)} {unit}"

@@ -81,10 +81,11 @@ export function startFleet(panel, words) {
 }
 
 export function drawFleet(panel, { fleet, charts }) {
-  panel.tell(fleet.ok ? "It fits and finishes." : "Not like this:", fleet.ok ? "good" : "bad");
+  const isParted = fleet.num_devices !== null; // else dollars or device hours are all that is known
+  const held = `It needs ${fleet.fewest_devices} ${fleet.fewest_devices === 1 ? "device" : "devices"} at least.`;
+  panel.tell(!fleet.ok ? "Not like this:" : isParted ? "It fits and finishes." : held, fleet.ok ? "good" : "bad");
   panel.list(".advice", fleet.advice);
   const found = new Set(fleet.found);
-  const isParted = fleet.num_devices !== null; // else dollars or device hours are all that is known
   panel.tiles([
     [amount(fleet.num_parameters), "parameters", found.has("num_parameters")],
     [amount(fleet.tokens), `tokens, ${Number(fleet.tokens_per_parameter.toPrecision(3))} a parameter`, found.has("tokens")],
