@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.harness import accounting_rows as rows
 from benchmarks.harness.accounting_row import Row
+from benchmarks.harness.fleet_rows import fleets, matrix_products
 from benchmarks.harness.published_runs import published_runs
 from lmtrain.verbs.calc import calc
 
@@ -63,9 +64,9 @@ def sections() -> list[Section]:
         Section(
             "Matrix products",
             "NVIDIA, Matrix Multiplication Background: intensities in fp16, tiles of 256 x 128; peaks over bandwidths.",
-            rows.matrix_products(),
+            matrix_products(),
         ),
-        Section("Time and fleets", "FLOPs / (devices x dense peak x utilization).", rows.fleets()),
+        Section("Time and fleets", "FLOPs / (devices x dense peak x utilization).", fleets()),
         Section(
             "Steps that others measured",
             "IBM and PyTorch, Maximizing training throughput using PyTorch FSDP (2024); torchtitan, Llama 3 on H100 "
