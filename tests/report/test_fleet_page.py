@@ -40,6 +40,13 @@ def test_a_range_of_utilization_is_a_row_each_of_the_terms_that_move():
     assert all(line.count("$") == 1 for line in lines[first : first + 3])
 
 
+def test_a_range_that_moves_the_model_alone_is_shown():
+    runs = tuple(solve(replace(RUN, num_parameters=None, hours=336, mfu=mfu)) for mfu in (0.25, 0.5, 1.0))
+    lines = text_of(replace(PLAN, run=runs[1], over_mfu=runs)).splitlines()
+    row = lines[lines.index("Over the range of MFU") + 1]
+    assert row.split() == ["25.0%", "6.3B", "parameters"]
+
+
 def test_a_run_without_devices_says_what_sets_them():
     text = text_of(replace(PLAN, run=solve(replace(RUN, num_devices=None))))
     assert "devices         any number x 989.4 TFLOP/s" in text

@@ -62,7 +62,7 @@ def test_money_is_computed_from_a_price_and_stands_for_hours(capsys: pytest.Capt
         ("fleet.flops=3.7908e25 fleet.num_parameters=405B fleet.num_devices=81 fleet.mfu=0.4", "tokens", 15.6e12),
         ("fleet.num_parameters=8B fleet.tokens_per_parameter=20 fleet.num_devices=8 fleet.mfu=0.5", "days", 22.46),
         ("fleet.tokens=160B fleet.tokens_per_parameter=20 fleet.num_devices=8 fleet.mfu=0.5", "num_parameters", 8e9),
-        ("fleet.device_hours=4312 fleet.num_parameters=8B fleet.mfu=0.5", "tokens", 160e9),
+        ("fleet.device_hours=4.312K fleet.num_parameters=8B fleet.mfu=0.5", "tokens", 160e9),
         ("fleet.usd=12937 fleet.usd_per_gpu_hour=3 fleet.num_parameters=8B fleet.mfu=0.5", "tokens", 160e9),
         ("fleet.num_parameters=8B fleet.tokens=160B fleet.usd_per_gpu_hour=3 fleet.mfu=0.5", "usd", 12_937),
         ("fleet.usd=12937 fleet.usd_per_gpu_hour=3 fleet.num_parameters=8B fleet.tokens=160B", "mfu", 0.5),
@@ -171,7 +171,7 @@ def test_the_table_marks_what_was_computed(capsys: pytest.CaptureFixture[str]) -
         ("optimizer=adamw", "optimizer=adamw has no effect"),
         ("batch.context_tokens=4096", "no effect without a model"),
         ("cluster=h100_8x", "are two devices"),
-        ("fleet.device_hours=1K", "is not a time"),
+        ("fleet.device_hours=2h", "fleet.device_hours=2h is not a number"),
     ],
 )
 def test_bad_words_are_refused_with_the_nearest_right_form(word: str, message: str) -> None:

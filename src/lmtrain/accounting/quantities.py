@@ -34,12 +34,12 @@ def unit_of(key: str) -> Unit:
     return word if word in _SIZE_OF_UNIT else "count"
 
 
-def parse_quantity(value: str | float, key: str = "value") -> int | float:
-    """Return the quantity in the unit that `key` ends with, an int when it is whole; a plain number is in that unit.
+def parse_quantity(value: str | float, key: str = "value", *, unit: Unit | None = None) -> int | float:
+    """Return the quantity in `unit`, an int when it is whole; a plain number is in that unit, None that of the key.
 
     Raises: ConfigurationError for anything that is not one finite quantity.
     """
-    unit = unit_of(key)
+    unit = unit or unit_of(key)
     if isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
         raise _not_a_quantity(value, unit, key)
     if not isinstance(value, str):

@@ -18,7 +18,7 @@ Rows = list[tuple[str, str, str]]
 MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
     "num_parameters": lambda run: f"{format_quantity(run.num_parameters or 0)} parameters",
     "tokens": lambda run: f"{format_quantity(run.tokens or 0)} tokens",
-    "num_devices": lambda run: f"{_count(run.num_devices or 0)} devices",
+    "num_devices": lambda run: f"{run.num_devices:,.0f} devices",
     "hours": lambda run: f"{(run.hours or 0) / 24:,.2f} days",
     "device_hours": lambda run: f"{run.device_hours or 0:,.0f} device hours",
     "usd": lambda run: f"${run.usd or 0:,.2f}",
@@ -65,9 +65,8 @@ def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
     """Return a row for each utilization of a range: the terms that move with it."""
     if not plan.over_mfu:
         return []
-    shown = [name for name in MOVING if len({getattr(run, name) for run in plan.over_mfu}) > 1]
-    if plan.run.hours is not None:
-        shown.remove("device_hours")
+    moving = [name for name in MOVING if len({getattr(run, name) for run in plan.over_mfu}) > 1]
+    shown = [name for name in moving if name != "device_hours" or plan.run.hours is None]
     table = Table.grid(padding=(0, 3, 0, 0))
     for _ in range(1 + len(shown)):
         table.add_column(justify="right")
@@ -107,12 +106,7 @@ def _mfu_source(plan: FleetPlan) -> str:
 
 
 def _devices(run: FleetRun) -> str:
-    return "any number" if run.num_devices is None else _count(run.num_devices)
-
-
-def _count(number: float) -> str:
-    """Write a number of devices: whole, or what money and time leave of them."""
-    return f"{number:,.0f}" if abs(number - round(number)) < 1e-6 * number else f"{number:,.4g}"
+    return "any number" if run.num_devices is None else f"{run.num_devices:,.0f}"
 
 
 def _time(run: FleetRun) -> str:

@@ -111,6 +111,7 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
         given=given_terms(asked),
         allowed_hours=typed.hours,
         allowed_usd=typed.usd,
+        allowed_device_hours=typed.device_hours,
         peak_source=peak.source.replace("cluster.peak_flops", "fleet.peak_flops")
         if "peak_flops" in terms
         else peak.source,

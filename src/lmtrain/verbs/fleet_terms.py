@@ -67,7 +67,7 @@ def _number(name: str, value: str) -> float | tuple[float, ...]:
     key = PREFIX + name
     if name == "mfu" and len(ends := _BETWEEN.split(value)) > 1:
         return _range(value, ends)
-    number = parse_quantity(value, key)
+    number = parse_quantity(value, key, unit="count" if name == "device_hours" else None)  # 100K of them, no time
     if number <= 0:
         raise ConfigurationError(f"{key}={value} is not above 0; leave it out to have it computed.")
     return parse_whole(value, key) if name == "num_devices" else number

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.accounting.fleets.fleet import FleetRun, solve
-from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.errors import ConfigurationError
+from lmtrain.verbs.fleet_terms import read_terms
 
 H100 = 989.4e12
 KNOWN = FleetRun(peak_flops=H100, num_parameters=8e9, tokens=160e9, num_devices=8, mfu=0.5, usd_per_gpu_hour=3.0)
@@ -129,17 +129,28 @@ def test_impossible_terms_are_refused(change, message):
         solve(replace(KNOWN, **change))
 
 
-@pytest.mark.parametrize("work", [{"num_parameters": 70e9, "tokens": 15e12}, {"flops": 6.3e24}])
-def test_what_is_nearest_to_a_utilization_above_one_can_be_typed(work):
-    run = FleetRun(peak_flops=989.4e12, num_devices=1024, hours=1440, **work)
+MUCH = {"num_parameters": 70e9, "tokens": 15e12}
+HELD = {"num_devices": 1024, "hours": 1440}
+
+
+@pytest.mark.parametrize(
+    ("terms", "nearest"),
+    [
+        ({**MUCH, **HELD}, ["tokens", "num_devices", "hours"]),
+        ({"flops": 6.3e24, **HELD}, ["flops", "num_devices", "hours"]),
+        (
+            {"num_parameters": 70e9, "tokens_per_parameter": 200, **HELD},
+            ["tokens_per_parameter", "num_devices", "hours"],
+        ),
+        ({**MUCH, "device_hours": 1e6}, ["tokens", "device_hours"]),
+        ({**MUCH, "num_devices": 1024, "usd": 1e6, "usd_per_gpu_hour": 2.0}, ["tokens", "usd"]),
+    ],
+)
+def test_what_is_nearest_to_a_utilization_above_one_can_be_typed(terms, nearest):
+    run = FleetRun(peak_flops=989.4e12, **terms)
     with pytest.raises(ConfigurationError, match=r"nearest that can be: ") as refused:
         solve(run)
     words = str(refused.value).rpartition(": ")[2].rstrip(".").split(", or ")
-    assert [word.partition("=")[0] for word in words] == [
-        "fleet.flops" if "flops" in work else "fleet.tokens",
-        "fleet.num_devices",
-        "fleet.hours",
-    ]
+    assert [word.partition("=")[0] for word in words] == [f"fleet.{name}" for name in nearest]
     for word in words:
-        key, _, value = word.partition("=")
-        assert (solve(replace(run, **{key.removeprefix("fleet."): parse_quantity(value, key)})).mfu or 2) <= 1
+        assert (solve(replace(run, **read_terms([word]))).mfu or 2) <= 1

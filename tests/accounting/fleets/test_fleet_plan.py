@@ -97,6 +97,27 @@ def test_devices_that_were_not_given_are_whole():
     assert 0 < (run.hours or 0) < 100
 
 
+def test_devices_that_money_and_time_pay_for_are_whole_and_within_both():
+    paid = FleetRun(peak_flops=989.4e12, usd=1000, usd_per_gpu_hour=3, hours=24, mfu=0.4)  # 13.9 devices
+    run = solve_in_whole_devices(paid)
+    assert (run.num_devices, run.hours, run.usd) == (13, 24, pytest.approx(936))
+    short = solve_in_whole_devices(replace(paid, usd=30))
+    assert (short.num_devices, short.hours) == (1, pytest.approx(10))
+
+
+def test_device_hours_are_a_limit_where_the_work_is_known():
+    granted = replace(RUN, device_hours=1000)
+    assert without_limits(granted) == RUN
+    assert without_limits(replace(granted, tokens=None, num_devices=None)).device_hours == 1000
+    (line,) = replace(PLAN, allowed_device_hours=1000).problems
+    assert "of 1,000 device hours; those are enough for fleet.tokens=2" in line
+    assert not replace(PLAN, allowed_device_hours=PLAN.run.device_hours).problems
+    assert found_terms(replace(granted, mfu=None), solve(replace(granted, device_hours=2e4, mfu=None))) == (
+        "hours",
+        "mfu",
+    )
+
+
 def test_json_has_what_scripts_rely_on():
     keys = {"num_parameters", "tokens", "num_devices", "hours", "days", "mfu", "usd", "flops", "ok", "advice", "found"}
     assert keys <= PLAN.to_json().keys()

@@ -10,7 +10,7 @@
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -167,21 +167,16 @@ def given_terms(run: FleetRun) -> frozenset[str]:
 
 
 def _over_the_peak(run: FleetRun, solved: FleetRun) -> str:
-    """Say what would bring a utilization above 1 down to it; dollars that are fixed pay for no more device hours."""
+    """Say what would bring a utilization above 1 down to it: less work, or more of what decides the device hours."""
     given, mfu = given_terms(run), solved.mfu or 0
-    nearest = [less_work(solved, given, 1 / mfu)]
-    if run.usd is None:
-        nearest += [f"fleet.{name}={math.ceil(getattr(run, name) * mfu)}" for name in _typed(given)]
-    else:
-        nearest.append(f"fleet.usd={format_at_least(run.usd * mfu)}")
+    bought = [name for name in ("usd", "device_hours") if name in given]
+    held = [name for name in ("num_devices", "hours") if name in given]
+    more = [f"fleet.{name}={format_at_least(getattr(run, name) * mfu)}" for name in bought[:1]]
+    more = more or [f"fleet.{name}={math.ceil(getattr(run, name) * mfu)}" for name in held]
     return (
         f"fleet.mfu={mfu:.4g} would be needed, and above 1 is more than the devices' peak; nearest that can be: "
-        f"{', or '.join(nearest)}."
+        f"{', or '.join([less_work(solved, given, 1 / mfu), *more])}."
     )
-
-
-def _typed(given: Collection[str]) -> Iterable[str]:
-    return (name for name in ("num_devices", "hours") if name in given)
 
 
 def _checked(run: FleetRun) -> FleetRun:

@@ -36,6 +36,7 @@ class FleetPlan:
     peak_source: str
     allowed_hours: float | None = None
     allowed_usd: float | None = None
+    allowed_device_hours: float | None = None
     mfu_is_assumed: bool = False
     device: Device | None = None
     model: str | None = None
@@ -90,7 +91,7 @@ class FleetPlan:
             lowest = self.over_mfu[0]
             worst = replace(self, run=lowest, over_mfu=())
             return tuple(f"at {lowest.mfu:.3g} MFU it {line}" for line in worst.problems)
-        found = (self._does_not_fit(), self._takes_too_long(), self._costs_too_much())
+        found = (self._does_not_fit(), self._takes_too_long(), self._costs_too_much(), self._holds_too_long())
         return tuple(line for line in found if line)
 
     def _does_not_fit(self) -> str | None:
@@ -118,6 +119,15 @@ class FleetPlan:
             return None
         return (
             f"does not finish: it costs ${usd:,.2f} of ${allowed:,.2f}; that pays for {self._less_work(allowed / usd)}"
+        )
+
+    def _holds_too_long(self) -> str | None:
+        held, allowed = self.run.device_hours, self.allowed_device_hours
+        if held is None or allowed is None or held <= allowed * (1 + TOLERANCE):
+            return None
+        return (
+            f"does not finish: it takes {held:,.0f} of {allowed:,.0f} device hours; those are enough for "
+            f"{self._less_work(allowed / held)}"
         )
 
     def _less_work(self, factor: float) -> str:
@@ -163,7 +173,8 @@ def without_limits(run: FleetRun) -> FleetRun:
     With everything else known the time follows, and is held against what was allowed; with one of model, tokens and
     utilization missing, the shorter of the given time and what the money pays for counts.
     """
-    free, unpaid = replace(run, hours=None, usd=None), replace(run, usd=None)
+    unpaid = replace(run, usd=None, device_hours=None)
+    free = replace(unpaid, hours=None)
     if _has_time(free):
         return free
     if None not in (run.usd, run.usd_per_gpu_hour, run.hours, run.num_devices):
@@ -178,20 +189,26 @@ def _has_time(run: FleetRun) -> bool:
 
 
 def solve_in_whole_devices(run: FleetRun) -> FleetRun:
-    """Solve a run; devices that were not given are rounded up to whole ones, and the time shortens accordingly."""
+    """Solve a run in whole devices where their number was not given.
+
+    For a known amount of work they are rounded up, and the time shortens; what money and time pay for is rounded down.
+    """
     solved = solve(run)
-    needs = propagate(replace(run, hours=None, usd=None)).device_hours
-    if run.num_devices is not None or solved.num_devices is None or needs is None:
+    if run.num_devices is not None or solved.num_devices is None:
         return solved
-    whole = math.ceil(solved.num_devices * (1 - 1e-9))
-    return solve(replace(solved, num_devices=whole, hours=None, usd=None))
+    if propagate(replace(run, hours=None, usd=None, device_hours=None)).device_hours is not None:
+        whole = math.ceil(solved.num_devices * (1 - 1e-9))
+        return solve(replace(solved, num_devices=whole, hours=None, usd=None))
+    whole = math.floor(solved.num_devices * (1 + 1e-9))
+    if whole == 0:
+        return solve(replace(run, num_devices=1, hours=None))
+    return solve(replace(run, num_devices=whole, usd=None, device_hours=None))
 
 
 def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
     """Return the terms that were computed: device hours where nothing parts them, FLOPs where the devices decide."""
-    found = [name for name in TERMS if getattr(asked, name) is None and getattr(solved, name) is not None]
-    if solved.num_devices is not None:
-        found.remove("device_hours")
+    parted = () if solved.num_devices is None else ("device_hours",)
+    found = [name for name in TERMS if getattr(asked, name) is None and getattr(solved, name) and name not in parted]
     if asked.flops is None and propagate(replace(asked, **dict.fromkeys(SUPPLY))).flops is None:
         found.append("flops")
     return tuple(found)
