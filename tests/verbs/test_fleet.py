@@ -1,6 +1,8 @@
 """The equation as a person types it, against published runs."""
 
+import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,37 @@ def test_an_unknown_device_takes_its_peak_and_a_model_counts_once() -> None:
     assert planned.run.hours == pytest.approx(7e15 / (1e14 * 0.4) / 3600)
     with pytest.raises(ConfigurationError, match="two models"):
         make_fleet_plan({**terms, "num_parameters": 1e6}, FleetConfig(model=model))
+
+
+WORKS = (
+    ("fleet.num_parameters=70B", "fleet.tokens=1T"),
+    ("fleet.num_parameters=8B", "fleet.tokens_per_parameter=20"),
+    ("fleet.flops=3.8e24",),
+    ("fleet.flops=1e22", "fleet.num_parameters=405B"),
+)
+LIMITS = ("fleet.days=3", "fleet.days=90", "fleet.usd=100K", "fleet.device_hours=10K")
+
+
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("mfu", ["0.4", "0.3-0.5"])
+def test_advice_that_is_typed_mends_what_it_was_given_for(work: tuple[str, ...], mfu: str) -> None:
+    tried = 0
+    for devices, limit in itertools.product(("1", "32", "1000", "null"), LIMITS):
+        words = [*work, limit, f"fleet.num_devices={devices}", f"fleet.mfu={mfu}", "fleet.usd_per_gpu_hour=2", H100]
+        for line in problems(words):
+            for key, value in re.findall(r"(fleet\.\w+)=([\w.-]+)", line):
+                kept = [word for word in words if not word.startswith(f"{key}=")]
+                assert without_numbers(line) not in map(without_numbers, problems([*kept, f"{key}={value}"])), line
+                tried += 1
+    assert tried > 10
+
+
+def problems(words: list[str]) -> tuple[str, ...]:
+    return make_fleet_plan(read_terms(words), FleetConfig()).problems
+
+
+def without_numbers(line: str) -> str:
+    return re.sub(r"[\d.,]+", "", line.partition(";")[0])
 
 
 def test_only_fleet_words_ask_for_the_equation() -> None:

@@ -105,6 +105,41 @@ def test_devices_that_money_and_time_pay_for_are_whole_and_within_both():
     assert (short.num_devices, short.hours) == (1, pytest.approx(10))
 
 
+@pytest.mark.parametrize(
+    ("limits", "hours"),
+    [
+        ({"usd": 3000.0, "hours": 200.0}, 50),
+        ({"usd": 3000.0, "hours": 20.0}, 20),
+        ({"device_hours": 160.0, "hours": 200.0}, 20),
+        ({"device_hours": 160.0, "usd": 3000.0}, 20),
+        ({"device_hours": 1600.0, "usd": 3000.0, "hours": 100.0}, 50),
+    ],
+)
+def test_the_shortest_of_time_money_and_device_hours_counts(limits, hours):
+    asked = FleetRun(peak_flops=989.4e12, num_parameters=8e9, num_devices=8, mfu=0.5, usd_per_gpu_hour=7.5, **limits)
+    assert solve(without_limits(asked)).hours == pytest.approx(hours)
+
+
+@pytest.mark.parametrize(
+    ("given", "found", "advice"),
+    [
+        ("num_parameters tokens num_devices", "hours", "fleet.num_devices=200 or with fleet.num_parameters=160B"),
+        ("num_parameters tokens hours", "num_devices", "fleet.num_devices=200"),
+        ("flops tokens num_devices", "num_parameters", "fleet.num_devices=200"),
+        ("tokens num_devices hours", "num_parameters flops", "fleet.num_parameters=160B"),
+    ],
+)
+def test_what_fits_is_neither_undone_by_other_terms_nor_against_them(given, found, advice):
+    large = replace(PLAN, run=replace(PLAN.run, num_parameters=1e12))
+    (line,) = replace(large, given=frozenset(given.split()), found=tuple(found.split())).problems
+    assert line == f"does not fit: 16,000.0 GB before activations on 32 devices; it would with {advice}"
+
+
+def test_less_of_a_ratio_is_above_zero():
+    ratio = replace(PLAN, given=frozenset({"num_parameters", "tokens_per_parameter"}), allowed_hours=1.0)
+    assert ratio.problems[0].endswith("fleet.tokens_per_parameter=0.0595")  # of 20.008, in 1 of 336 hours
+
+
 def test_device_hours_are_a_limit_where_the_work_is_known():
     granted = replace(RUN, device_hours=1000)
     assert without_limits(granted) == RUN

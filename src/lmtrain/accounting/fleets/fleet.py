@@ -158,7 +158,14 @@ def _require_solved(run: FleetRun) -> None:
 def less_work(run: FleetRun, given: Collection[str], factor: float) -> str:
     """Return the word for a `factor` of a run's work, at most: fewer of the term that was given."""
     name = next((name for name in WORK if name in given), "tokens")
-    return f"fleet.{name}={format_at_most((getattr(run, name) or 0) * factor)}"
+    amount = (getattr(run, name) or 0) * factor
+    return f"fleet.{name}={_ratio_at_most(amount) if name == 'tokens_per_parameter' else format_at_most(amount)}"
+
+
+def _ratio_at_most(ratio: float) -> str:
+    """Write a ratio in three digits, below 1 too."""
+    size = 10.0 ** (2 - math.floor(math.log10(ratio)))
+    return f"{math.floor(ratio * size) / size:g}"
 
 
 def given_terms(run: FleetRun) -> frozenset[str]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.fleets.fleet import (
     TOLERANCE,
+    WORK,
     FleetRun,
     is_solved,
     less_work,
@@ -32,7 +33,7 @@ class FleetPlan:
 
     run: FleetRun
     found: tuple[str, ...]
-    given: frozenset[str] = frozenset({"tokens"})
+    given: frozenset[str] = frozenset({"num_parameters", "tokens", "num_devices", "mfu"})
     peak_source: str
     allowed_hours: float | None = None
     allowed_usd: float | None = None
@@ -99,10 +100,19 @@ class FleetPlan:
         if self.fewest_devices is None or devices is None or devices >= self.fewest_devices:
             return None
         return (
-            f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations need at least "
-            f"fleet.num_devices={self._enough_devices}, or a model of at most "
-            f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
+            f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations on {devices:,.0f} "
+            f"device{'s' * (devices > 1)}; it would with {self._what_fits()}"
         )
+
+    def _what_fits(self) -> str:
+        """Return more devices, unless the model grows with them, or a smaller model, unless the devices shrink too."""
+        smaller = f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
+        sizes = self.given & {"num_parameters", *WORK}
+        is_free = len(sizes) <= 1 + ("num_parameters" in sizes)  # nothing else fixes the model's size
+        if "flops" in self.found:
+            return smaller
+        more = f"fleet.num_devices={self._enough_devices}"
+        return f"{more} or with {smaller}" if is_free and "num_devices" in self.given else more
 
     def _takes_too_long(self) -> str | None:
         hours, allowed = self.run.hours, self.allowed_hours
@@ -177,10 +187,19 @@ def without_limits(run: FleetRun) -> FleetRun:
     free = replace(unpaid, hours=None)
     if _has_time(free):
         return free
-    if None not in (run.usd, run.usd_per_gpu_hour, run.hours, run.num_devices):
-        paid_hours = (run.usd or 0) / (run.usd_per_gpu_hour or 1) / (run.num_devices or 1)
-        return replace(run, hours=None) if paid_hours < (run.hours or 0) else unpaid
+    run = _tightest(run)
+    held = propagate(replace(run, hours=None)).hours
+    if held is not None and run.hours is not None:
+        return replace(run, hours=None) if held < run.hours else unpaid
     return unpaid if _has_time(unpaid) or (run.hours is None and is_solved(propagate(unpaid))) else run
+
+
+def _tightest(run: FleetRun) -> FleetRun:
+    """Return the run with the shorter alone of device hours and those that the money pays for."""
+    paid = propagate(replace(run, device_hours=None, hours=None)).device_hours if run.usd is not None else None
+    if paid is None or run.device_hours is None:
+        return run
+    return replace(run, device_hours=None) if paid < run.device_hours else replace(run, usd=None)
 
 
 def _has_time(run: FleetRun) -> bool:
