@@ -52,6 +52,11 @@ def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.Capture
     assert printed.out == ""
 
 
+def test_a_setting_in_a_verb_s_place_gets_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lr=1e-3"]) == 2
+    assert capsys.readouterr().err == ("lmtrain: lr=1e-3: there is no key lr; write lmtrain train optimizer.lr=1e-3.\n")
+
+
 def test_a_verb_gets_its_words_and_its_exit_code_is_returned(verb: ModuleType) -> None:
     seen: list[object] = []
     verb.function = lambda words, program: seen.append((words, program)) or 85
