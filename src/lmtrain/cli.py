@@ -25,9 +25,19 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"lmtrain {version('lmtrain')}")
         return 0
     if verb not in VERBS:
-        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
-        return EXIT_CONFIGURATION
+        return _refuse_verb(verb, rest)
     return serve(verb, rest, program=f"lmtrain {verb}")
+
+
+def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
+    """Name the nearest verb, or the command of settings without one."""
+    from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_setting
+
+    if is_setting(verb, rest):
+        _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
+    else:
+        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
+    return EXIT_CONFIGURATION
 
 
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:

@@ -12,7 +12,7 @@ from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.plan import plan_on_paper
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.doctor.disk import disk_speed, room
 from lmtrain.doctor.finding import Finding
 from lmtrain.doctor.limits import cores, open_files, scheduler, shared_memory
@@ -53,12 +53,12 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
     asked = read_words(words)
     arguments = parse_arguments(asked.overrides)
     from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.execution.check_config import refuse_early
 
     codes: list[int] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        del choices
-        config = read_config(composed, allowed=arguments.allowed_targets)
+        config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
         settled = measure_and_keep(config)
         findings = [*examine(config), settled.finding]
         if asked.calibrates:

@@ -111,11 +111,11 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
     handle = job.config.logger.build().start(folder)
-    code = 1
+    code, at_once = 1, False
     try:
         code = fit(run, checkpoint)
     except StoppedEarly as stop:
-        code = EXIT_CODES[stop.number]
+        code, at_once = EXIT_CODES[stop.number], True
         print(stop, file=sys.stderr)
         return code
     except LMTRAIN_ERRORS as error:
@@ -136,7 +136,8 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 code = EXIT_ENVIRONMENT
                 raise
             finally:
-                handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+                status = Status(status=status_name(code), exit_code=code, step=step, tokens=tokens)
+                handle.finish(status, at_once=at_once)
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
             print(line)
