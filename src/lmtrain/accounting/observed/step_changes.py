@@ -12,13 +12,13 @@ class Change:
     """Words for the command line, and why they may help.
 
     `most_saved` is the share of a token's time that they can save at most, by arithmetic; None: nobody can tell.
-    `compiles` says that a compiled model compiles anew for them.
+    `compiles`: to try them the model is compiled; None: if the run's is.
     """
 
     words: tuple[str, ...]
     why: str
     most_saved: float | None = None
-    compiles: bool = True
+    compiles: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
