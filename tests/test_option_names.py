@@ -59,14 +59,14 @@ def parsed(source: str) -> ast.Module:
 
 @cache
 def own_files() -> dict[str, set[str]]:
-    """Return the words and targets of all options, each with the modules of its code."""
+    """Return the words (OPTION and GROUP=OPTION) and targets of all options, each with the modules of its code."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in (path for group in GROUPS for path in (ROOT / "conf" / group).glob("*.yaml")):
         match = TARGET.search(path.read_text())
         target = (match.group(1) or match.group(2)) if match else ""
         module, _, name = target.rpartition(".")
         file = f"src/{module.replace('.', '/')}.py" if module else path.relative_to(ROOT).as_posix()
-        for word in {path.stem, name, target} - {"", "???"}:
+        for word in {path.stem, f"{path.parent.name}={path.stem}", name, target} - {"", "???"}:
             found[word].add(file)
     return found
 
@@ -189,18 +189,11 @@ def names_asked_for(source: str, path: str) -> list[str]:
             f"{path}:{line} {word}"
             for line, words, is_held in questions(parsed(source))
             for word in words
-            for name in [option_of(word) or word]
-            if name in known
-            and path not in known[name]
-            and (is_held or option_of(word) or name not in OTHER_MEANINGS | ordinary_words())
+            if word in known
+            and path not in known[word]
+            and (is_held or "=" in word or word not in OTHER_MEANINGS | ordinary_words())
         }
     )
-
-
-def option_of(word: str) -> str | None:
-    """Return the option of GROUP=OPTION, None for other words."""
-    group, _, option = word.partition("=")
-    return option if group in GROUPS and option else None
 
 
 def names_advised(source: str, path: str) -> list[str]:
@@ -213,7 +206,7 @@ def names_advised(source: str, path: str) -> list[str]:
     for text in ast.walk(tree):
         if isinstance(text, ast.Constant) and isinstance(text.value, str) and text.value not in docstrings:
             for named in word.findall(text.value):
-                files = own_files().get(option_of(named) or "")
+                files = own_files().get(named)
                 if files and not any(Path(path).is_relative_to(Path(file).parent) for file in files):
                     found.append(f"{path}:{text.lineno} {named}")
     return found
