@@ -162,6 +162,9 @@ def test_a_plan_counts_what_they_say_of_themselves(project: Path) -> None:
     gathered = 2 * plan["batch"]["accumulation_micro_steps"] * 2 * num_parameters * 7 / 8
     reduced = 4 * num_parameters * (7 / 8 + 1 / 8)
     assert plan["communication"]["bytes_per_step"] == pytest.approx(gathered + reduced)
+    assert plan["checkpoints"]["checkpoint_bytes"] == num_parameters * (4 + 4)
+    assert plan["ok"]
+    assert memory["total"] <= plan["memory"]["device_bytes"], "auto fits"
 
 
 def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> None:
