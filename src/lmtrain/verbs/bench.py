@@ -174,7 +174,7 @@ def tried(
     outcomes: list[ChangeOutcome] = []
     for change in named:
         has_time = time.monotonic() - began + needed < WHOLE_SECONDS
-        compiles = "compile=auto" in change.words or (change.compiles and found.is_compiled)
+        compiles = found.is_compiled if change.compiles is None else change.compiles
         worth = is_alone and (asked.tries_all or (has_time and not compiles))
         outcome = _outcome(change, found, asked) if worth else ChangeOutcome(change=change, saved=None)
         outcomes += [outcome] if outcome else []
