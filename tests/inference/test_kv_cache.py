@@ -24,4 +24,6 @@ def test_tokens_are_read_where_they_were_written_whether_end_to_end_or_not():
     assert torch.equal(whole, torch.stack((k, v)))
     assert torch.equal(pairs.read(Span(1, 3, torch.tensor([3, 1]))), whole[:, :, :, 1:])
     assert torch.equal(pairs.read(Span(6, 2)), whole[:, :, :, :2])
-    assert torch.equal(pairs.read_texts(torch.tensor([[3, 1], [1, 3]]))[:, :1], whole)
+    texts = pairs.read_texts(torch.tensor([[3, 1], [1, 3]]), room=cache.room(4, pairs))  # [2, P, Hkv, S, K]
+    assert torch.equal(texts[:, :1], whole)
+    assert torch.equal(texts[:, 1:, :, :2], whole[..., 2:, :])

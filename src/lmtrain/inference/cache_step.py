@@ -49,6 +49,7 @@ class Step(EarlierTokens):
         self._cache, self._pieces, self._num_blocks = cache, pieces, num_blocks
         self._num_single = next((i for i, piece in enumerate(pieces) if piece.num_tokens > 1), len(pieces))
         assert all(piece.num_tokens > 1 for piece in pieces[self._num_single :]), "single tokens come first"
+        self._num_joint = self._num_single if self._num_single > 1 else 0
         self._num_pairs, self._num_lasts = 0, 0
         self._spans: dict[tuple[int, int | None], Span] = {}
         self._tables: dict[int | None, tuple[Tensor, Tensor]] = {}
@@ -92,23 +93,21 @@ class Step(EarlierTokens):
             pairs.write(self._slot_rows, k, v)
         if len(self._pieces) == 1:
             return self._attend_piece(0, q, k, v, pairs, window_tokens)
-        num_together = self._num_single if self._num_single > 1 else 0
-        mixed = [self._attend_singles(q[:, :, :num_together], pairs, window_tokens)] if num_together else []
-        first = num_together
-        for index in range(num_together, len(self._pieces)):
+        first = self._num_joint
+        mixed = [self._attend_joint(q[:, :, :first], pairs, window_tokens)] if first else []
+        for index in range(first, len(self._pieces)):
             end = first + self._pieces[index].num_tokens
-            own = (x[:, :, first:end] for x in (q, k, v))
-            mixed.append(self._attend_piece(index, *own, pairs, window_tokens))
+            mixed.append(self._attend_piece(index, *(x[:, :, first:end] for x in (q, k, v)), pairs, window_tokens))
             first = end
-        return mixed[0] if len(mixed) == 1 else torch.cat(mixed, dim=2)
+        return torch.cat(mixed, dim=2)
 
-    def _attend_singles(
+    def _attend_joint(
         self, q: Float[Tensor, "1 H P K"], pairs: Pairs, window_tokens: int | None
     ) -> Float[Tensor, "1 H P K"]:
         """Let one token of each text see all of its cached ones; heads of one group go side by side, as rows do."""
         table, mask = self._table_and_mask(window_tokens, q.dtype)
-        k, v = pairs.read_texts(table).unbind(0)
-        rows = q[0].transpose(0, 1).unflatten(1, (k.shape[1], -1))
+        k, v = pairs.read_texts(table, room=self._cache.room(table.numel(), pairs)).unbind(0)
+        rows = q[0].transpose(0, 1).unflatten(1, (k.shape[1], -1))  # [P, Hkv, H / Hkv, K]
         mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask)
         return mixed.flatten(1, 2).transpose(0, 1).unsqueeze(0)
 
@@ -146,15 +145,15 @@ class Step(EarlierTokens):
     def _table_and_mask(
         self, window_tokens: int | None, dtype: torch.dtype
     ) -> tuple[Int[Tensor, "P M"], Float[Tensor, "P 1 1 S"]]:
-        """Return the seen blocks of the texts with one token here, as many for each as the most, and their mask."""
+        """Return the blocks seen by tokens that attend jointly, as many for each as the most, and their mask."""
         if window_tokens not in self._tables:
-            size, pieces = self._cache.block_tokens, self._pieces[: self._num_single]
+            size, pieces = self._cache.block_tokens, self._pieces[: self._num_joint]
             firsts = [piece.first_seen(window_tokens) // size for piece in pieces]
             seen = [piece.blocks[f : -(-piece.end // size)] for piece, f in zip(pieces, firsts, strict=True)]
             longest = max(map(len, seen))
             table = self._tensor([[*blocks, *[0] * (longest - len(blocks))] for blocks in seen])
             places = torch.arange(longest * size, device=self._cache.device) + size * self._tensor(firsts)[:, None]
-            is_seen = _is_seen(self.positions[0, : self._num_single, None] - places, window_tokens)
+            is_seen = _is_seen(self.positions[0, : self._num_joint, None] - places, window_tokens)
             # Numbers once, which torch would make of true and false in every layer.
             mask = torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill(~is_seen, -math.inf)
             self._tables[window_tokens] = table, mask[:, None, None]

@@ -114,8 +114,9 @@ class TextEngine:
             return []
         with torch.inference_mode():
             logits = self._logits(turns)
+            largest: list[int] = logits.argmax(dim=-1).tolist()
         complete = [generation for generation, _ in turns if generation.num_pending == 0]
-        return [self._add(generation, row) for generation, row in zip(complete, logits, strict=True)]
+        return [self._add(*each) for each in zip(complete, logits, largest, strict=True)]
 
     def _admit(self) -> None:
         """Start texts in the order of turns, while the blocks that they may come to need are there."""
@@ -183,10 +184,12 @@ class TextEngine:
                 self.pool.publish(generation.table, generation.cached_tokens)
         return self.model.logits(hidden[lasts].unsqueeze(0))[0] if lasts else hidden[:0]
 
-    def _add(self, generation: Generation, logits: Tensor) -> Delta:
+    def _add(self, generation: Generation, logits: Tensor, largest: int) -> Delta:
         request = generation.request
         draw = generation.draw()
-        token = choose(logits, request.sampling, prompt=request.prompt, new=generation.new_tokens, draw=draw)
+        token = largest
+        if not request.sampling.is_plainly_greedy:
+            token = choose(logits, request.sampling, prompt=request.prompt, new=generation.new_tokens, draw=draw)
         score = None
         if request.num_likeliest is not None:
             score = TokenScore(token, *likeliest(logits, token, num=request.num_likeliest))

@@ -1,8 +1,10 @@
 """Keys, values and last tokens of many texts in blocks: the memory of a cache, place by place in a model's forward.
 
-Hkv key and value heads, K head width, R rows of one token each, S tokens of one text, size tokens a block.
+Hkv key and value heads, K head width, R rows of one token each, B blocks of `size` tokens, P texts of M blocks or S
+tokens, N tokens of several texts, X values.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -24,7 +26,7 @@ class Span:
 
 @final
 class Pairs:
-    """One layer's keys and values: `rows` token by token, `by_head` the same memory for attention."""
+    """One layer's keys and values: `rows` token by token, `by_head` and `blocks` the same memory."""
 
     def __init__(self, rows: Float[Tensor, "R 2 Hkv K"], *, block_tokens: int) -> None:
         self.rows = rows
@@ -48,10 +50,11 @@ class Pairs:
         rows = self.blocks.index_select(0, span.blocks).flatten(0, 1).narrow(0, span.row, span.num_tokens)
         return rows.permute(1, 2, 0, 3).unsqueeze(1)
 
-    def read_texts(self, table: Int[Tensor, "P M"]) -> Float[Tensor, "2 P Hkv S K"]:
-        """Return the tokens of all blocks of several texts, S = M * size."""
-        taken = self.blocks.index_select(0, table.flatten()).view(len(table), -1, *self.rows.shape[1:])
-        return taken.permute(2, 0, 3, 1, 4)
+    def read_texts(self, table: Int[Tensor, "P M"], *, room: Float[Tensor, " X"]) -> Float[Tensor, "2 P Hkv S K"]:
+        """Return the tokens of all blocks of several texts, S = M * size, copied into `room`."""
+        shape = (table.numel(), *self.blocks.shape[1:])
+        taken = torch.index_select(self.blocks, 0, table.flatten(), out=room[: math.prod(shape)].view(shape))
+        return taken.view(len(table), -1, *self.rows.shape[1:]).permute(2, 0, 3, 1, 4)
 
 
 @final
@@ -62,6 +65,7 @@ class KVCache:
         self.block_tokens, self.device = block_tokens, device
         self._pairs: list[Pairs] = []
         self._lasts: list[Tensor] = []
+        self._room: Tensor | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -77,6 +81,16 @@ class KVCache:
         elif len(self._pairs[index].rows) < num_rows:
             self._pairs[index] = Pairs(_grown(self._pairs[index].rows, num_rows), block_tokens=self.block_tokens)
         return self._pairs[index]
+
+    def room(self, num_blocks: int, pairs: Pairs) -> Float[Tensor, " X"]:
+        """Return memory for a copy of so many blocks, the same in every layer and pass.
+
+        New memory costs a page fault every 4 KiB: at 16 texts 0.9 ms a layer, and 0.2 ms without.
+        """
+        num_values = num_blocks * pairs.blocks[0].numel()
+        if self._room is None or len(self._room) < num_values:
+            self._room = pairs.blocks.new_empty(2 * num_values)
+        return self._room
 
     def lasts(self, index: int, row_shape: Sequence[int], like: Tensor, *, num_blocks: int) -> Tensor:
         """Return the blocks' last tokens at the index-th shift of a forward: at least `num_blocks` of a shape."""
