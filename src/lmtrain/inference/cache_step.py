@@ -125,9 +125,7 @@ class Step(EarlierTokens):
             return mixed.reshape(q.shape) if is_grouped else mixed
         is_cut = window_tokens is not None and window_tokens < piece.end
         mask = self._mask_of_piece(index, window_tokens) if piece.start or is_cut else None
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=is_grouped
-        )
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=is_grouped)
 
     def _span(self, index: int, window_tokens: int | None) -> Span:
         """Return where the tokens lie that a piece sees, its own included; the same in all layers of a window."""
@@ -172,7 +170,9 @@ class Step(EarlierTokens):
     def _slots(self) -> list[int]:
         """Return the row of each token in a store of tokens."""
         size = self._cache.block_tokens
-        return [piece.blocks[p // size] * size + p % size for piece in self._pieces for p in range(piece.start, piece.end)]
+        return [
+            piece.blocks[p // size] * size + p % size for piece in self._pieces for p in range(piece.start, piece.end)
+        ]
 
     @cached_property
     def _slot_rows(self) -> Int[Tensor, " N"]:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.blocks import BlockPool
+from lmtrain.inference.cache_step import Piece, Step
 from lmtrain.inference.fair_queue import FairQueue
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
-from lmtrain.inference.cache_step import Piece, Step
 from lmtrain.inference.kv_cache import KVCache
 from lmtrain.inference.sampling import choose, likeliest
 from lmtrain.models.base import LanguageModel
