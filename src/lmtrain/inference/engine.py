@@ -200,9 +200,8 @@ class TextEngine:
     def _add(self, generation: Generation, logits: Tensor, largest: int) -> Delta:
         request = generation.request
         draw = generation.draw()
-        token = largest
-        if not request.sampling.is_plainly_greedy:
-            token = choose(logits, request.sampling, prompt=request.prompt, new=generation.new_tokens, draw=draw)
+        new = generation.new_tokens
+        token = choose(logits, request.sampling, prompt=request.prompt, new=new, draw=draw, largest=largest)
         score = None
         if request.num_likeliest is not None:
             score = TokenScore(token, *likeliest(logits, token, num=request.num_likeliest))
