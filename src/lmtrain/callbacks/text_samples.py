@@ -35,8 +35,8 @@ class TextSamples(pl.Callback):
     The average of the weights speaks, where the run keeps one.
 
     An empty prompt starts a new document. Where a run learns from conversations, the prompt is a user's turn ("Hello"
-    where it is empty), and the text its answer. The same seed draws the same random numbers at every step. On a full disk a
-    sample is lost, not the run.
+    where it is empty), and the text its answer. The same seed draws the same random numbers at every step. On a full
+    disk a sample is lost, not the run.
     """
 
     def __init__(
