@@ -85,7 +85,8 @@ class TextSamples(pl.Callback):
         ):
             text = self._generate(trainer, module)
         if self._context.is_main_process:
-            self._append({"step": trainer.global_step, "prompt": self._prompt, "text": text})
+            prompt = f"User: {self._prompt}\nAssistant: " if self._is_chat else self._prompt
+            self._append({"step": trainer.global_step, "prompt": prompt, "text": text})
 
     def _generate(self, trainer: pl.Trainer, module: CausalLMModule) -> str:
         """Return the prompt's continuation, without the prompt."""
