@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from inference import save
+from inference import llama_settings, save
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 SYSTEM = "You answer in one line, and you do not repeat the question. "
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--num-layers", type=int, default=2)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        model = save(Path(folder) / "model", width=asked.width, num_layers=asked.num_layers)
+        model = save(Path(folder) / "model", llama_settings(width=asked.width, num_layers=asked.num_layers))
         (model / "chat_template.jinja").write_text(TEMPLATE)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -133,11 +133,10 @@ async def watch(server: "subprocess.Popen[bytes]", http: httpx.AsyncClient, ends
 
 async def free(http: httpx.AsyncClient) -> None:
     """Wait until nothing is written, and see that nothing is held."""
-    for _ in range(600):
-        page = (await http.get("/metrics")).text
-        if figure(page, "texts_running") + figure(page, "texts_waiting") == 0:
-            break
+    page = (await http.get("/metrics")).text
+    while figure(page, "texts_running") + figure(page, "texts_waiting") > 0:
         await asyncio.sleep(0.1)
+        page = (await http.get("/metrics")).text
     assert figure(page, "cache_share") == 0, "blocks are held by nobody's text"
 
 

@@ -33,6 +33,7 @@ def test_its_process_ends_with_it():
     renderer = TemplateRenderer()
     assert renderer.render("x", {}) == "x"
     process = renderer._process
+    assert process is not None
     del renderer
     gc.collect()
     assert process.returncode is not None

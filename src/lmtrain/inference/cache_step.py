@@ -96,9 +96,10 @@ class Step(EarlierTokens):
         first = self._num_joint
         mixed = [self._attend_joint(q[:, :, :first], pairs, window_tokens)] if first else []
         for index in range(first, len(self._pieces)):
-            end = first + self._pieces[index].num_tokens
-            mixed.append(self._attend_piece(index, *(x[:, :, first:end] for x in (q, k, v)), pairs, window_tokens))
-            first = end
+            own = slice(first, first + self._pieces[index].num_tokens)
+            one = self._attend_piece(index, q[:, :, own], k[:, :, own], v[:, :, own], pairs, window_tokens)
+            mixed.append(one)
+            first = own.stop
         return torch.cat(mixed, dim=2)
 
     def _attend_joint(
