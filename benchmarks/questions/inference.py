@@ -72,9 +72,8 @@ def main() -> None:
             end=" ",
         )
         print(f"torch {torch.__version__}\n")
-        print(
-            "| texts | lmtrain, tokens/s | transformers | times | llama.cpp | times | first token, ms | theirs | llama.cpp"
-        )
+        print("| texts | lmtrain, tokens/s | transformers | times | llama.cpp | times |", end=" ")
+        print("first token, ms | transformers | llama.cpp |")
         print("|---|---|---|---|---|---|---|---|---|")
         for num_texts in asked.texts:
             writers: dict[str, Write] = {
