@@ -24,6 +24,10 @@ def test_tokens_are_read_where_they_were_written_whether_end_to_end_or_not():
     assert torch.equal(whole, torch.stack((k, v)))
     assert torch.equal(pairs.read(Span(1, 3, torch.tensor([3, 1]))), whole[:, :, :, 1:])
     assert torch.equal(pairs.read(Span(6, 2)), whole[:, :, :, :2])
-    texts = pairs.read_texts(torch.tensor([[3, 1], [1, 3]]), room=cache.room(4, pairs))  # [2, P, Hkv, S, K]
+    texts = cache.copy(0, pairs, torch.tensor([[3, 1], [1, 3]])).side_by_side(2, 4)  # [2, P, Hkv, S, K]
     assert torch.equal(texts[:, :1], whole)
     assert torch.equal(texts[:, 1:, :, :2], whole[..., 2:, :])
+    copy = cache.copy(0, pairs, None)
+    copy.write(torch.tensor([1, 5]), k[:, :, :2], v[:, :, :2])  # a token of each text
+    assert torch.equal(copy.side_by_side(2, 2)[0, 0, :, 1], k[0, :, 0])
+    assert torch.equal(pairs.read(Span(0, 4, torch.tensor([3, 1]))), whole)  # the store is another memory

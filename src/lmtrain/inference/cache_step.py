@@ -5,7 +5,6 @@ N tokens of several texts one after the other, H heads, Hkv key and value heads,
 P pieces, M blocks.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from typing_extensions import override
 
+from lmtrain.inference.joint_texts import JointPass, JointTexts
 from lmtrain.inference.kv_cache import KVCache, Pairs, Span
 from lmtrain.models.documents import EarlierTokens
 
@@ -52,8 +52,10 @@ class Step(EarlierTokens):
         self._num_joint = self._num_single if self._num_single > 1 else 0
         self._num_pairs, self._num_lasts = 0, 0
         self._spans: dict[tuple[int, int | None], Span] = {}
-        self._tables: dict[int | None, tuple[Tensor, Tensor]] = {}
+        self._joint_passes: dict[int | None, JointPass] = {}
         self._masks: dict[tuple[int, int | None], Bool[Tensor, "T S"]] = {}
+        if not self._num_joint:
+            cache.joint.clear()
         places = [place for piece in pieces for place in range(piece.start, piece.end)]
         self.positions = self._tensor(places).unsqueeze(0)
         self.num_positions = max(places) + 1
@@ -85,7 +87,8 @@ class Step(EarlierTokens):
         window_tokens: int | None,
     ) -> Float[Tensor, "1 H N K"]:
         """Keep keys and values, and mix those that each token sees: [1, H, N, K] -> [1, H, N, K]."""
-        pairs = self._cache.pairs(self._num_pairs, k, num_blocks=self._num_blocks)
+        place = self._num_pairs
+        pairs = self._cache.pairs(place, k, num_blocks=self._num_blocks)
         self._num_pairs += 1
         if len(self._slots) == 1:
             pairs.write_one(self._slots[0], k, v)
@@ -94,7 +97,8 @@ class Step(EarlierTokens):
         if len(self._pieces) == 1:
             return self._attend_piece(0, q, k, v, pairs, window_tokens)
         first = self._num_joint
-        mixed = [self._attend_joint(q[:, :, :first], pairs, window_tokens)] if first else []
+        joint = (x[:, :, :first] for x in (q, k, v))
+        mixed = [self._attend_joint(place, *joint, pairs=pairs, window_tokens=window_tokens)] if first else []
         for index in range(first, len(self._pieces)):
             own = slice(first, first + self._pieces[index].num_tokens)
             one = self._attend_piece(index, q[:, :, own], k[:, :, own], v[:, :, own], pairs, window_tokens)
@@ -103,13 +107,16 @@ class Step(EarlierTokens):
         return torch.cat(mixed, dim=2)
 
     def _attend_joint(
-        self, q: Float[Tensor, "1 H P K"], pairs: Pairs, window_tokens: int | None
+        self, place: int, q: Tensor, k: Tensor, v: Tensor, *, pairs: Pairs, window_tokens: int | None
     ) -> Float[Tensor, "1 H P K"]:
         """Let one token of each text see all of its cached ones; heads of one group go side by side, as rows do."""
-        table, mask = self._table_and_mask(window_tokens, q.dtype)
-        k, v = pairs.read_texts(table, room=self._cache.room(table.numel(), pairs)).unbind(0)
-        rows = q[0].transpose(0, 1).unflatten(1, (k.shape[1], -1))  # [P, Hkv, H / Hkv, K]
-        mixed = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask)
+        joint = self._joint_pass(window_tokens, q.dtype)
+        copy = self._cache.copy(place, pairs, joint.table)
+        if joint.table is None:
+            copy.write(joint.rows, k, v)
+        keys, values = copy.side_by_side(q.shape[2], joint.mask.shape[3]).unbind(0)
+        rows = q[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))  # [P, Hkv, H / Hkv, K]
+        mixed = F.scaled_dot_product_attention(rows, keys, values, attn_mask=joint.mask)
         return mixed.flatten(1, 2).transpose(0, 1).unsqueeze(0)
 
     def _attend_piece(
@@ -141,22 +148,19 @@ class Step(EarlierTokens):
             self._spans[index, window_tokens] = span
         return self._spans[index, window_tokens]
 
-    def _table_and_mask(
-        self, window_tokens: int | None, dtype: torch.dtype
-    ) -> tuple[Int[Tensor, "P M"], Float[Tensor, "P 1 1 S"]]:
-        """Return the blocks seen by tokens that attend jointly, as many for each as the most, and their mask."""
-        if window_tokens not in self._tables:
-            size, pieces = self._cache.block_tokens, self._pieces[: self._num_joint]
-            firsts = [piece.first_seen(window_tokens) // size for piece in pieces]
-            seen = [piece.blocks[f : -(-piece.end // size)] for piece, f in zip(pieces, firsts, strict=True)]
-            longest = max(map(len, seen))
-            table = self._tensor([[*blocks, *[0] * (longest - len(blocks))] for blocks in seen])
-            places = torch.arange(longest * size, device=self._cache.device) + size * self._tensor(firsts)[:, None]
-            is_seen = _is_seen(self.positions[0, : self._num_joint, None] - places, window_tokens)
-            # Numbers once, which torch would make of true and false in every layer.
-            mask = torch.zeros(is_seen.shape, dtype=dtype, device=is_seen.device).masked_fill(~is_seen, -math.inf)
-            self._tables[window_tokens] = table, mask[:, None, None]
-        return self._tables[window_tokens]
+    def _joint_pass(self, window_tokens: int | None, dtype: torch.dtype) -> JointPass:
+        """Return what all layers of a window share, and leave the texts for the next pass."""
+        if window_tokens not in self._joint_passes:
+            size, texts, before = self._cache.block_tokens, self._pieces[: self._num_joint], self._cache.joint
+            same = before[window_tokens].after(texts, block_tokens=size) if window_tokens in before else None
+            joint = same or JointTexts.of(texts, window_tokens=window_tokens, block_tokens=size)
+            table = None if same else self._tensor(joint.table(block_tokens=size))
+            device = self._cache.device
+            mask = joint.mask(window_tokens=window_tokens, block_tokens=size, dtype=dtype, device=device)
+            rows = self._tensor(joint.last_rows(block_tokens=size))
+            self._joint_passes[window_tokens] = JointPass(table, rows, mask)
+            before[window_tokens] = joint
+        return self._joint_passes[window_tokens]
 
     def _mask_of_piece(self, index: int, window_tokens: int | None) -> Bool[Tensor, "T S"]:
         if (index, window_tokens) not in self._masks:
