@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import torch
+
 from lmtrain.inference.cache_step import Piece
 from lmtrain.inference.joint_texts import HEADROOM_BLOCKS, JointTexts
 
@@ -40,3 +42,14 @@ def test_other_texts_other_blocks_and_tokens_without_room_are_copied_anew():
     while (after := before.after(texts := nexts(texts), block_tokens=SIZE)) is not None:
         before, num_passes = after, num_passes + 1
     assert num_passes == (3 + HEADROOM_BLOCKS) * SIZE - 9
+
+
+def test_a_mask_hides_what_follows_and_what_is_behind_a_window():
+    def seen(texts, window_tokens=None):
+        of = joint(texts, window_tokens)
+        mask = of.mask(window_tokens=window_tokens, block_tokens=SIZE, dtype=torch.float32, device=torch.device("cpu"))
+        return None if mask is None else [(row[0] == 0).nonzero().flatten().tolist() for row in mask]
+
+    assert seen(TEXTS) == [list(range(9)), [0, 1]]
+    assert seen(TEXTS, 2) == [[3, 4], [0, 1]]  # of a copy that begins with the text's second block
+    assert seen(TEXTS[:1]) is None

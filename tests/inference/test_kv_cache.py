@@ -24,10 +24,20 @@ def test_tokens_are_read_where_they_were_written_whether_end_to_end_or_not():
     assert torch.equal(whole, torch.stack((k, v)))
     assert torch.equal(pairs.read(Span(1, 3, torch.tensor([3, 1]))), whole[:, :, :, 1:])
     assert torch.equal(pairs.read(Span(6, 2)), whole[:, :, :, :2])
-    texts = cache.copy(0, pairs, torch.tensor([[3, 1], [1, 3]])).side_by_side(2, 4)  # [2, P, Hkv, S, K]
-    assert torch.equal(texts[:, :1], whole)
-    assert torch.equal(texts[:, 1:, :, :2], whole[..., 2:, :])
+
+
+def test_a_copy_of_texts_side_by_side_gains_a_token_of_each():
+    cache = KVCache(block_tokens=2, device=torch.device("cpu"))
+    k, v = torch.randn(2, 1, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    pairs = cache.pairs(0, k, num_blocks=4)
+    pairs.write(torch.tensor([6, 7, 2, 3]), k, v)
+    table = torch.tensor([[3, 1], [1, 3]])
+    texts = cache.copy(0, pairs, table).read(4)  # [2, Hkv, P, S, K]
+    whole = torch.stack((k[0], v[0]))
+    assert torch.equal(texts[:, :, 0], whole)
+    assert torch.equal(texts[:, :, 1, :2], whole[:, :, 2:])
     copy = cache.copy(0, pairs, None)
-    copy.write(torch.tensor([1, 5]), k[:, :, :2], v[:, :, :2])  # a token of each text
-    assert torch.equal(copy.side_by_side(2, 2)[0, 0, :, 1], k[0, :, 0])
-    assert torch.equal(pairs.read(Span(0, 4, torch.tensor([3, 1]))), whole)  # the store is another memory
+    copy.write(torch.tensor([1, 4]), k[:, :, :2], v[:, :, :2])
+    assert torch.equal(copy.read(2)[:, :, 0, 1], whole[:, :, 0])
+    assert torch.equal(copy.read(2)[:, :, 1, 0], whole[:, :, 1])
+    assert torch.equal(pairs.read(Span(0, 4, table[0])), whole[:, None])  # the store is another memory

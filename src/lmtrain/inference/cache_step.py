@@ -114,10 +114,10 @@ class Step(EarlierTokens):
         copy = self._cache.copy(place, pairs, joint.table)
         if joint.table is None:
             copy.write(joint.rows, k, v)
-        keys, values = copy.side_by_side(q.shape[2], joint.mask.shape[3]).unbind(0)
-        rows = q[0].transpose(0, 1).unflatten(1, (keys.shape[1], -1))  # [P, Hkv, H / Hkv, K]
+        keys, values = copy.read(joint.num_seen).unbind(0)
+        rows = q[0].unflatten(0, (keys.shape[0], -1)).transpose(1, 2)  # [Hkv, P, H / Hkv, K]
         mixed = F.scaled_dot_product_attention(rows, keys, values, attn_mask=joint.mask)
-        return mixed.flatten(1, 2).transpose(0, 1).unsqueeze(0)
+        return mixed.transpose(1, 2).flatten(0, 1).unsqueeze(0)
 
     def _attend_piece(
         self, index: int, q: Tensor, k: Tensor, v: Tensor, pairs: Pairs, window_tokens: int | None
@@ -155,10 +155,10 @@ class Step(EarlierTokens):
             same = before[window_tokens].after(texts, block_tokens=size) if window_tokens in before else None
             joint = same or JointTexts.of(texts, window_tokens=window_tokens, block_tokens=size)
             table = None if same else self._tensor(joint.table(block_tokens=size))
-            device = self._cache.device
-            mask = joint.mask(window_tokens=window_tokens, block_tokens=size, dtype=dtype, device=device)
+            num_seen = joint.num_seen(block_tokens=size)
+            mask = joint.mask(window_tokens=window_tokens, block_tokens=size, dtype=dtype, device=self._cache.device)
             rows = self._tensor(joint.last_rows(block_tokens=size))
-            self._joint_passes[window_tokens] = JointPass(table, rows, mask)
+            self._joint_passes[window_tokens] = JointPass(table, rows, num_seen, mask)
             before[window_tokens] = joint
         return self._joint_passes[window_tokens]
 

@@ -71,20 +71,24 @@ class JointTexts:
             for index, (end, first) in enumerate(zip(self.ends, self.firsts, strict=True))
         ]
 
+    def num_seen(self, *, block_tokens: int) -> int:
+        """Return S: how many tokens the longest text has in the copy."""
+        return max(end - first * block_tokens for end, first in zip(self.ends, self.firsts, strict=True))
+
     def mask(
         self, *, window_tokens: int | None, block_tokens: int, dtype: torch.dtype, device: torch.device
-    ) -> Float[Tensor, "P 1 1 S"]:
-        """Return 0 where a text's last token sees a copied one, else minus infinity.
+    ) -> Float[Tensor, "P 1 S"] | None:
+        """Return 0 where a text's last token sees a copied one, else minus infinity; None where all see all.
 
         Numbers once a pass, which torch would make of true and false in every layer.
         """
-        firsts: Int[Tensor, "P 1"] = block_tokens * torch.tensor(self.firsts, device=device)[:, None]
-        ends = torch.tensor(self.ends, device=device)[:, None]
-        num_seen = max(end - first * block_tokens for end, first in zip(self.ends, self.firsts, strict=True))
-        distance = ends - 1 - firsts - torch.arange(num_seen, device=device)
+        firsts = block_tokens * torch.tensor(self.firsts, device=device)[:, None]
+        places = firsts + torch.arange(self.num_seen(block_tokens=block_tokens), device=device)
+        distance = torch.tensor(self.ends, device=device)[:, None] - 1 - places  # [P, S]
         is_hidden = distance < 0 if window_tokens is None else (distance < 0) | (distance >= window_tokens)
-        mask = torch.zeros(is_hidden.shape, dtype=dtype, device=device).masked_fill(is_hidden, -math.inf)
-        return mask[:, None, None]
+        if not is_hidden.any():
+            return None
+        return torch.zeros(is_hidden.shape, dtype=dtype, device=device).masked_fill(is_hidden, -math.inf)[:, None]
 
 
 @final
@@ -94,4 +98,5 @@ class JointPass:
 
     table: Int[Tensor, "P M"] | None
     rows: Int[Tensor, " P"]
-    mask: Float[Tensor, "P 1 1 S"]
+    num_seen: int
+    mask: Float[Tensor, "P 1 S"] | None
