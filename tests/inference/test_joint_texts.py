@@ -48,7 +48,7 @@ def test_a_mask_hides_what_follows_and_what_is_behind_a_window():
     def seen(texts, window_tokens=None):
         of = joint(texts, window_tokens)
         mask = of.mask(window_tokens=window_tokens, block_tokens=SIZE, dtype=torch.float32, device=torch.device("cpu"))
-        return None if mask is None else [(row[0] == 0).nonzero().flatten().tolist() for row in mask]
+        return None if mask is None else [(row[0] == 0).nonzero().flatten().tolist() for row in mask[0]]
 
     assert seen(TEXTS) == [list(range(9)), [0, 1]]
     assert seen(TEXTS, 2) == [[3, 4], [0, 1]]  # of a copy that begins with the text's second block

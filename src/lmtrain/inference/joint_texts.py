@@ -77,10 +77,11 @@ class JointTexts:
 
     def mask(
         self, *, window_tokens: int | None, block_tokens: int, dtype: torch.dtype, device: torch.device
-    ) -> Float[Tensor, "P 1 S"] | None:
+    ) -> Float[Tensor, "1 P 1 S"] | None:
         """Return 0 where a text's last token sees a copied one, else minus infinity; None where all see all.
 
-        Numbers once a pass, which torch would make of true and false in every layer.
+        Numbers once a pass, which torch would make of true and false in every layer; and all four dimensions, without
+        which torch leaves its fused kernel.
         """
         firsts = block_tokens * torch.tensor(self.firsts, device=device)[:, None]
         places = firsts + torch.arange(self.num_seen(block_tokens=block_tokens), device=device)
@@ -88,7 +89,7 @@ class JointTexts:
         is_hidden = distance < 0 if window_tokens is None else (distance < 0) | (distance >= window_tokens)
         if not is_hidden.any():
             return None
-        return torch.zeros(is_hidden.shape, dtype=dtype, device=device).masked_fill(is_hidden, -math.inf)[:, None]
+        return torch.zeros(is_hidden.shape, dtype=dtype, device=device).masked_fill(is_hidden, -math.inf)[None, :, None]
 
 
 @final
@@ -99,4 +100,4 @@ class JointPass:
     table: Int[Tensor, "P M"] | None
     rows: Int[Tensor, " P"]
     num_seen: int
-    mask: Float[Tensor, "P 1 S"] | None
+    mask: Float[Tensor, "1 P 1 S"] | None
