@@ -22,6 +22,7 @@ from lmtrain.interop.finite import require_finite
 from lmtrain.interop.imported_folder import FACTS, ORIGINAL, TOKENIZER, WEIGHTS
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.new_folder import make_folder, require_free
+from lmtrain.interop.own_config import OWN_TYPE
 from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
@@ -62,7 +63,7 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
     """
     description = _checked(folder, partial(read_config, read_config_file(folder)))
     files = WeightFiles(folder)
-    _require_counts(description.settings, files)
+    _require_counts(description, files)
     model = _checked(folder, partial(build, description.settings))
     mapped = map_tensors(model, description.model_type)
     prefix = _missing_prefix(mapped, files)
@@ -164,10 +165,13 @@ def _dtype(model: HuggingFaceModel, tensor: MappedTensor) -> torch.dtype:
     return widest
 
 
-def _require_counts(settings: Mapping[str, Any], files: WeightFiles) -> None:
+def _require_counts(description: ModelDescription, files: WeightFiles) -> None:
     """Refuse more layers or experts than the files have tensors of, before a model of so many is built."""
-    experts: Mapping[str, Any] = settings.get("experts") or {}
-    counts = {"layers": (LAYER, settings["num_layers"]), "experts": (EXPERT, experts.get("num_experts", 0))}
+    settings = description.settings
+    counts = {"layers": (LAYER, settings["num_layers"])}
+    if description.model_type != OWN_TYPE:  # whose experts are one tensor a layer, as ours
+        experts: Mapping[str, Any] = settings.get("experts") or {}
+        counts["experts"] = (EXPERT, experts.get("num_experts", 0))
     for kind, (pattern, stated) in counts.items():
         present = {found[1] for found in map(pattern.search, files.facts) if found}
         if stated > len(present):
