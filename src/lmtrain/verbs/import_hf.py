@@ -25,7 +25,7 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     import_folder(
         model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
     )
-    command = f"python train.py init_from={arguments.out}"
+    command = f"lmtrain train init_from={arguments.out}"
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "parameters": model.num_parameters, "command": command}))
         return EXIT_DONE
