@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -57,7 +57,11 @@ def fsdp(
     return Parallelism(
         name="fsdp",
         strategy=FullyShardedStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds),
-        parallelize=partial(shard_blocks, compute_dtype=compute_dtype, reshard_after_forward=reshard_after_forward),
+        parallelize=partial(
+            shard_blocks,
+            compute_dtype=compute_dtype,
+            reshard_after_forward=reshard_after_forward,
+        ),
         spread=fsdp_facts(reshard_after_forward=reshard_after_forward),
     )
 
@@ -68,18 +72,31 @@ def fsdp_facts(*, reshard_after_forward: bool = True) -> ModelSpread:
 
 
 def shard_blocks(
-    model: LanguageModel, mesh: DeviceMesh | None, *, compute_dtype: torch.dtype, reshard_after_forward: bool
+    model: LanguageModel,
+    mesh: DeviceMesh | None,
+    *,
+    shard_size: int | None = None,
+    compute_dtype: torch.dtype,
+    reshard_after_forward: bool,
 ) -> LanguageModel:
-    """Shard each block, then the rest, over the mesh's data axis; reduce gradients in fp32."""
+    """Shard each block, then the rest, over groups of so many neighbours (None: all); reduce gradients in fp32."""
     assert mesh is not None
     options: dict[str, Any] = {
-        "mesh": mesh["data_parallel"],
+        "mesh": _copies_by_shards(mesh, shard_size),
         "mp_policy": MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32),
     }
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
     fully_shard(model, **options)
     return model
+
+
+def _copies_by_shards(mesh: DeviceMesh, shard_size: int | None) -> DeviceMesh:
+    """Return the mesh over which FSDP2 shards: of one axis, or of copies by shards, where it averages copies too."""
+    if shard_size is None or shard_size == mesh.size():
+        return mesh["data_parallel"]
+    num_copies = mesh.size() // shard_size
+    return init_device_mesh(mesh.device_type, (num_copies, shard_size), mesh_dim_names=("copies", "shards"))
 
 
 class FullyShardedStrategy(ModelParallelStrategy):

@@ -29,7 +29,7 @@ def hsdp(**settings):
     no_such_package.run()
 
 def hsdp_facts():
-    return ModelSpread(shards_over="node", casts_parameters=True)
+    return ModelSpread(shards_over=8, casts_parameters=True)
 
 def mixed_up_facts():
     return no_such_package.facts()
@@ -83,7 +83,7 @@ def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_r
             require_facts({"_target_": target}, ModelSpread)
     assert "toy_strategies" not in sys.modules
     node = {"_target_": "toy_strategies.hybrid.hsdp"}
-    assert require_facts(node, ModelSpread, allowed=[elsewhere]).shards_over == "node"
+    assert require_facts(node, ModelSpread, allowed=[elsewhere]).shards_over == 8
     assert "toy_strategies.hybrid" not in sys.modules
 
 

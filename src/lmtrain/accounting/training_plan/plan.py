@@ -149,7 +149,11 @@ class Plan:
         report: dict[str, Any] = {}
         if self.communication is not None:
             sent = self.communication
-            report["communication"] = {"bytes_per_step": sent.total_bytes, "seconds_per_step": sent.seconds}
+            report["communication"] = {
+                "bytes_per_step": sent.total_bytes,
+                "seconds_per_step": sent.seconds,
+                "groups": [asdict(group) for group in sent.groups],
+            }
         if self.kwh is not None:
             usd = None if self.usd_per_kwh is None else self.kwh * self.usd_per_kwh
             report["energy"] = {

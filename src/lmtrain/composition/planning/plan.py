@@ -9,7 +9,6 @@ from typing import Any
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
-from lmtrain.accounting.training_plan.communication import devices_in_a_node
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
@@ -139,9 +138,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         precision=setting.bytes_of,
         optimizer=setting.state,
         is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
-        most_shards=(
-            devices_in_a_node(setting.cluster, setting.num_ranks) if setting.spread.shards_over == "node" else None
-        ),
+        most_shards=setting.spread.most_shards,
         device_bytes=device.memory_bytes if device else None,
         host=setting.host,
     )

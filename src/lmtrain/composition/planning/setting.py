@@ -93,6 +93,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
 
 
 def _require_ranks(spread: ModelSpread, num_ranks: int, *, strategy: str) -> None:
+    spread.require_ranks(num_ranks)
     if spread.most_ranks is not None and num_ranks > spread.most_ranks:
         raise ConfigurationError(
             f"strategy={strategy} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
