@@ -141,7 +141,7 @@ from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.planning import auto_batch
 config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS, PAIR]}), allowed=[])
 batch = plan_batches(config.batch, num_ranks=2)
-auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 4_000_000)
+auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 2_500_000)
 print(auto_batch.out_of_memory(config, batch))
 """
     ended = run(project, "-c", code)
