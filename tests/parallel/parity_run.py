@@ -14,6 +14,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from torch.distributed.tensor import DTensor
 
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.data.packing import BestFit
@@ -29,8 +30,10 @@ from lmtrain.optim.muon import muon
 from lmtrain.optim.schedules import constant
 from lmtrain.parallel.activation_checkpoint import every_block
 from lmtrain.parallel.fsdp import fsdp
+from lmtrain.parallel.fsdp_tensor import fsdp_tensor
 from lmtrain.parallel.hsdp import hsdp
 from lmtrain.parallel.replicate import ddp, single
+from lmtrain.parallel.tensor import TensorStrategy, tensor
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.loop.steps import is_step_end
@@ -47,11 +50,22 @@ LENGTHS = [3, 15, 7, 14, 2, 9, 13, 4, 12, 5, 8, 9, 11, 2, 10, 6] * 3
 MODELS: dict[str, Callable[..., LanguageModel]] = {
     "gpt2": partial(GPT2, width=16, num_layers=2, num_heads=4),
     "llama": partial(Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24),
-}
+    "qwen": partial(
+        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=4, feed_forward_width=24, qk_norm=True,
+        tie_embeddings=True,
+    ),
+    "nano": partial(
+        Llama, width=16, num_layers=3, num_heads=4, num_kv_heads=2, feed_forward_width=32, activation="relu_squared",
+        embedding_norm=True, embedding_skip=True, backout=True, embedding_smear=True, num_bigram_buckets=16,
+        value_embedding_layers=(0, 2), value_gate_width=4, key_smear=True, logit_soft_cap=15.0, qk_norm=True,
+        qk_norm_scale=1.2,
+        value_embedding_init_std=0.1,
+    ),
+}  # fmt: skip
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper
     "muon": partial(
-        muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, row_beta=0.9, iteration_dtype="fp32"
+        muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, row_beta=0.9, iteration_dtype="fp32", eps=1e-4
     ),
 }
 LOSSES = {"plain": CrossEntropy(), "chunked": ChunkedCrossEntropy(chunk_tokens=5, z_loss_weight=1e-3)}
@@ -60,6 +74,8 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "ddp": ddp,
     "fsdp": partial(fsdp, compute_dtype=torch.float32),
     "hsdp": partial(hsdp, compute_dtype=torch.float32),
+    "tensor": partial(tensor, compute_dtype=torch.float32),
+    "fsdp_tensor": partial(fsdp_tensor, compute_dtype=torch.float32),
 }
 
 
@@ -101,9 +117,11 @@ def model_of(module: pl.LightningModule) -> LanguageModel:
 
 def whole(module: pl.LightningModule, tensors: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
     """Return the tensors of parameters, whole and in the model's own order."""
+    strategy = module.trainer.strategy
+    own = strategy.in_model_order(tensors) if isinstance(strategy, TensorStrategy) else tensors
     return {
-        name: (one.full_tensor() if hasattr(one, "full_tensor") else one).detach().clone()
-        for name, one in tensors.items()
+        name: (one.full_tensor() if isinstance(one, DTensor) else one).detach().clone()
+        for name, one in own.items()
         if one is not None
     }
 
@@ -111,6 +129,7 @@ def whole(module: pl.LightningModule, tensors: dict[str, torch.Tensor | None]) -
 def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Train one case and return its losses, gradient norms, first gradients and last weights."""
     num_ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    parallelism = STRATEGIES[case["strategy"]](num_ranks=num_ranks, **case.get("settings", {}))
     batch = plan_batches(
         Batch(
             context_tokens=CONTEXT_TOKENS,
@@ -118,8 +137,8 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
             micro_batch_sequences=case.get("micro_batch_sequences", 1),
         ),
         num_ranks=num_ranks,
+        tensor_ranks=parallelism.spread.tensor_ranks,
     )
-    parallelism = STRATEGIES[case["strategy"]](num_ranks=num_ranks, **case.get("settings", {}))
     with torch.device("meta"):
         model = MODELS[case["model"]](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)
     steps, save_to = case.get("steps", 3), case.get("save_to")

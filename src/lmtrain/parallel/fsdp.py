@@ -192,26 +192,28 @@ class FullyShardedStrategy(ModelParallelStrategy):
         assert self.model is not None
         weights = {WEIGHTS: get_model_state_dict(self.model)}
         read_shards(weights, sharded)
-        self._take_weights(weights[WEIGHTS])
+        self.take_weights(weights[WEIGHTS])
         for index, optimizer in enumerate(self.optimizers):
             state = {sharded_name(index): get_optimizer_state_dict(self.model, optimizer)}
             read_shards(state, sharded)
-            self._take_optimizer_state(optimizer, state[sharded_name(index)])
+            self.take_optimizer_state(optimizer, state[sharded_name(index)])
 
     def _restore_whole(self, whole: dict[str, Any]) -> None:
         """Cut this rank's part out of a state, whole on every rank."""
         assert self.model is not None
-        self._take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
+        self.take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
         for optimizer, state in zip(self.optimizers, whole[OPTIMIZERS], strict=True):
             like = get_optimizer_state_dict(self.model, optimizer)
-            self._take_optimizer_state(optimizer, part_optimizer_state(state, like))
+            self.take_optimizer_state(optimizer, part_optimizer_state(state, like))
 
-    def _take_weights(self, weights: dict[str, Any]) -> None:
+    def take_weights(self, weights: dict[str, Any]) -> None:
+        """Fill the module from this rank's part of the weights."""
         assert self.model is not None
         assert self.lightning_module is not None
         self.model.load_state_dict(weights, strict=self.lightning_module.strict_loading)
 
-    def _take_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+    def take_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Fill an optimizer from this rank's part of its state."""
         assert self.model is not None
         options = StateDictOptions(cpu_offload=True)
         set_optimizer_state_dict(self.model, optimizer, optim_state_dict=state, options=options)

@@ -91,7 +91,8 @@ def _product(plan: Plan) -> str:
     batch = plan.batch
     return (
         f"{batch.micro_batch_sequences} sequences x {batch.context_tokens} tokens x "
-        f"{batch.accumulation_micro_steps} micro-steps x {batch.num_ranks} devices"
+        f"{batch.accumulation_micro_steps} micro-steps x {batch.num_data_ranks} "
+        + ("devices" if batch.tensor_ranks == 1 else f"groups of {batch.tensor_ranks} devices")
     )
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.options.strategy import Collective, ModelSpread
+from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
 from lmtrain.errors import ConfigurationError
 
 STEP = {"num_ranks": 16, "gathered": 1600.0, "num_gradients": 800.0, "micro_steps": 2}
@@ -36,3 +36,23 @@ def test_copies_average_gradients_and_one_rank_sends_nothing():
         Collective(group="copies", num_ranks=16, reduced_bytes=2 * 15 / 16 * 3200)
     ]
     assert list(ModelSpread(shards_over="all ranks").collectives(**STEP | {"num_ranks": 1})) == []
+
+
+def test_a_part_of_a_matrix_is_sharded_and_copied_over_the_ranks_that_hold_it() -> None:
+    spread = ModelSpread(tensor_ranks=4, shards_over=2)
+    stream = Stream(num_tokens=10, num_bytes=400.0, num_layers=3)
+    inside, shards, copies = spread.collectives(**STEP, stream=stream)
+    assert inside == Collective(
+        group="tensor groups", num_ranks=4, gathered_bytes=3 / 4 * (29 * 400 + 240) * STEP["micro_steps"]
+    )
+    assert shards == Collective(
+        group="shards", num_ranks=2, stride=4, gathered_bytes=1600 / 4 / 2 * 4, reduced_bytes=3200 / 4 / 2
+    )
+    assert copies == Collective(group="copies", num_ranks=2, stride=8, reduced_bytes=3200 / 4 / 2)
+
+
+def test_a_tensor_group_must_divide_the_ranks_and_its_groups_the_shards() -> None:
+    with pytest.raises(ConfigurationError, match=r"strategy.tensor_size=3 does not divide 8 ranks .* valid: 2\."):
+        ModelSpread(tensor_ranks=3).require_ranks(8)
+    with pytest.raises(ConfigurationError, match=r"strategy.shard_size=3 does not divide 4 ranks .* valid: 2\."):
+        ModelSpread(tensor_ranks=2, shards_over=3).require_ranks(8)

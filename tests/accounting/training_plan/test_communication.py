@@ -4,6 +4,7 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import communication, link_rate, step_communication
 
@@ -60,7 +61,8 @@ def test_the_formula_is_what_a_ring_sends():
 def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it():
     cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
     batch = BatchPlan(context_tokens=8, micro_batch_sequences=1, accumulation_micro_steps=4, num_ranks=8)
-    shape = {"num_parameters": 10**9, "gathered_value_bytes": 2}
+    model = ModelShape(10**9, 0, 10**9, 10**9, (AttentionShape(2, 4),) * 3)
+    shape = {"shape": model, "gathered_value_bytes": 2}
     assert step_communication(cluster, batch, spread=FSDP, **shape) == communication(FSDP, 10**9, **SETTINGS)
     assert step_communication(cluster, batch, spread=ModelSpread(), **shape) == communication(
         ModelSpread(), 10**9, **SETTINGS

@@ -31,10 +31,14 @@ class RecomputeFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class LossFacts:
-    """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8."""
+    """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8.
+
+    `takes_shards`: it is plain cross-entropy of some tokens at a time, which can be summed over shards of a vocabulary.
+    """
 
     group: ClassVar[str] = "loss"
     makes_head_products: bool = False
+    takes_shards: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from lmtrain.errors import ConfigurationError
 class Collective:
     """Bytes that each device sends in a step within its group of `num_ranks` ranks, `stride` apart from one another."""
 
-    group: Literal["shards", "copies"]
+    group: Literal["tensor groups", "shards", "copies"]
     num_ranks: int
     stride: int = 1
     gathered_bytes: float = 0.0
@@ -27,6 +27,30 @@ class Collective:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stream:
+    """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and layers that change it.
+
+    `share_again` is that of the layers whose forward pass is computed again in the backward pass.
+    """
+
+    num_tokens: int
+    num_bytes: float
+    num_layers: int
+    share_again: float = 0.0
+
+    def sent(self, num_ranks: int) -> float:
+        """Return the bytes that one of `num_ranks` ranks sends in a micro-step to compute its layers together.
+
+        A layer gathers twice and scatters twice, the backward pass the other way round; again without the last
+        scatter, whose sum nobody reads. The embedding is summed on all ranks and the last norm gathered. The loss takes
+        of a token's logits the largest, the sum and the right one, in fp32.
+        """
+        moves = (8 + 3 * self.share_again) * self.num_layers + 5
+        of_loss = 2 * 3 * 4 * self.num_tokens
+        return (moves * self.num_bytes + of_loss) * (num_ranks - 1) / num_ranks
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelSpread:
     """How a strategy spreads a model; the plain case keeps all of it on every rank and averages gradients.
 
@@ -34,7 +58,8 @@ class ModelSpread:
     so many neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
     format of the products, so that no copy is kept. `reshard_after_forward` gathers weights again for the backward
     pass. `reduces_alone`: a single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of
-    a gradient as it is sent. `most_ranks` None sets no limit.
+    a gradient as it is sent. `tensor_ranks` neighbours compute each product together, with a part of every matrix, on
+    the same tokens; shards and copies are then of a rank's part. `most_ranks` None sets no limit.
     """
 
     group: ClassVar[str] = "strategy"
@@ -45,6 +70,7 @@ class ModelSpread:
     reshard_after_forward: bool = True
     reduces_alone: bool = True
     gradient_bytes: int = 4
+    tensor_ranks: int = 1
     most_ranks: int | None = None
 
     @property
@@ -52,48 +78,65 @@ class ModelSpread:
         """Return the number that the shards of a copy are cut over; None cuts over all ranks, or nothing."""
         return self.shards_over if isinstance(self.shards_over, int) else None
 
+    @property
+    def cuts_parameters(self) -> bool:
+        """Tell whether a device holds less than whole parameters."""
+        return self.shards_over is not None or self.tensor_ranks > 1
+
     def num_shards(self, num_ranks: int) -> int:
-        """Return the number of devices that share one copy of the model."""
+        """Return the number of ranks that share the model, or the same part of it in as many tensor groups."""
         if self.shards_over is None:
             return 1
-        return num_ranks if self.shards_over == "all ranks" else min(num_ranks, self.shards_over)
+        whole = num_ranks // self.tensor_ranks
+        return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
 
     def require_ranks(self, num_ranks: int) -> None:
-        """Refuse a number of ranks that the shards of a copy do not divide.
+        """Refuse a number of ranks that its groups do not divide.
 
         Raises:
-            ConfigurationError: With the nearest number of shards.
+            ConfigurationError: With the nearest size of a group.
         """
-        size = self.most_shards
-        if size is None or (size >= 1 and num_ranks % size == 0):
-            return
-        nearest = max(one for one in range(1, max(1, min(size, num_ranks)) + 1) if num_ranks % one == 0)
-        raise ConfigurationError(
-            f"strategy.shard_size={size} does not divide {num_ranks} rank{'s' * (num_ranks != 1)} "
-            f"(trainer.devices x trainer.num_nodes); nearest valid: {nearest}."
-        )
+        _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
+        if self.most_shards is not None:
+            _require_divisor("strategy.shard_size", self.most_shards, num_ranks // self.tensor_ranks)
 
     def collectives(
-        self, *, num_ranks: int, gathered: float, num_gradients: float, micro_steps: int
+        self, *, num_ranks: int, gathered: float, num_gradients: float, micro_steps: int, stream: Stream | None = None
     ) -> Iterator[Collective]:
         """Give what a device sends in a step for `gathered` bytes of whole weights and so many gradients.
 
+        `stream` is that of a micro-step; None is of a model without layers.
+
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.
         """
-        shards, reduced = self.num_shards(num_ranks), num_gradients * self.gradient_bytes
+        parts = self.tensor_ranks
+        shards, reduced = self.num_shards(num_ranks), num_gradients * self.gradient_bytes / parts
+        if parts > 1 and stream:
+            yield Collective(group="tensor groups", num_ranks=parts, gathered_bytes=stream.sent(parts) * micro_steps)
         if shards > 1:
             passes = (2 if self.reshard_after_forward else 1) * micro_steps
             rest = (shards - 1) / shards
             yield Collective(
                 group="shards",
                 num_ranks=shards,
-                gathered_bytes=rest * gathered * passes,
+                stride=parts,
+                gathered_bytes=rest * gathered / parts * passes,
                 reduced_bytes=rest * reduced,
             )
-        if (copies := num_ranks // shards) > 1:
+        if (copies := num_ranks // (shards * parts)) > 1:
             yield Collective(
                 group="copies",
                 num_ranks=copies,
-                stride=shards,
+                stride=shards * parts,
                 reduced_bytes=2 * (copies - 1) / copies * reduced / shards,
             )
+
+
+def _require_divisor(key: str, size: int, num_ranks: int) -> None:
+    if size >= 1 and num_ranks % size == 0:
+        return
+    nearest = max(one for one in range(1, max(1, min(size, num_ranks)) + 1) if num_ranks % one == 0)
+    raise ConfigurationError(
+        f"{key}={size} does not divide {num_ranks} rank{'s' * (num_ranks != 1)} "
+        f"(trainer.devices x trainer.num_nodes); nearest valid: {nearest}."
+    )

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.options.strategy import Collective, ModelSpread
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +43,16 @@ def communication(
     num_ranks: int,
     accumulation_micro_steps: int,
     gathered_value_bytes: int = 2,
+    stream: Stream | None = None,
 ) -> CommunicationVolume:
-    """Count what a device sends: gradients once a step, and gathered weights for every micro-step."""
+    """Count what a device sends: gradients once a step, gathered weights and the stream for every micro-step."""
     sent = tuple(
         spread.collectives(
             num_ranks=num_ranks,
             gathered=num_parameters * gathered_value_bytes,
             num_gradients=num_parameters,
             micro_steps=accumulation_micro_steps,
+            stream=stream,
         )
     )
     return CommunicationVolume(
@@ -61,16 +64,30 @@ def communication(
 
 
 def step_communication(
-    cluster: Cluster, batch: BatchPlan, *, spread: ModelSpread, num_parameters: int, gathered_value_bytes: int
+    cluster: Cluster,
+    batch: BatchPlan,
+    *,
+    spread: ModelSpread,
+    shape: ModelShape,
+    gathered_value_bytes: int,
+    share_again: float = 0.0,
 ) -> CommunicationVolume:
-    """Return what a device sends in a step of a batch."""
+    """Return what a device sends in a step of a batch, `share_again` of its layers computed twice."""
+    num_tokens = batch.micro_batch_sequences * batch.context_tokens
+    stream = Stream(
+        num_tokens=num_tokens,
+        num_bytes=num_tokens * shape.width * gathered_value_bytes,
+        num_layers=len(shape.attention),
+        share_again=share_again,
+    )
     return communication(
         spread,
-        num_parameters,
+        shape.num_parameters,
         cluster=cluster,
         num_ranks=batch.num_ranks,
         accumulation_micro_steps=batch.accumulation_micro_steps,
         gathered_value_bytes=gathered_value_bytes,
+        stream=stream,
     )
 
 

@@ -174,6 +174,7 @@ class Plan:
             "micro_batch_sequences": self.batch.micro_batch_sequences,
             "accumulation_micro_steps": self.batch.accumulation_micro_steps,
             "num_ranks": self.batch.num_ranks,
+            "tensor_ranks": self.batch.tensor_ranks,
             "sequences_per_step": self.batch.sequences_per_step,
             "tokens_per_step": self.batch.tokens_per_step,
         }

@@ -31,6 +31,7 @@ from lmtrain.interop.hf_export import export_line
 from lmtrain.launch.agree import agree_on
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.compilation import run_eagerly
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision
 from lmtrain.tokenizers.base import Tokenizer
@@ -174,7 +175,7 @@ def build_module(
             start_from=find_weights(config.init_from, model, node=config.model),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=config.recompute.build(),
-            compile=config.compile.build().apply,
+            compile=config.compile.build().apply if config.compilation.compiles else run_eagerly,
             parallelize=parallelism.parallelize,
         ),
     )

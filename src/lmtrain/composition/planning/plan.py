@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
-from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.fit import Setting, TensorGroup, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.depth_dial import offered
@@ -30,6 +30,8 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import EVERY_BLOCK, Advice, Changes, advice
+
+INPUTS_OF_A_LAYER = 2  # of attention and of the feed-forward
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
         ConfigurationError: An indivisible batch, or an impossible budget.
     """
     fit = fit_setting(setting, facts)
-    batch = planned_batch(config, setting, fit)
+    batch = planned_batch(config, fit)
     device = setting.cluster.known_device
     plan = make_plan(
         config,
@@ -138,9 +140,20 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         precision=setting.bytes_of,
         optimizer=setting.state,
         is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
+        tensor=_tensor_group(setting, facts),
         most_shards=setting.spread.most_shards,
         device_bytes=device.memory_bytes if device else None,
         host=setting.host,
+    )
+
+
+def _tensor_group(setting: PlannedSetting, facts: ModelFacts) -> TensorGroup:
+    """Return the group behind the memory of a device; recomputed layers gather their inputs again, one at a time."""
+    num_kept = round(len(facts.shape.attention) * (1 - setting.recompute.share))
+    return TensorGroup(
+        num_ranks=setting.spread.tensor_ranks,
+        input_bytes=facts.shape.width * setting.bytes_of.activations,
+        num_inputs=INPUTS_OF_A_LAYER * max(1, num_kept),
     )
 
 
@@ -195,21 +208,21 @@ def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[Sequence[s
     return found
 
 
-def planned_batch(config: RunConfig, setting: PlannedSetting, fit: Setting) -> BatchPlan:
+def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Divide a step over the devices; a micro batch called `auto` becomes the largest that fits."""
     batch = config.batch
     if batch.micro_batch_sequences == "auto":
-        return fitted_batch(batch, fit, num_ranks=setting.num_ranks)
-    return plan_batches(batch, num_ranks=setting.num_ranks)
+        return fitted_batch(config, fit)
+    return config.divided(batch)
 
 
-def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
+def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Return the batch with the largest micro batch for a device.
 
     Raises:
         ConfigurationError: Not even one sequence does.
     """
-    whole = plan_batches(replace(batch, micro_batch_sequences=None), num_ranks=num_ranks)
+    whole = config.divided(replace(config.batch, micro_batch_sequences=None))
     found = largest_micro_batch(fit, whole)
     if found is None:
         single = replace(whole, micro_batch_sequences=1, accumulation_micro_steps=whole.sequences_per_rank)

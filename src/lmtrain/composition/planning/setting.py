@@ -7,7 +7,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, HostMemory
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, CompileFacts, RecomputeFacts
+from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.nodes.check import TARGET
@@ -17,6 +17,7 @@ from lmtrain.composition.planning.measured_here import kind_here, measurements_o
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.composition.rules.rounding import require_rounding
+from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
@@ -73,9 +74,10 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     """
     require_float8_head(config)
     require_rounding(config)
+    require_parts(config)
     require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed
-    compiles = facts_of(config.compile.values, CompileFacts, allowed=allowed) or CompileFacts()
+    compiles = config.compilation
     place = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
     spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
     _require_ranks(spread, config.num_ranks, strategy=config.strategy.word)

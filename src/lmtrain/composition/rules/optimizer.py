@@ -34,7 +34,7 @@ def require_settings(config: RunConfig) -> None:
     if found is None:
         return
     spread = facts_of(config.strategy.values, ModelSpread, allowed=allowed) or ModelSpread()
-    if spread.shards_over is not None and not found.takes_shards:
+    if spread.cuts_parameters and not found.takes_shards:
         can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
         raise ConfigurationError(
             f"optimizer={option} does not work with strategy={config.strategy.word}: it needs whole parameters; "
