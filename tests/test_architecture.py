@@ -33,7 +33,7 @@ LIGHT = (
     "src/lmtrain/launch/",
     "src/lmtrain/tracking/",
 )
-LATE_IN_LIGHT = HEAVY | {"lmtrain", "data_pipelines", "hydra", "omegaconf"}
+LATE_IN_LIGHT = HEAVY | {"lmtrain", "data_pipelines", "hydra", "omegaconf", "importlib"}
 
 # Modules tested only through others, each with the reason. Keep it short.
 TESTED_ELSEWHERE: dict[str, str] = {

@@ -12,25 +12,24 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for folder in ("src/lmtrain", "data_pipelines") for path in (ROOT / folder).rglob("*.py"))
 # Groups of which plans, rules and advice ask. Names of callbacks and kinds of budgets are keys of a config.
-GROUPS = (
-    *("attention", "compile", "loss", "model", "momentum_schedule", "optimizer", "precision", "recompute", "scaling"),
-    *("schedule", "spikes", "strategy", "weight_average", "weight_decay_schedule"),
-)
+GROUPS = sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir())
+# Groups of ordinary words (tokens, steps, checkpoint, validation, files, ...), which code is full of: there a name is
+# seen where it is held against an option, or looked up among the callbacks, and nowhere else.
+ORDINARY = {"budget", "callbacks", "cleaning", "data", "deduplicate", "packing", "source", "tokenizer", "trainer"}
 # Words that mean something else in code too. Next to what is known to be an option's name they count all the same.
 OTHER_MEANINGS = {
-    "auto": "a value of settings",
-    "none": "a value of settings",
-    "model": "a key of many dicts",
-    "momentum": "a setting",
-    "linear": "a way to stretch rotations",
-    "fp32": "a number format",
-    "tf32": "a number format",
-    "fp8": "a number format",
+    *("auto", "none"),  # values of settings
+    "model",  # a key of many dicts
+    "momentum",  # a setting
+    "linear",  # a way to stretch rotations
+    *("fp32", "tf32", "fp8"),  # number formats
+    "mlflow",  # the program
+    "imported",  # of what comes from a folder
 }
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
-    "src/lmtrain/composition/command_line/imported_options.py": "init_from=FOLDER alone chooses model=imported",
     "src/lmtrain/composition/command_line/compose.py": "most commands do without the import of the scaling's rules",
+    "src/lmtrain/composition/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
 }
@@ -64,6 +63,12 @@ def constants() -> dict[str, set[str]]:
     return found
 
 
+@cache
+def ordinary_words() -> set[str]:
+    """Return the options' words that count where they are held against an option alone."""
+    return {path.stem for group in ORDINARY for path in (ROOT / "conf" / group).glob("*.yaml")}
+
+
 def strings(expression: ast.AST) -> set[str]:
     return {
         node.value
@@ -90,7 +95,7 @@ def is_name_of_option(expression: ast.AST, names: frozenset[str] = frozenset()) 
                 return True
             case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value="_target_"), *_]):
                 return True
-            case ast.Attribute(attr="word" | "target"):  # of a node
+            case ast.Attribute(attr="word" | "target" | "callbacks"):  # of a node; a config's, by their names
                 return True
             case ast.Name(id=name) if name in names:
                 return True
@@ -135,6 +140,10 @@ def asked_of_names(function: ast.FunctionDef, names: frozenset[str]) -> Iterator
                 held = [operand for operand in (left, *others) if is_name_of_option(operand, names)]
                 if held and not any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
                     yield node.lineno, set().union(*map(says, (left, *others)))
+            case ast.Subscript(value=ast.Attribute(attr="callbacks"), slice=name):
+                yield node.lineno, strings(name)
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="callbacks"), attr="get"), args=[name, *_]):
+                yield node.lineno, strings(name)
             case ast.Call(func=ast.Attribute(value=value, attr="endswith"), args=[ending]):
                 if is_name_of_option(value, names):
                     yield node.lineno, {text.lstrip(".") for text in strings(ending)}
@@ -150,7 +159,7 @@ def names_asked_for(source: str, path: str) -> list[str]:
             f"{path}:{line} {word}"
             for line, words, is_held in questions(ast.parse(source))
             for word in words
-            if word in known and path not in known[word] and (is_held or word not in OTHER_MEANINGS)
+            if word in known and path not in known[word] and (is_held or word not in OTHER_MEANINGS | ordinary_words())
         }
     )
 
@@ -175,6 +184,9 @@ def test_no_option_is_asked_for_by_its_name() -> None:
         "def f(config):\n    return config['recompute']['_target_'].endswith('.none')",
         "def f(config):\n    return config.precision.word in ('fp32', 'tf32')",
         "def f(node):\n    return not node.target.endswith('.none')",
+        "def f(config):\n    return 'checkpoint' in config.callbacks",
+        "def f(config):\n    return config.callbacks.get('checkpoint')",
+        "def f(config):\n    return config.callbacks['validation']",
         "def f(node):\n    return node.get('_target_') == 'lmtrain.models.llama.Llama'",
     ],
 )

@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from types import TracebackType
 
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
@@ -21,6 +20,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     if verb in ("--version", "-V", "version"):
+        from importlib.metadata import version  # brings the e-mail package along: for this word alone
+
         print(f"lmtrain {version('lmtrain')}")
         return 0
     if verb not in VERBS:

@@ -9,6 +9,7 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.generate import generate
 from lmtrain.inference.sampling import Sampling
@@ -101,3 +102,8 @@ class TextSamples(pl.Callback):
         if problem := file.append([json.dumps(redact(sample), ensure_ascii=False) + "\n"]):
             _LOG.error("The sample of step %d is lost. %s", sample["step"], storage_problem(file.path, problem))
         file.close()
+
+
+def text_samples_facts() -> CallbackFacts:
+    """Write a text."""
+    return CallbackFacts(acts_between_steps=True)

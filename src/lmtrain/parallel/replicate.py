@@ -16,7 +16,7 @@ def single(*, num_ranks: int) -> Parallelism:
         ConfigurationError: More than one rank was asked for.
     """
     if num_ranks != 1:
-        msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp or strategy=fsdp."
+        msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp, or shard over them."
         raise ConfigurationError(msg)
     return Parallelism(name="single", strategy="auto", parallelize=whole, spread=single_facts())
 

@@ -28,17 +28,49 @@ class RecomputeFacts:
     is_cut: bool = False
     share: float = 1.0
 
+    @property
+    def keeps_least(self) -> bool:
+        """Tell whether of every block only its input is kept."""
+        return self.recomputes and not self.is_cut and self.share == 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossFacts:
     """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8.
 
-    `takes_shards`: it is plain cross-entropy of some tokens at a time, which can be summed over shards of a vocabulary.
+    `in_chunks`: it never holds the scores of all tokens. `takes_shards`: it is plain cross-entropy, which can be summed
+    over shards of a vocabulary.
     """
 
     group: ClassVar[str] = "loss"
     makes_head_products: bool = False
+    in_chunks: bool = False
     takes_shards: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutPasses:
+    """Passes over a held-out split during a run, in number or every so many steps, of so many tokens at most."""
+
+    split: str
+    num_passes: int | None = None
+    every_steps: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackFacts:
+    """A callback; `acts_between_steps`: a measurement of steps does without it.
+
+    `reads` is held-out text. `num_kept` checkpoints stay on disk; states from `snapshot_from_bytes` on are copied
+    before they are written.
+    """
+
+    group: ClassVar[str] = "callbacks"
+    acts_between_steps: bool = False
+    reads: HeldOutPasses | None = None
+    num_kept: int = 0
+    snapshot_from_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

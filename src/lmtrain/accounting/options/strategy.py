@@ -83,6 +83,16 @@ class ModelSpread:
         """Tell whether a device holds less than whole parameters."""
         return self.shards_over is not None or self.tensor_ranks > 1
 
+    @property
+    def replicates(self) -> bool:
+        """Tell whether each of any number of ranks keeps the whole model."""
+        return not self.cuts_parameters and self.most_ranks is None
+
+    @property
+    def shards_most(self) -> bool:
+        """Tell whether all ranks share one copy of the model, each with tokens of its own."""
+        return self.shards_over == "all ranks" and self.tensor_ranks == 1
+
     def num_shards(self, num_ranks: int) -> int:
         """Return the number of ranks that share the model, or the same part of it in as many tensor groups."""
         if self.shards_over is None:
