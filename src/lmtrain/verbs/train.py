@@ -77,8 +77,13 @@ def make_job(
     keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler: it settles on its own
     from lmtrain.composition.execution.check_config import check_config
     from lmtrain.composition.execution.sweep import swept_keys
+    from lmtrain.composition.planning.auto_strategy import with_strategy
 
     checked = check_config(config, allowed=arguments.allowed_targets, typed=overrides)
+    checked, chosen = with_strategy(checked)
+    outer = outer_launcher(os.environ)
+    if chosen and swept is None and (outer is None or outer.rank == 0):
+        print(chosen, flush=True)
     unnamed = default_name(model, overrides, swept=swept_keys(swept or ()))
     given = checked.run.name
     return Job(

@@ -59,7 +59,8 @@ class ModelSpread:
     format of the products, so that no copy is kept. `reshard_after_forward` gathers weights again for the backward
     pass. `reduces_alone`: a single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of
     a gradient as it is sent. `tensor_ranks` neighbours compute each product together, with a part of every matrix, on
-    the same tokens; shards and copies are then of a rank's part. `most_ranks` None sets no limit.
+    the same tokens; shards and copies are then of a rank's part. `chooses`: a plan
+    for a known device may put another strategy in its place. `most_ranks` None sets no limit.
     """
 
     group: ClassVar[str] = "strategy"
@@ -71,6 +72,7 @@ class ModelSpread:
     reduces_alone: bool = True
     gradient_bytes: int = 4
     tensor_ranks: int = 1
+    chooses: bool = False
     most_ranks: int | None = None
 
     @property

@@ -8,10 +8,11 @@ import torch
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.less_memory import less_memory
-from lmtrain.composition.planning.plan import fit_setting, fitted_batch
+from lmtrain.composition.planning.plan import fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.settings import TrainerSettings

@@ -11,15 +11,17 @@ from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
-from lmtrain.accounting.training_plan.fit import Setting, TensorGroup, largest_micro_batch, memory_of
+from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.parts.schedules import require_ramps_fit
+from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.calibration import peak_here
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.evaluation import validated_split
+from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.known_models import facts_known, model_facts
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.prepared_tokens import (
@@ -33,8 +35,6 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import Advice, Changes, advice
-
-INPUTS_OF_A_LAYER = 2  # of attention and of the feed-forward
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = read_config(composed, allowed=arguments.allowed_targets)
         require_settings(config)
+        config, chosen = with_strategy(config)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
         planned = plan_on_paper(config, setting, facts)
@@ -78,6 +79,8 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         fit = fit_setting(setting, facts)
         possible = changes(config, setting, is_tight=planned.fits is False)
         said = advice(planned, fit, possible)
+        if chosen:
+            said = replace(said, lines=(chosen, *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
     for_each_config(task, arguments, config_name="train", program=program)
@@ -132,31 +135,6 @@ def with_time_of_evaluation(plan: Plan) -> Plan:
         steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
         plan = replace(plan, horizon=plan.horizon.ending_at(max(1, steps)))
     return plan
-
-
-def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
-    """Return the setting behind the memory of a device."""
-    device = setting.cluster.known_device
-    return Setting(
-        facts=facts,
-        precision=setting.bytes_of,
-        optimizer=setting.state,
-        is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
-        tensor=_tensor_group(setting, facts),
-        most_shards=setting.spread.most_shards,
-        device_bytes=device.memory_bytes if device else None,
-        host=setting.host,
-    )
-
-
-def _tensor_group(setting: PlannedSetting, facts: ModelFacts) -> TensorGroup:
-    """Return the group behind the memory of a device; recomputed layers gather their inputs again, one at a time."""
-    num_kept = round(len(facts.shape.attention) * (1 - setting.recompute.share))
-    return TensorGroup(
-        num_ranks=setting.spread.tensor_ranks,
-        input_bytes=facts.shape.width * setting.bytes_of.activations,
-        num_inputs=INPUTS_OF_A_LAYER * max(1, num_kept),
-    )
 
 
 def changes(config: RunConfig, setting: PlannedSetting, *, is_tight: bool) -> Changes:
