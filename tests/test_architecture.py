@@ -42,7 +42,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/launch/elastic.py": "tests/launch/test_local.py starts real ranks through it",
     "src/lmtrain/launch/job.py": "tests/launch/test_local.py",
     "src/lmtrain/tracking/mlflow_run.py": "tests/tracking/test_mlflow_sink.py, on a real store",
-    "src/lmtrain/tracking/sweeps.py": "tests/tracking/test_mlflow_sink.py",
 }
 
 # What composes a config, checks it, or keeps it as data; everything else takes the typed one.
