@@ -139,11 +139,15 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 status = Status(status=status_name(code), exit_code=code, step=step, tokens=tokens)
                 handle.finish(status, at_once=at_once)
     if code == EXIT_DONE:
-        if line := run.datamodule.sources_line(step):
-            print(line)
-        print_summary(folder.path)
+        _tell_end(run, folder.path, step)
     keep_report(folder.path)
     return code
+
+
+def _tell_end(run: Run, folder: Path, step: int) -> None:
+    if line := run.datamodule.sources_line(step):
+        print(line)
+    print_summary(folder)
 
 
 def keep_report(folder: Path) -> None:
