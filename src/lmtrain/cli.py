@@ -7,7 +7,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from types import TracebackType
 
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, EXIT_INTERRUPTED, LMTRAIN_ERRORS, suggest
@@ -21,12 +20,24 @@ def main(words: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     if verb in ("--version", "-V", "version"):
+        from importlib.metadata import version  # brings the e-mail package along: for this word alone
+
         print(f"lmtrain {version('lmtrain')}")
         return 0
     if verb not in VERBS:
-        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
-        return EXIT_CONFIGURATION
+        return _refuse_verb(verb, rest)
     return serve(verb, rest, program=f"lmtrain {verb}")
+
+
+def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
+    """Name the nearest verb, or the command of settings without one."""
+    from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_setting
+
+    if is_setting(verb, rest):
+        _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
+    else:
+        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
+    return EXIT_CONFIGURATION
 
 
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
@@ -65,9 +76,9 @@ def _tell(message: str) -> None:
 
 
 def find_verb(verb: str) -> Callable[..., int]:
-    """Import the function that serves a verb."""
+    """Import a verb's function."""
     module_name, _, function_name = VERBS[verb][0].partition(":")
-    gc.disable()  # what is imported stays: looking for garbage in it costs a short command a tenth of its time
+    gc.disable()  # imports stay: looking for garbage in them costs a short command a tenth of its time
     try:
         return getattr(importlib.import_module(module_name), function_name)
     finally:

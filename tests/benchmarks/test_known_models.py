@@ -7,9 +7,12 @@ import pytest
 
 from benchmarks.questions.known_models import all_models, composed, write
 from lmtrain.accounting.model.known_facts import known_facts
+from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import measured_model
 from lmtrain.composition.planning.known_models import TABLE, key_of, model_facts
 from lmtrain.composition.planning.measured_model import measure_model
+from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.run_config import read_config
 
 CONTENT = json.loads(TABLE.read_text())
 H100 = ("cluster=h100_8x", "precision=bf16_mixed")
@@ -20,12 +23,14 @@ USUAL = [
 ]
 
 
-@pytest.mark.parametrize("model", all_models())
-def test_a_fresh_clone_knows_every_model_in_its_usual_settings(model, tmp_path, monkeypatch):
+def test_a_fresh_clone_knows_every_model_in_its_usual_settings(tmp_path, monkeypatch):
     monkeypatch.setattr(measured_model, "measure_model", None)
-    for words in USUAL:
-        config, setting = composed(model, (*words, f"run.cache={tmp_path}"), 256)
-        assert model_facts(config, setting).shape.num_parameters > 0
+    usual = [compose_config([*words, f"run.cache={tmp_path}"]) for words in USUAL]
+    for model in all_models():
+        node = compose_config([f"model={model}"])["model"]
+        for values in usual:
+            config = read_config({**values, "model": node})
+            assert model_facts(config, planned_setting(config)).shape.num_parameters > 0, model
 
 
 @pytest.mark.parametrize("words", [USUAL[1], USUAL[2], USUAL[4]])

@@ -179,8 +179,7 @@ def test_forward_and_backward_compile_into_one_graph(name):
         for parameter in model.parameters():  # away from zero starts
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.02)
     model.train()
-    backend = "inductor" if name == "llama with every option" else "aot_eager"  # one graph is the claim; C++ takes 37 s
-    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend=backend)
+    compiled = torch.compile(model, fullgraph=True, dynamic=False, backend="aot_eager")  # one graph is the claim
     # With some draws the one gradient of a scalar cancels to 1e-5, of which bf16's roundings are a fifth.
     tokens = torch.randint(61, (2, 32), generator=torch.Generator().manual_seed(7))
 

@@ -18,7 +18,7 @@ def test_a_single_rank_cannot_be_several_and_the_message_names_what_can(num_rank
     with pytest.raises(ConfigurationError) as refused:
         single(num_ranks=num_ranks)
     assert str(refused.value) == (
-        f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp or strategy=fsdp."
+        f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp, or shard over them."
     )
 
 

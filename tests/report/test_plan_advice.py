@@ -10,8 +10,10 @@ from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.fit import memory_of
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plan_advice import EVERY_BLOCK, Changes, advice
+from lmtrain.report.plan_advice import Changes, advice
 from tests.accounting.training_plan.test_fit import MILLION, SETTING
+
+EVERY_BLOCK, SHARDS = "recompute=every_block", "strategy=fsdp"
 
 
 def plan_of(setting, *, sequences, num_ranks=1, budget=None, usd_per_gpu_hour=None, tokens_per_step=None):
@@ -67,10 +69,10 @@ def planned(*, device_bytes, sequences=24, recomputes=False, recomputed=None, **
     changes = Changes(
         planned=lambda words: typed(setting, words, recomputed, **asked),
         words_of_devices=lambda num: (f"trainer.devices={num}",),
-        sharded=lambda: [((), setting), *([((EVERY_BLOCK,), recomputed)] if recomputed else [])],
-        recomputed=recomputed,
+        sharded=lambda: [((SHARDS,), setting), *([((SHARDS, EVERY_BLOCK), recomputed)] if recomputed else [])],
+        recomputed={} if recomputes else {EVERY_BLOCK: recomputed},
     )
-    return advice(plan_of(setting, **asked), setting, changes, recomputes=recomputes)
+    return advice(plan_of(setting, **asked), setting, changes)
 
 
 def test_a_plan_that_fits_is_possible_and_told_of_a_larger_micro_batch():
@@ -139,7 +141,7 @@ def test_what_its_own_plan_refuses_is_not_said():
     refused = Changes(
         planned=lambda _: None,
         words_of_devices=lambda num: (f"trainer.devices={num}",),
-        sharded=lambda: [((), setting)],
+        sharded=lambda: [((SHARDS,), setting)],
     )
-    lines = advice(plan_of(setting, sequences=24), setting, refused, recomputes=True).lines
+    lines = advice(plan_of(setting, sequences=24), setting, refused).lines
     assert not [line for line in lines if line.startswith("fits")]

@@ -1,10 +1,14 @@
+import io
+import json
 import math
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking import atomic_files, mlflow_sink
+from lmtrain.tracking import atomic_files, mlflow_sink, mlflow_tracking, sweeps
 from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow_sink import Sink, Trainer, follow, read_state
 from lmtrain.tracking.mlflow_tracking import MlflowTracking
@@ -200,6 +204,27 @@ def test_trials_of_a_sweep_hang_under_one_parent(root):
     MlflowTracking().finish_sweep(root, "lr-sweep", status="FAILED")
     info = client_of(trials[0]).get_run(parent).info
     assert (info.run_name, info.status) == ("lr-sweep", "FAILED")
+
+
+def test_a_stopped_sweep_is_ended_by_a_process_of_its_own(root, monkeypatch):
+    trial = RunFolder(root / "lr-sweep" / "0", root=root)
+    trial.create(sweep="lr-sweep")
+    assert send(trial)
+    asked = []
+
+    def start(words, settings):
+        asked.append((words, json.dumps(settings)))
+        return SimpleNamespace(wait=lambda seconds: asked.append(seconds))
+
+    monkeypatch.setattr(mlflow_tracking, "_start_process", start)
+    MlflowTracking().finish_sweep(root, "lr-sweep", status="KILLED")
+    (words, settings), seconds = asked
+    assert (words, seconds) == (["lmtrain.tracking.sweeps"], mlflow_tracking.AT_ONCE_SECONDS)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(settings))
+    monkeypatch.setattr(sweeps.signal, "alarm", lambda seconds: None)  # this process goes on
+    sweeps.main()
+    parent = stored(trial).data.tags["mlflow.parentRunId"]
+    assert client_of(trial).get_run(parent).info.status == "KILLED"
 
 
 def test_sweep_on_a_dead_server_ends_with_a_line_and_no_password(root, capsys):

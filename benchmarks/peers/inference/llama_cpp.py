@@ -31,7 +31,7 @@ OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
 
 def save_gguf(folder: Path, out: Path) -> Path:
     """Write the Llama of an exported folder as a GGUF file without a tokenizer's rules."""
-    import gguf
+    import gguf  # pyright: ignore[reportMissingImports]
 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     writer = gguf.GGUFWriter(out, "llama")
@@ -77,7 +77,7 @@ def _rotated_pairwise(name: str, weight: NDArray[Any], config: dict[str, Any]) -
 
 def load(model: Path, *, num_texts: int, context_tokens: int, num_threads: int) -> Any:
     """Return a server that writes so many texts at once."""
-    import xllamacpp
+    import xllamacpp  # pyright: ignore[reportMissingImports]
 
     params = xllamacpp.CommonParams()
     params.model.path = str(model)

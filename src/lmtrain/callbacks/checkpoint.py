@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
@@ -268,3 +269,8 @@ def _set_aside_after(folder: Path, step: int) -> None:
             left = path.with_name(f"left_{path.name}_{time.time_ns()}")
             path.rename(left)
             _LOG.warning("Checkpoint %s is of a later step than the one resumed from; it is now %s.", path, left.name)
+
+
+def checkpoint_facts(*, keep_last: int = 2, background_from_bytes: int | None = None) -> CallbackFacts:
+    """Keep the last few, and copy large states before they are written."""
+    return CallbackFacts(acts_between_steps=True, num_kept=keep_last, snapshot_from_bytes=background_from_bytes)

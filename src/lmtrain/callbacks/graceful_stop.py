@@ -14,6 +14,7 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
@@ -111,3 +112,8 @@ def _replace_own_signals(trainer: pl.Trainer) -> int:
     epoch_loop._broadcast_sigterm_tensor = lambda: None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     received, connector.received_sigterm = connector.received_sigterm, False
     return signal.SIGTERM if received else 0
+
+
+def graceful_stop_facts() -> CallbackFacts:
+    """Save and stop on a signal; without it Ctrl-C interrupts at once."""
+    return CallbackFacts(acts_between_steps=True)

@@ -10,6 +10,7 @@ import lightning.pytorch as pl
 from rich.console import Console, RenderableType
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.live_view import Snapshot, line, panel
@@ -177,3 +178,8 @@ def _tell(text: str) -> None:
     with contextlib.suppress(OSError):  # training goes on after its reader's end and on a full disk
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+
+def progress_facts() -> CallbackFacts:
+    """Draw a panel."""
+    return CallbackFacts(acts_between_steps=True)

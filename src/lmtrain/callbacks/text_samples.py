@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.generate import generate
 from lmtrain.inference.loaded_model import ids_of_ends
@@ -130,3 +131,8 @@ def up_to_the_end(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     """Return an answer's ids before the token that ends it."""
     ends = ids_of_ends(tokenizer)
     return list(takewhile(lambda token: token not in ends, ids))
+
+
+def text_samples_facts() -> CallbackFacts:
+    """Write a text."""
+    return CallbackFacts(acts_between_steps=True)

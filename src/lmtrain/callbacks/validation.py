@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
 from lmtrain.training.context import RunContext
@@ -118,3 +119,15 @@ class Validation(pl.Callback):
         batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens, source=source)
         with trainer.precision_plugin.forward_context():
             return evaluate(module.language_model, batches, token_bytes=self._token_bytes, loss=module.loss)
+
+
+def validation_facts(
+    *,
+    num_passes: int | None = None,
+    every_steps: int | None = None,
+    max_tokens: int | None = None,
+    split: str = "validation",
+) -> CallbackFacts:
+    """Read held-out text, before the run too."""
+    passes = HeldOutPasses(split=split, num_passes=num_passes, every_steps=every_steps, max_tokens=max_tokens)
+    return CallbackFacts(acts_between_steps=True, reads=passes)

@@ -198,4 +198,4 @@ def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right:
 
 def chunked_cross_entropy_facts() -> LossFacts:
     """Make the head's products chunk by chunk."""
-    return LossFacts(makes_head_products=True)
+    return LossFacts(makes_head_products=True, in_chunks=True)

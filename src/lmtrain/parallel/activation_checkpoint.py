@@ -59,6 +59,11 @@ def every_block(model: LanguageModel) -> LanguageModel:
     return model
 
 
+def every_block_facts() -> RecomputeFacts:
+    """Compute every block again."""
+    return RecomputeFacts()
+
+
 def selective(model: LanguageModel) -> LanguageModel:
     """Keep each block's input and the results of its matrix products and fused attention; recompute the cheap rest."""
     for block in model.blocks:

@@ -1,5 +1,6 @@
 """Every rank holds the whole model: one device, or DistributedDataParallel."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from lightning.pytorch.strategies import DDPStrategy
@@ -16,7 +17,7 @@ def single(*, num_ranks: int) -> Parallelism:
         ConfigurationError: More than one rank was asked for.
     """
     if num_ranks != 1:
-        msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp or strategy=fsdp."
+        msg = f"strategy=single trains on 1 rank, not {num_ranks}; use strategy=ddp, or shard over them."
         raise ConfigurationError(msg)
     return Parallelism(name="single", strategy="auto", parallelize=whole, spread=single_facts())
 
@@ -34,7 +35,8 @@ def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
 
 def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
     """Choose `single` for one rank and `ddp` for several."""
-    return single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
+    chosen = single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
+    return replace(chosen, spread=auto_facts())
 
 
 def single_facts() -> ModelSpread:

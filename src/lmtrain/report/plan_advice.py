@@ -4,8 +4,8 @@ All advice was planned before: the words of a "fits" or "finishes" line, when ty
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -19,7 +19,6 @@ from lmtrain.accounting.training_plan.fit import (
 )
 from lmtrain.accounting.training_plan.plan import Plan
 
-EVERY_BLOCK: Final = "recompute=every_block"
 MOST_TRIED: Final = 16  # numbers of devices
 HOURS_ON_TOP: Final = (1.0, 1.01, 1.1)  # for costs that grow with the run, such as validation
 
@@ -37,25 +36,25 @@ class Changes:
     """The candidate changes of a config.
 
     `planned` gives the plan with some words typed beside, None where they are refused. `words_of_devices` are the words
-    for a number of devices. `recomputed` decides the memory under recompute=every_block, None where it is not
-    known without measuring; `sharded` does so under strategy=fsdp, each with its words.
+    for a number of devices. `recomputed` decides the memory under each option that recomputes all blocks, None where it
+    is not known without measuring; `sharded` does so under strategies that shard over all ranks, with their words.
     """
 
     planned: Callable[[Sequence[str]], Plan | None]
     words_of_devices: Callable[[int], Sequence[str]]
     sharded: Callable[[], Sequence[tuple[Sequence[str], Setting]]]
-    recomputed: Setting | None = None
+    recomputed: Mapping[str, Setting | None] = field(default_factory=dict[str, Setting | None])
 
 
 Words = Sequence[str]
 Tried = tuple[Words, Plan]
 
 
-def advice(plan: Plan, setting: Setting, changes: Changes, *, recomputes: bool) -> Advice:
+def advice(plan: Plan, setting: Setting, changes: Changes) -> Advice:
     """Name each misfit and its remedy, then the work left undone by a budget of time."""
     lines: list[str] = []
     if plan.fits is False:
-        lines += _why_not(plan, setting, changes, recomputes=recomputes)
+        lines += _why_not(plan, setting, changes)
     elif plan.fits:
         largest = _micro_batch(plan, setting)
         if largest and int(largest.rpartition("=")[2]) > plan.batch.micro_batch_sequences:
@@ -64,41 +63,42 @@ def advice(plan: Plan, setting: Setting, changes: Changes, *, recomputes: bool) 
     return Advice(lines=(*lines, *unfinished), is_possible=plan.fits is not False and not unfinished)
 
 
-def _why_not(plan: Plan, setting: Setting, changes: Changes, *, recomputes: bool) -> list[str]:
+def _why_not(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
     memory, device_bytes = memory_of(setting, plan.batch), plan.device_bytes or 0
     lines = [f"does not fit: {_gb(memory.total)} at the peak, {_gb(device_bytes)} on the device"]
     smaller = _micro_batch(plan, setting)
     if smaller:
         lines += _lines("fits with ", _first(changes, [(smaller,)], _fits))
-    if changes.recomputed and (largest := _micro_batch(plan, changes.recomputed)):
-        lines += _lines("fits with ", _first(changes, [(EVERY_BLOCK, largest)], _fits))
-    elif not recomputes and changes.recomputed is None:
-        lines.append(f"{EVERY_BLOCK} keeps only what enters each block")
+    for word, recomputed in changes.recomputed.items():
+        if recomputed is None:
+            lines.append(f"{word} keeps only what enters each block")
+        elif largest := _micro_batch(plan, recomputed):
+            lines += _lines("fits with ", _first(changes, [(word, largest)], _fits))
     return lines if smaller else [*lines, *_sharded(plan, setting, changes)]
 
 
 def _sharded(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
     """Say on how many devices the model fits in shards, as it is and with recomputation."""
     lines: list[str] = []
-    for word, tried in changes.sharded():
+    for words, tried in changes.sharded():
         largest = _micro_batch(plan, replace(tried, is_sharded=True, most_shards=None))
         is_new = not setting.is_sharded or setting.most_shards is not None
         if largest and is_new and plan.batch.num_ranks > 1:
-            found = _first(changes, [("strategy=fsdp", *word, largest)], _fits)
+            found = _first(changes, [(*words, largest)], _fits)
             lines += _lines("fits with ", found)
         else:
-            found = _first(changes, _on_more_devices(plan, tried, changes, word), _fits)
+            found = _first(changes, _on_more_devices(plan, tried, changes, words), _fits)
             lines += _lines(f"fits on {found[1].batch.num_ranks:,} devices with " if found else "", found)
     return lines or ["does not fit on any number of devices: one sequence's activations alone are too large"]
 
 
-def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, word: Words) -> Iterator[Words]:
+def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, words: Words) -> Iterator[Words]:
     """Give the words for one sequence at a time on more devices; a step divisible by none gets a new size."""
     for batch in islice(fitting_batches(tried, plan.batch), MOST_TRIED):
         is_larger = batch.tokens_per_step != plan.batch.tokens_per_step
         step = (f"batch.tokens_per_step={batch.tokens_per_step}",) if is_larger else ()
         devices = changes.words_of_devices(batch.num_ranks)
-        yield ("strategy=fsdp", *word, *devices, "batch.micro_batch_sequences=1", *step)
+        yield (*words, *devices, "batch.micro_batch_sequences=1", *step)
 
 
 def _unfinished(plan: Plan, changes: Changes) -> list[str]:

@@ -1,30 +1,34 @@
+from functools import partial
+
 import pytest
 
+from lmtrain.accounting.options.parts import HeldOutPasses
 from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan, evaluation_plan
 
+passes = partial(HeldOutPasses, split="validation")
 SIZES = {"num_steps": 100, "run_tokens": 1000, "held_out": [400]}
 
 
 def test_there_is_a_pass_before_the_first_step_and_those_that_are_asked_for():
-    assert evaluation_plan({"num_passes": 4}, **SIZES) == EvaluationPlan(num_passes=5, tokens_per_pass=400)
-    every = evaluation_plan({"num_passes": None, "every_steps": 30}, **SIZES)
+    assert evaluation_plan(passes(num_passes=4), **SIZES) == EvaluationPlan(num_passes=5, tokens_per_pass=400)
+    every = evaluation_plan(passes(every_steps=30), **SIZES)
     assert every == EvaluationPlan(num_passes=1 + 4, tokens_per_pass=400), "30, 60, 90 and the last"
-    assert evaluation_plan({}, **SIZES) == EvaluationPlan(num_passes=2, tokens_per_pass=400)
-    assert evaluation_plan({"num_passes": 4}, **SIZES | {"num_steps": 2}) == EvaluationPlan(
+    assert evaluation_plan(passes(), **SIZES) == EvaluationPlan(num_passes=2, tokens_per_pass=400)
+    assert evaluation_plan(passes(num_passes=4), **SIZES | {"num_steps": 2}) == EvaluationPlan(
         num_passes=3, tokens_per_pass=400
     )
 
 
 def test_a_pass_reads_no_more_than_is_asked_for_nor_than_the_run_trains_on():
-    short = evaluation_plan({"max_tokens": 150}, **SIZES | {"held_out": [400, 100]})
+    short = evaluation_plan(passes(max_tokens=150), **SIZES | {"held_out": [400, 100]})
     assert short == EvaluationPlan(num_passes=2, tokens_per_pass=250)
-    tiny = evaluation_plan({}, **SIZES | {"run_tokens": 60})
+    tiny = evaluation_plan(passes(), **SIZES | {"run_tokens": 60})
     assert tiny == EvaluationPlan(num_passes=2, tokens_per_pass=60)
 
 
 def test_without_the_callback_or_the_text_nothing_is_told():
     assert evaluation_plan(None, **SIZES) is None
-    assert evaluation_plan({}, **SIZES | {"held_out": []}) is None
+    assert evaluation_plan(passes(), **SIZES | {"held_out": []}) is None
 
 
 def test_it_takes_a_third_of_training_on_as_many_tokens():

@@ -44,11 +44,9 @@ def test_no_page_is_wider_than_a_terminal() -> None:
     assert len(page().splitlines()) <= 44
 
 
-@pytest.mark.parametrize(
-    "file", sorted(conf_folder().glob("*/*.yaml")), ids=lambda file: f"{file.parent.name}-{file.stem}"
-)
-def test_every_option_has_a_page(file) -> None:
-    assert option_page(file).startswith(f"{file.parent.name}={file.stem}\n")
+def test_every_option_has_a_page() -> None:
+    for file in conf_folder().glob("*/*.yaml"):
+        assert option_page(file).startswith(f"{file.parent.name}={file.stem}\n")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_what_cannot_be_said_is_refused_with_its_reason(name: str, message: str)
 
 def test_saying_nothing_is_the_plain_case_of_the_other_groups() -> None:
     assert facts_of(facts.node("loss", "liger"), LossFacts) is None
-    assert facts_of(facts.node("loss", "chunked"), LossFacts) == LossFacts(makes_head_products=True)
+    assert facts_of(facts.node("loss", "chunked"), LossFacts) == LossFacts(makes_head_products=True, in_chunks=True)
     assert facts_of({}, LossFacts) is None
 
 

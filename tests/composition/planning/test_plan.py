@@ -85,7 +85,7 @@ def test_the_advice_of_two_hundred_failing_plans_is_as_it_says_when_typed(compos
         plan = planned_with(config, [])
         assert plan is not None
         possible = changes(config, setting, is_tight=plan.fits is False)
-        said = advice(plan, fit_setting(setting, facts), possible, recomputes=setting.recompute.recomputes)
+        said = advice(plan, fit_setting(setting, facts), possible)
         num_failing += not said.is_possible
         for line in said.lines:
             for words in typed_words(line):

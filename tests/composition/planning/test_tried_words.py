@@ -8,7 +8,8 @@ CONFIG = config_of("cluster=h100_8x", "cluster.num_nodes=2", "strategy=ddp", "bu
 
 def test_an_option_is_chosen_without_the_settings_of_the_one_before():
     changed = with_words(CONFIG, ["strategy=fsdp", "recompute=every_block", "budget.tokens=5.87B"])
-    assert changed.strategy.values == {"_target_": "lmtrain.parallel.fsdp.fsdp"}
+    assert changed.strategy.target == "lmtrain.parallel.fsdp.fsdp"
+    assert changed.strategy.get("reshard_after_forward") is True, "as in its file"
     assert changed.recompute.target == "lmtrain.parallel.activation_checkpoint.every_block"
     assert changed.recompute.get("_partial_") is True
     assert (changed.budget.tokens, CONFIG.budget.tokens) == (5_870_000_000, 10)

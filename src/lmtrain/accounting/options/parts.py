@@ -1,4 +1,4 @@
-"""What the smaller options say of themselves; silence is the plain case, each class without arguments."""
+"""Facts of the smaller options; silence is the plain case, each class without arguments."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionFacts:
-    """An attention; `measured_as` is the target of a kernel that keeps the same, where its own cannot be measured.
+    """An attention; `measured_as` is the target of a kernel with the same memory, where its own cannot be measured.
 
     `chooses`: it picks the fastest kernel of the device.
     """
@@ -18,9 +18,9 @@ class AttentionFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RecomputeFacts:
-    """A recomputation; `is_cut` where the compiler, if there is one, decides what a block keeps.
+    """A recomputation; `is_cut` where the compiler, if any, decides about a block's kept tensors.
 
-    `share` is that of the model's blocks whose products with weights are computed twice.
+    `share` of the model's blocks compute their products with weights twice.
     """
 
     group: ClassVar[str] = "recompute"
@@ -28,13 +28,47 @@ class RecomputeFacts:
     is_cut: bool = False
     share: float = 1.0
 
+    @property
+    def keeps_least(self) -> bool:
+        """Tell whether of every block only its input is kept."""
+        return self.recomputes and not self.is_cut and self.share == 1.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class LossFacts:
-    """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8."""
+    """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8.
+
+    `in_chunks`: it never holds the scores of all tokens.
+    """
 
     group: ClassVar[str] = "loss"
     makes_head_products: bool = False
+    in_chunks: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutPasses:
+    """Passes over a held-out split during a run, in number or every so many steps, of so many tokens at most."""
+
+    split: str
+    num_passes: int | None = None
+    every_steps: int | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallbackFacts:
+    """A callback; `acts_between_steps`: a measurement of steps does without it.
+
+    `reads` is held-out text. `num_kept` checkpoints stay on disk; states from `snapshot_from_bytes` on are copied
+    before they are written.
+    """
+
+    group: ClassVar[str] = "callbacks"
+    acts_between_steps: bool = False
+    reads: HeldOutPasses | None = None
+    num_kept: int = 0
+    snapshot_from_bytes: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +98,7 @@ class AverageFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingFacts:
-    """The rule by which a model's settings carry over to other sizes of it."""
+    """The rule for carrying a model's settings over to its other sizes."""
 
     group: ClassVar[str] = "model"
     carries_over: Literal["depth", "width"] | None = None

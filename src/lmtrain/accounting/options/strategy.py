@@ -35,6 +35,16 @@ class ModelSpread:
     reduces_alone: bool = True
     most_ranks: int | None = None
 
+    @property
+    def replicates(self) -> bool:
+        """Tell whether each of any number of ranks keeps the whole model."""
+        return self.shards_over is None and self.most_ranks is None
+
+    @property
+    def shards_most(self) -> bool:
+        """Tell whether all ranks share one copy of the model."""
+        return self.shards_over == "all ranks"
+
     def num_shards(self, num_ranks: int, devices_per_node: int) -> int:
         """Return the number of devices that share one copy of the model."""
         if self.shards_over is None:

@@ -1,4 +1,4 @@
-"""Bytes that one device sends in a step, and the seconds they take, by strategy.
+"""One device's bytes sent in a step, and their seconds, by strategy.
 
 Ring algorithms: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n from each, a gather or a scatter half of
 it. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009), and arXiv 1910.02054 section 7.
@@ -13,7 +13,7 @@ from lmtrain.accounting.options.strategy import Collective, ModelSpread
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationVolume:
-    """What one device sends for one optimizer step; `seconds` None where the rate of a link is not known."""
+    """One device's bytes sent for one optimizer step; `seconds` None where the rate of a link is unknown."""
 
     gathered_bytes: int
     reduced_bytes: int
@@ -42,7 +42,7 @@ def communication(
     gathered_value_bytes: int = 2,
     gradient_value_bytes: int = 4,
 ) -> CommunicationVolume:
-    """Count what a device sends: gradients once a step, and gathered weights for every micro-step."""
+    """Count a device's bytes sent: gradients once a step, and gathered weights for every micro-step."""
     sent = list(
         spread.collectives(
             num_ranks=num_ranks,
@@ -62,7 +62,7 @@ def communication(
 def step_communication(
     cluster: Cluster, batch: BatchPlan, *, spread: ModelSpread, num_parameters: int, gathered_value_bytes: int
 ) -> CommunicationVolume:
-    """Return what a device sends in a step of a batch."""
+    """Return a device's bytes sent in a step of a batch."""
     return communication(
         spread,
         num_parameters,
@@ -102,8 +102,8 @@ def _rate(cluster: Cluster, over: str) -> float | None:
 def link_rate(cluster: Cluster) -> float | None:
     """Return the bytes per second and device of rings over the cluster: the lesser of a node's link and its network.
 
-    A ring enters and leaves a node once, so that its bytes cross the network as often as one device sends them; rings
-    that start at each network card share them out. Source: NCCL's rings, one for each card.
+    A ring enters and leaves a node once: its bytes cross the network as often as one device sends them; rings
+    starting at each network card share them out. Source: NCCL's rings, one for each card.
     """
     device = cluster.known_device
     link = device.link_bytes_per_second if device else None

@@ -1,8 +1,10 @@
-"""What a run reads of held-out text, and how long that takes: a forward pass is a third of a training step's FLOPs."""
+"""A run's passes over held-out text, and their seconds: a forward pass is a third of a training step's FLOPs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from lmtrain.accounting.options.parts import HeldOutPasses
 
 FORWARD_SHARE: Final = 1 / 3  # of the FLOPs of forward and backward together
 
@@ -20,15 +22,15 @@ class EvaluationPlan:
 
 
 def evaluation_plan(
-    settings: Mapping[str, Any] | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int]
+    passes: HeldOutPasses | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int]
 ) -> EvaluationPlan | None:
-    """Return the passes that `callbacks.validation` makes; None without it, or where no text is known.
+    """Return the passes of a run; None without any, or where no text is known.
 
-    `held_out` counts the tokens of each text that a pass reads, of which it takes no more than the whole run trains on.
+    `held_out` counts the tokens of each text in a pass, at most as many as in the whole training.
     """
-    if settings is None or not held_out:
+    if passes is None or not held_out:
         return None
-    most = min(run_tokens, settings.get("max_tokens") or run_tokens)
-    every, times = settings.get("every_steps"), settings.get("num_passes")
-    during = -(-num_steps // every) if every else min(times or 1, num_steps)
+    most = min(run_tokens, passes.max_tokens or run_tokens)
+    every = passes.every_steps
+    during = -(-num_steps // every) if every else min(passes.num_passes or 1, num_steps)
     return EvaluationPlan(num_passes=1 + during, tokens_per_pass=sum(min(most, count) for count in held_out))

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
@@ -110,11 +111,11 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
     handle = job.config.logger.build().start(folder)
-    code = 1
+    code, at_once = 1, False
     try:
         code = fit(run, checkpoint)
     except StoppedEarly as stop:
-        code = EXIT_CODES[stop.number]
+        code, at_once = EXIT_CODES[stop.number], True
         print(stop, file=sys.stderr)
         return code
     except LMTRAIN_ERRORS as error:
@@ -135,7 +136,8 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 code = EXIT_ENVIRONMENT
                 raise
             finally:
-                handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+                status = Status(status=status_name(code), exit_code=code, step=step, tokens=tokens)
+                handle.finish(status, at_once=at_once)
     if code == EXIT_DONE:
         if line := run.datamodule.sources_line(step):
             print(line)
@@ -154,7 +156,7 @@ def keep_report(folder: Path) -> None:
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return the exit code for its end."""
-    graceful_stop = run.callbacks.get("graceful_stop")
+    graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
     try:
         with stopping_at_once():
             run.trainer.fit(
@@ -164,11 +166,11 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
                 weights_only=True,
             )
     except StoppedEarly:
-        if not getattr(graceful_stop, "is_through", False):
+        if graceful_stop is None or not graceful_stop.is_through:
             raise
     finally:
         run.context.events.close()
-    stop_signal = getattr(graceful_stop, "stop_signal", None)
+    stop_signal = graceful_stop.stop_signal if graceful_stop else None
     return EXIT_CODES[stop_signal] if stop_signal else EXIT_DONE
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from lmtrain.composition.nodes.check import check_value
 from lmtrain.composition.nodes.source_signatures import OURS, statements_of
 from lmtrain.errors import ConfigurationError
 
@@ -33,10 +34,12 @@ class Facts(Protocol):
 F = TypeVar("F", bound=Facts)
 
 
-def facts_of(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), **place: Any) -> F | None:
+def facts_of(
+    node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] = (), key: str = "", **place: Any
+) -> F | None:
     """Return the facts of a node's option, None where it states none; `place` is beside its settings.
 
-    `allowed` are the packages allowed beside our own.
+    `allowed` are the packages allowed beside our own. With a `key`, the node's dotted name, settings are checked first.
 
     Raises:
         ConfigurationError: It says something else, or needs more than arithmetic to say it.
@@ -49,8 +52,11 @@ def facts_of(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[str] =
         describe = _described(module).get(_snake_case(name))
         if describe is None:
             return None
-        taken = inspect.signature(describe).parameters
-        found = describe(**{key: value for key, value in {**node, **place}.items() if key in taken})
+        taken = inspect.signature(describe, eval_str=bool(key)).parameters
+        given = {name: value for name, value in {**node, **place}.items() if name in taken}
+        if key:
+            given = {name: check_value(given[name], taken[name].annotation, key=f"{key}.{name}") for name in given}
+        found = describe(**given)
     except (NameError, TypeError) as failure:
         raise ConfigurationError(
             f"{target}{SUFFIX} fails: {failure}; it takes settings of its option, and imports {ARITHMETIC}* alone."

@@ -10,6 +10,7 @@ from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
+from lmtrain.composition.planning.less_memory import less_memory
 from lmtrain.composition.planning.plan import fit_setting, fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
@@ -81,7 +82,7 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
     elif batch.micro_batch_sequences > 1:
         fix = f"try batch.micro_batch_sequences={_half(batch)}"
     else:
-        fix = "try recompute=every_block, loss=chunked, or strategy=fsdp over more devices"
+        fix = f"try {less_memory(config)}"
     return EnvironmentProblem(
         f"out of memory at {size}: the plan says {needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
     )

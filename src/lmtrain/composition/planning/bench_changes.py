@@ -1,14 +1,17 @@
 """Changes of a config that may shorten its step on this machine: by its options, and by its timed parts."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from lmtrain.accounting.observed.step_changes import Change
 from lmtrain.accounting.observed.step_parts import LARGE_OPTIMIZER, WORTH_TELLING, Bench
-from lmtrain.composition.nodes.node import Node
+from lmtrain.accounting.options.parts import AttentionFacts, CompileFacts, RecomputeFacts
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.command_line.group_options import choosing_precisions, words_of
 from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.planning.tried_words import with_words
 from lmtrain.composition.run_config import RunConfig
 
-AUTO_PRECISION: Final = Node("precision", {"_target_": "lmtrain.precision.policy.auto"})
 UNKNOWN: Final = 0.1  # of a step: a change's assumed saving where arithmetic gives none
 
 
@@ -32,18 +35,28 @@ def _switches(config: RunConfig) -> list[Change]:
 def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
     """Return chosen options with a usually faster alternative."""
     setting, found = planned_setting(config), list[Change]()
-    auto = planned_setting(config.changed(precision=AUTO_PRECISION)).precision.bytes_of
-    if setting.precision.bytes_of.activations > auto.activations:
-        found.append(Change(words=("precision=auto",), why=f"products in {auto.matmul}"))
+    for word in choosing_precisions():
+        chosen = planned_setting(with_words(config, [word])).precision.bytes_of
+        if setting.precision.bytes_of.activations > chosen.activations:
+            found.append(Change(words=(word,), why=f"products in {chosen.matmul}"))
     if setting.recompute.recomputes:
-        found.append(Change(words=("recompute=none",), why="no activation is computed twice; takes more memory"))
+        plain = words_of(RecomputeFacts, lambda other: not other.recomputes)
+        found += _each(plain, "no activation is computed twice; takes more memory")
     if not setting.attention.chooses:
-        found.append(Change(words=("attention=auto",), why="the kernel that is fastest on this device"))
+        place: dict[str, Any] = {"on_gpu": False, "is_compiled": setting.is_compiled}
+        choosing = words_of(AttentionFacts, lambda other: other.chooses, **place)
+        found += _each(choosing, "the kernel that is fastest on this device")
     if setting.spread.reduces_alone:
-        found.append(Change(words=("strategy=auto",), why="one process has nothing to share"))
+        alone = words_of(ModelSpread, lambda other: not other.reduces_alone and other.most_ranks is None)
+        found += _each(alone, "one process has nothing to share")
     if can_compile and not setting.is_compiled:
-        found.append(Change(words=("compile=auto",), why="compiles for a minute or two, once"))
+        compiling = words_of(CompileFacts, lambda other: other.falls_back)
+        found += _each(compiling, "compiles for a minute or two, once", compiles=True)
     return found
+
+
+def _each(words: Sequence[str], why: str, *, compiles: bool | None = None) -> list[Change]:
+    return [Change(words=(word,), why=why, compiles=compiles) for word in words]
 
 
 def _waits(config: RunConfig, found: Bench) -> list[Change]:

@@ -6,6 +6,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.fit import largest_micro_batch, memory_of
 from lmtrain.composition.planning.auto_batch import held_device, setting_here
+from lmtrain.composition.planning.less_memory import less_memory
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 
@@ -36,7 +37,7 @@ def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) 
         f"nearest that fits: batch.micro_batch_sequences={fitting.micro_batch_sequences}, accumulated over "
         f"{fitting.accumulation_micro_steps:,} micro-steps a step"
         if fitting
-        else "not one sequence fits: take a smaller model, recompute=every_block, or strategy=fsdp over more devices"
+        else f"not one sequence fits: take a smaller model, {less_memory(config)}"
     )
     raise ConfigurationError(
         f"batch.micro_batch_sequences={batch.micro_batch_sequences} of {batch.context_tokens} tokens needs "

@@ -8,15 +8,18 @@ from typing import Any
 
 from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.options.parts import RecomputeFacts
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
 from lmtrain.accounting.training_plan.communication import devices_in_a_node
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.depth_dial import offered
-from lmtrain.composition.nodes.check import check_value
 from lmtrain.composition.parts.schedules import require_ramps_fit
 from lmtrain.composition.planning.calibration import peak_here
+from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.known_models import facts_known, model_facts
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
@@ -28,9 +31,10 @@ from lmtrain.composition.planning.prepared_tokens import (
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plan_advice import EVERY_BLOCK, Advice, Changes, advice
+from lmtrain.report.plan_advice import Advice, Changes, advice
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = read_config(composed, allowed=arguments.allowed_targets)
+        refuse_typed(config, choices.overrides)
         require_settings(config)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
@@ -73,7 +78,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         planned = with_time_of_evaluation(planned)
         fit = fit_setting(setting, facts)
         possible = changes(config, setting, is_tight=planned.fits is False)
-        said = advice(planned, fit, possible, recomputes=setting.recompute.recomputes)
+        said = advice(planned, fit, possible)
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
     for_each_config(task, arguments, config_name="train", program=program)
@@ -114,12 +119,11 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
 
 
 def _checkpoints(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> CheckpointPlan:
-    kept = config.callbacks["checkpoint"].get("keep_last", 1) if "checkpoint" in config.callbacks else 1
     return checkpoint_plan(
         facts.parameters,
         precision=setting.bytes_of,
         optimizer=setting.state,
-        num_kept=check_value(kept, int, key="callbacks.checkpoint.keep_last"),
+        num_kept=sum(facts.num_kept for facts in callback_facts(config)) or 1,
     )
 
 
@@ -153,7 +157,7 @@ def changes(config: RunConfig, setting: PlannedSetting, *, is_tight: bool) -> Ch
         planned=partial(planned_with, config),
         words_of_devices=partial(words_of_devices, config),
         sharded=partial(sharded, config, setting),
-        recomputed=recomputed(config, setting) if is_tight else None,
+        recomputed=recomputed(config, setting) if is_tight else {},
     )
 
 
@@ -174,25 +178,31 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
     require_ramps_fit(ramps, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step)
 
 
-def recomputed(config: RunConfig, setting: PlannedSetting) -> Setting | None:
-    """Return the memory's setting under recompute=every_block, None where it is so already or needs measuring."""
-    if setting.recompute.recomputes:
-        return None
-    changed = with_words(config, [EVERY_BLOCK])
-    planned = planned_setting(changed)
-    facts = facts_known(changed, planned)
-    return fit_setting(planned, facts) if facts else None
+def recomputed(config: RunConfig, setting: PlannedSetting) -> dict[str, Setting | None]:
+    """Return the memory's setting under each option that recomputes all blocks, None where it needs measuring."""
+    found: dict[str, Setting | None] = {}
+    for word in _recomputing(setting):
+        changed = with_words(config, [word])
+        planned = planned_setting(changed)
+        facts = facts_known(changed, planned)
+        found[word] = fit_setting(planned, facts) if facts else None
+    return found
+
+
+def _recomputing(setting: PlannedSetting) -> Sequence[str]:
+    return [] if setting.recompute.recomputes else words_of(RecomputeFacts, lambda facts: facts.keeps_least)
 
 
 def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[Sequence[str], Setting]]:
-    """Return the memory's setting under strategy=fsdp, as it is and with recompute=every_block, each with its words.
+    """Return the memory's setting in shards over all ranks, as it is and with recomputation, each with its words.
 
     Gathered weights mean other activations and another workspace than whole weights;
     where its facts are not known yet, they are measured.
     """
     found: list[tuple[Sequence[str], Setting]] = []
-    for words in ((),) if setting.recompute.recomputes else ((), (EVERY_BLOCK,)):
-        changed = with_words(config, ["strategy=fsdp", *words])
+    ways = [(), *((word,) for word in _recomputing(setting))]
+    for words in [(word, *way) for word in words_of(ModelSpread, lambda facts: facts.shards_most) for way in ways]:
+        changed = with_words(config, words)
         planned = planned_setting(changed)
         found.append((words, fit_setting(planned, model_facts(changed, planned))))
     return found

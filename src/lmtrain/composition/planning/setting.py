@@ -1,6 +1,7 @@
 """A composed config's choices for planning: devices, formats, sharding; loads nothing heavy."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
@@ -10,9 +11,11 @@ from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, CompileFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.check import TARGET
 from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.measured_here import kind_here, measurements_of
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
@@ -76,7 +79,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed
     compiles = facts_of(config.compile.values, CompileFacts, allowed=allowed) or CompileFacts()
-    place = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
+    place: dict[str, Any] = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
     spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
     _require_ranks(spread, config.num_ranks, strategy=config.strategy.word)
     return PlannedSetting(
@@ -96,17 +99,17 @@ def _require_ranks(spread: ModelSpread, num_ranks: int, *, strategy: str) -> Non
     if spread.most_ranks is not None and num_ranks > spread.most_ranks:
         raise ConfigurationError(
             f"strategy={strategy} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
-            "trainer.num_nodes); use strategy=ddp or strategy=fsdp."
+            f"trainer.num_nodes); use {one_of(words_of(ModelSpread, lambda other: other.most_ranks is None))}."
         )
 
 
 def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
     if config.cluster.device is not None or kind_here(config, measurements_of(config)) != "cpu":
         return None
-    saves = config.callbacks.get("checkpoint")
+    snapshots = (facts.snapshot_from_bytes for facts in callback_facts(config))
     return HostMemory(
         heap_share=COMPILED_HEAP_SHARE if is_compiled else HEAP_SHARE,
-        snapshot_from_bytes=saves.get("background_from_bytes") if saves else None,
+        snapshot_from_bytes=min((size for size in snapshots if size is not None), default=None),
     )
 
 

@@ -8,12 +8,9 @@ from typing import Final
 
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.fit import NODE
-from lmtrain.composition.nodes.check import TARGET
+from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.run_config import RunConfig
 
-FULLY_SHARDED: Final = "lmtrain.parallel.fsdp.fsdp"
-EVERY_BLOCK: Final = "lmtrain.parallel.activation_checkpoint.every_block"
-OPTIONS: Final = {"strategy=fsdp": FULLY_SHARDED, "recompute=every_block": EVERY_BLOCK}
 # Settings with another's value by default, conf/trainer/default.yaml.
 FOLLOWERS: Final = {
     "cluster.devices_per_node": "trainer.devices",
@@ -22,12 +19,12 @@ FOLLOWERS: Final = {
 
 
 def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
-    """Return the config with options of OPTIONS chosen, numbers set, and defaults following them."""
+    """Return the config with options chosen, numbers set, and defaults following them."""
     for word in words:
         key, _, value = word.partition("=")
-        if word in OPTIONS:
+        if "." not in key:
             how_to_build = {name: held for name, held in config.values[key].items() if name.startswith("_")}
-            config = config.changed(**{key: how_to_build | {TARGET: OPTIONS[word]}})
+            config = config.changed(**{key: how_to_build | file_values(word)})
         else:
             config = _with_number(config, key, parse_quantity(value, key))
     return config

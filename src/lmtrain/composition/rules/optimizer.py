@@ -8,6 +8,7 @@ from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import ScheduleFacts
 from lmtrain.accounting.options.ranges import COMMON, RATE, Range
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of, options_saying
 from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.run_config import RunConfig
@@ -36,15 +37,17 @@ def require_settings(config: RunConfig) -> None:
     spread = facts_of(config.strategy.values, ModelSpread, allowed=allowed) or ModelSpread()
     if spread.shards_over is not None and not found.takes_shards:
         can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
+        whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
         raise ConfigurationError(
             f"optimizer={option} does not work with strategy={config.strategy.word}: it needs whole parameters; "
-            f"use strategy=ddp, or one of optimizer={', '.join(can)}."
+            f"use {whole}, or one of optimizer={', '.join(can)}."
         )
     schedule = facts_of(config.schedule.values, ScheduleFacts, allowed=allowed) or ScheduleFacts()
     if found.averages_steps and schedule.decays:
+        level = one_of(words_of(ScheduleFacts, lambda other: not other.decays))
         raise ConfigurationError(
             f"optimizer={option} averages its steps in place of a decaying learning rate, and schedule="
-            f"{config.schedule.word} decays; leave the schedule out, or use schedule=constant, with its warm-up."
+            f"{config.schedule.word} decays; leave the schedule out, or use {level}, with its warm-up."
         )
     require_ranges(config.optimizer.values, found)
     require_scheduled(config, option=option)

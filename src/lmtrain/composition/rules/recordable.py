@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.precision import UNTRIED, PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -34,13 +35,15 @@ def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tu
         yield f"a {device} device has none", "compile.cuda_graphs=false"
     if num_ranks > 1 or spread.reduces_alone:
         ranks = "on 1 rank" if num_ranks == 1 else f"on {num_ranks} ranks"
-        yield f"strategy={strategy} {ranks} sums gradients in the backward pass", "strategy=single trainer.devices=1"
+        alone = one_of(words_of(ModelSpread, lambda other: other.most_ranks == 1))
+        yield f"strategy={strategy} {ranks} sums gradients in the backward pass", f"{alone} trainer.devices=1"
     if reason := formats.unrecordable if formats else UNTRIED:
-        yield f"precision={precision} {reason}", "precision=bf16_mixed"
+        tried = words_of(PrecisionFacts, lambda other: other.unrecordable is None, has_bf16=True)
+        yield f"precision={precision} {reason}", one_of(tried)
     if recomputation.recomputes:
         yield (
             f"recompute={recompute} reads the state of random numbers, which a recording forbids",
-            "recompute=none",
+            one_of(words_of(RecomputeFacts, lambda other: not other.recomputes)),
         )
     if config.trainer.detect_anomaly:
         yield "trainer.detect_anomaly=true looks at every operation", "trainer.detect_anomaly=false"

@@ -11,7 +11,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, ids_of_ends, read_template
 from lmtrain.inference.paged_attention import paged
 from lmtrain.inference.weight_layout import lay_out_for_one_token
-from lmtrain.interop.hf_import import CONFIG, fill_from_hugging_face, open_hugging_face
+from lmtrain.interop.config_file import CONFIG
+from lmtrain.interop.hf_import import fill_from_hugging_face, open_hugging_face
 from lmtrain.interop.imported import fill_from, open_weights, read_facts
 from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER
 from lmtrain.interop.model_settings import build

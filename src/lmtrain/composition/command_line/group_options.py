@@ -1,0 +1,57 @@
+"""The options of a group with their facts, for advice and for refusals that name an alternative.
+
+An option is advised for its own statement of facts, so that a new one is advised as soon as it is there.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import yaml
+
+from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.nodes.facts import Facts, facts_of
+
+F = TypeVar("F", bound=Facts)
+
+
+@dataclass(frozen=True)
+class GroupOption(Generic[F]):
+    """An option as it is typed, GROUP=OPTION, the settings of its file, and its facts."""
+
+    word: str
+    values: Mapping[str, Any]
+    facts: F
+
+
+def options_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Iterator[GroupOption[F]]:
+    """Give the options of a group whose facts at their usual settings are as asked; `place` is beside the settings."""
+    for file in sorted((conf_folder() / kind.group).glob("*.yaml")):
+        values = file_values(f"{kind.group}={file.stem}")
+        facts = facts_of(values, kind, **place)
+        if facts is not None and holds(facts):
+            yield GroupOption(f"{kind.group}={file.stem}", values, facts)
+
+
+def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Sequence[str]:
+    """Return the words of those options."""
+    return [option.word for option in options_of(kind, holds, **place)]
+
+
+def choosing_precisions() -> Sequence[str]:
+    """Return the words of precisions that choose another one by what the device can."""
+    chosen = options_of(PrecisionFacts, lambda _: True, has_bf16=True)
+    return [option.word for option in chosen if option.word != f"{PrecisionFacts.group}={option.facts.name}"]
+
+
+def file_values(word: str) -> dict[str, Any]:
+    """Return the settings in the file of GROUP=OPTION."""
+    group, _, option = word.partition("=")
+    return yaml.safe_load((conf_folder() / group / f"{option}.yaml").read_text()) or {}
+
+
+def one_of(words: Sequence[str]) -> str:
+    """Join words of one group: one of strategy=auto, ddp, fsdp."""
+    first, *others = words
+    return f"one of {', '.join([first, *(word.partition('=')[2] for word in others)])}" if others else first

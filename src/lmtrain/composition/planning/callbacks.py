@@ -1,0 +1,20 @@
+"""The callbacks of a config, for plans: what each says of itself."""
+
+from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.run_config import RunConfig
+
+
+def callback_facts(config: RunConfig) -> list[CallbackFacts]:
+    """Return the facts of the callbacks that are switched on, silent ones left out.
+
+    Raises:
+        ConfigurationError: A setting of one has the wrong type.
+    """
+    return [facts for node in config.callbacks.values() if (facts := facts_of_callback(config, node))]
+
+
+def facts_of_callback(config: RunConfig, node: Node) -> CallbackFacts | None:
+    """Return what a callback says of itself."""
+    return facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key)
