@@ -1,4 +1,4 @@
-"""A build's request: all facts that decide the documents and their tokens, and the resulting name."""
+"""A build's request: all facts behind the documents and their tokens, and the resulting name."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ CODE_VERSION = 2  # raised when the same settings come to make other tokens
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that decide the tokens besides the documents and the tokenizer.
+    """The settings behind the tokens besides the documents and the tokenizer.
 
     `token_budget` is of tokens to train on; None takes all there are.
     """

@@ -89,7 +89,7 @@ class ShardFiller:
                 progress.advance(tokens=shard.num_tokens)
 
     def _replay(self, shards: Shards) -> End | None:
-        """Append the encoded blocks of a build that had read everything; None where there is more to read."""
+        """Append the encoded blocks of a completely read source; None where there is more to read."""
         end = self.work.read_end()
         if end is None:
             return None
@@ -128,7 +128,7 @@ class ShardFiller:
         return end
 
     def _append(self, every: Iterable[Done], shards: Shards, progress: StageProgress, dropped: Counter[str]) -> None:
-        """Append encoded blocks until there are no more or the budget is full; count what was dropped on the way."""
+        """Append encoded blocks until there are no more or the budget is full; count the drops on the way."""
         num_committed = shards.next_block
         for done in every:
             added = shards.append(load_encoded(self.work.block(done.number)), text_sha256=done.sha256)
@@ -175,14 +175,14 @@ class ShardFiller:
 
 
 def _count(dropped: Counter[str], left_out: LeftOut, *, up_to: int | None = None) -> None:
-    """Add what was left out of a block before the document at place `up_to`; None for all of it."""
+    """Add a block's drops before the document at place `up_to`; None for all of them."""
     for place, reasons in left_out.items():
         if up_to is None or place <= up_to:
             dropped.update(reasons)
 
 
 def _not_appended(blocks: Iterator[Block], shards: Shards, dropped: Counter[str]) -> Iterator[Block]:
-    """Pass over the blocks that are in the shards already, if they are of the same text; count what they dropped.
+    """Pass over the blocks in the shards already, if they are of the same text; count their drops.
 
     Raises:
         Changed: They are not.

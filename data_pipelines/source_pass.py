@@ -22,7 +22,7 @@ REMOVED = "control characters"
 @final
 @dataclass(frozen=True)
 class SourcePass:
-    """One pass over a source; `dropped` counts by reason what was read so far, `first` names the first of each."""
+    """One pass over a source; `dropped` counts the drops so far by reason, `first` names the first of each."""
 
     source: Source
     stages: Sequence[Stage]
@@ -38,7 +38,7 @@ class SourcePass:
         return cut_into_blocks(split_by_rule(self.kept, uncounted.kept, held_out=self.held_out))
 
     def kept(self) -> Iterator[Document]:
-        """Yield the documents that the stages leave, and count the others."""
+        """Yield the documents left by the stages, and count the others."""
         left_out = Counter[str]()
         for item in self.engine(self.source, self.stages, folder=self.scratch):
             if isinstance(item, Skipped):

@@ -16,7 +16,15 @@ from hypothesis import settings
 
 from lmtrain.tracking.secret_values import REMEMBERED
 
-CACHE = Path(__file__).parents[1] / ".cache"
+TESTS = Path(__file__).parent
+CACHE = TESTS.parent / ".cache"
+# Files of half a minute and more, the longest first, by `pytest --durations` of the whole.
+LONGEST = (
+    *("launch/test_slurm", "test_step_guards_compiled", "test_adding", "launch/test_local", "launch/test_commands"),
+    *("faults/test_layouts", "faults/test_resume", "benchmarks/test_known_models", "test_secrets"),
+    *("test_step_guards_ranks", "tracking/test_mlflow_tracking", "data_pipelines/engines/test_local"),
+    *("precision/test_narrow_stream", "parallel/test_compilation", "faults/test_early_stop"),
+)
 
 # Set before torch, numpy or a tokenizer is imported; a person's own values win.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -84,12 +92,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _longest_files_first(items: list[pytest.Item]) -> None:
-    """Sort files by their marked tests, so that no worker is left alone with a long one at the end."""
+    """Sort files by their seconds or else their marked tests, so that none is left alone with a long one at the end."""
     seconds = Counter[Path]()
     for item in items:
         marks = {marker.name for marker in item.iter_markers()}
         seconds[item.path] += 15 * bool(marks & {"distributed", "faults"}) or 5 * ("slow" in marks)
-    items.sort(key=lambda item: -seconds[item.path])
+    measured = {TESTS / f"{name}.py": 60 * num for num, name in enumerate(reversed(LONGEST), start=5)}
+    items.sort(key=lambda item: -measured.get(item.path, seconds[item.path]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

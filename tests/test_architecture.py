@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from importlinter.cli import lint_imports
 
+from tests.conftest import LONGEST, TESTS
+
 ROOT = Path(__file__).parents[1]
 SHIPPED = (ROOT / "src" / "lmtrain", ROOT / "data_pipelines")
 # What leaves with an exported model is one file by itself, held to ours by tests/interop/test_own_config.py.
@@ -94,6 +96,10 @@ def test_docstrings_begin_with_nouns_rather_than_clauses_of_what() -> None:
     ]
     wordy = [f"{name}: {line}" for name, line in beginnings if CLAUSE.search(re.sub(r"`[^`]*`", "", line))]
     assert len(wordy) <= WORDY_SHARE * len(beginnings), "\n".join(wordy)
+
+
+def test_the_longest_test_files_are_there() -> None:
+    assert [name for name in LONGEST if not (TESTS / f"{name}.py").is_file()] == []
 
 
 def test_init_files_are_empty() -> None:

@@ -56,6 +56,14 @@ def test_a_plan_of_a_known_model_needs_no_torch() -> None:
     assert num_modules < NUM_MODULES["plan"]
 
 
+@pytest.mark.parametrize(("word", "code"), [("device=h100", 0), ("device=h1000", 2)])
+def test_a_calculation_and_its_refusal_load_nothing_heavy(word: str, code: int) -> None:
+    found, _, num_modules, packages = ask("calc", "matmul", "4096", "4096", "4096", word)
+    assert found == code
+    assert not packages & (HEAVY | {"hydra", "omegaconf"})
+    assert num_modules < NUM_MODULES["help"]
+
+
 def test_tab_completion_answers_without_torch() -> None:
     line = "python train.py model=ll"
     code, answer, _, packages = ask("train", "-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))

@@ -11,7 +11,6 @@ from benchmarks.harness.accounting_row import Row
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.fleets.fleet import FleetRun, solve
-from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.machine.number_formats import FORMATS
 from lmtrain.accounting.model.flops import flops_per_token, matmul_flops
@@ -140,39 +139,6 @@ def flops() -> list[Row]:
     ]
 
 
-def fleets() -> list[Row]:
-    """Days of large runs, and the largest model for a fleet."""
-    largest = solve(FleetRun(peak_flops=H100_FLOPS, num_devices=32, hours=14 * 24, mfu=0.5))
-    held = FleetPlan(run=largest, found=(), peak_source="", device=find_device(H100)).most_parameters or 0
-    needed = 6 * 405e9 * 15.6e12 / (27.4 * DAY * 16_000) / 1e12
-    return [
-        Row("70B on 15T, 1,024 H100, 50%", _days(70e9, 15e12, 1024, 0.5), 143.9, "days", 'not "88"', within=5e-4),
-        Row("405B on 15.6T, 16,000 H100, 40%", _days(405e9, 15.6e12, 16_000, 0.4), 69.3, "days", within=5e-4),
-        Row(
-            "what 27.4 days for it would need of each",
-            needed,
-            1000,
-            "TFLOP/s",
-            '"27.4 days" is over the dense peak of 989.4',
-            within=2e-3,
-        ),
-        Row("1.2735B on 300B, 8 H100, 50%", _days(1.2735e9, 300e9, 8, 0.5), 6.71, "days", within=1e-3),
-        Row("Llama 3.2 1B on 20B, 8 H100, 40%", 24 * _days(1_235_814_400, 20e9, 8, 0.4), 13.0, "h", within=2e-3),
-        Row("8B on 160B, 8 H100, 50%", _days(8e9, 160e9, 8, 0.5), 22.46, "days", within=5e-4),
-        Row(
-            "largest compute-optimal model, 32 H100, 14 days, 50%",
-            (largest.num_parameters or 0) / 1e9,
-            12.63,
-            "B",
-            "C = 120 N², D = 20 N",
-            within=5e-4,
-        ),
-        Row("its tokens", (largest.tokens or 0) / 1e9, 252.7, "B", within=5e-4),
-        Row("its FLOPs", 6 * (largest.num_parameters or 0) * (largest.tokens or 0), 1.915e22, within=2e-4),
-        Row("what their memory alone would hold", held / 1e9, 160, "B"),
-    ]
-
-
 def memory() -> list[Row]:
     """Bytes a parameter by optimizer and precision, and what models come to."""
     reference_model = '"20" counts a reference model, which only preference tuning has'
@@ -257,11 +223,6 @@ def evaluation() -> list[Row]:
         Row("uniform over 256 bytes, bits per byte", uniform.bits_per_byte, 8.0),
         Row("keys and values of nano depth 24 in bf16, a token", cache_bytes, 147_456, "bytes"),
     ]
-
-
-def _days(num_parameters: float, tokens: float, devices: int, mfu: float) -> float:
-    run = FleetRun(peak_flops=H100_FLOPS, num_parameters=num_parameters, tokens=tokens, num_devices=devices, mfu=mfu)
-    return (solve(run).hours or 0) / 24
 
 
 def _bytes(precision: str, optimizer: str, *, num_shards: int = 1, copies: bool = True) -> float:

@@ -4,13 +4,18 @@ A reference is a published figure, or one worked out by hand from published ones
 another, its mistake is named. Exits 1 where a figure of ours is further from its reference than the reference is exact.
 """
 
+import io
 import sys
+import tempfile
+from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import accounting_rows as rows
 from benchmarks.harness.accounting_row import Row
+from benchmarks.harness.fleet_rows import fleets, matrix_products
 from benchmarks.harness.published_runs import published_runs
+from lmtrain.verbs.calc import calc
 
 PAGE = Path(__file__).parents[2] / "docs" / "accounting.md"
 HEADER = """# Known numbers, and ours
@@ -20,6 +25,24 @@ A reference is a published figure, or worked out by hand from published ones; "e
 it has. Where a text in circulation says otherwise, the last column names its mistake. A test holds this page to the
 command.
 """
+CALCULATORS = """
+## To calculate your own
+
+{answers}
+A run's terms follow from one another (`lmtrain plan --help`). FLOPs, dollars without devices, a ratio of tokens to
+parameters, a precision and a range of MFU:
+
+```
+{commands}
+```
+"""
+ANSWERS = ("lmtrain calc tensor 49152x12288", "lmtrain calc matmul 8192 8192 8192")
+COMMANDS = (
+    "lmtrain plan cluster=h100_8x cluster.num_nodes=2000 fleet.flops=3.8e25",
+    "lmtrain plan cluster=h100_8x fleet.num_devices=null fleet.usd_per_gpu_hour=3 fleet.usd=1M",
+    "lmtrain plan cluster=h100_8x fleet.num_parameters=8B fleet.tokens_per_parameter=20 precision=fp8",
+    "lmtrain plan cluster=h100_8x fleet.num_parameters=8B fleet.tokens=160B fleet.mfu=0.3-0.5",
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +61,12 @@ def sections() -> list[Section]:
         Section("Tokens, steps, horizon", "Arithmetic; a public training log; nanochat's depth dial.", rows.horizons()),
         Section("Parameters", "The published weights; nanochat; 12 d² L of arXiv 2001.08361.", rows.parameters()),
         Section("FLOPs", "arXiv 2001.08361 (6 N D), arXiv 2204.02311 (PaLM's count), nanochat.", rows.flops()),
-        Section("Time and fleets", "FLOPs / (devices x dense peak x utilization).", rows.fleets()),
+        Section(
+            "Matrix products",
+            "NVIDIA, Matrix Multiplication Background: intensities in fp16, tiles of 256 x 128; peaks over bandwidths.",
+            matrix_products(),
+        ),
+        Section("Time and fleets", "FLOPs / (devices x dense peak x utilization).", fleets()),
         Section(
             "Steps that others measured",
             "IBM and PyTorch, Maximizing training throughput using PyTorch FSDP (2024); torchtitan, Llama 3 on H100 "
@@ -53,9 +81,18 @@ def sections() -> list[Section]:
     ]
 
 
+def answer(command: str) -> str:
+    """Return a calculation's command and its page, where nothing was measured."""
+    printed = io.StringIO()
+    with tempfile.TemporaryDirectory() as elsewhere, chdir(elsewhere), redirect_stdout(printed):
+        calc(command.split()[2:])
+    return f"```\n$ {command}\n{printed.getvalue()}```\n"
+
+
 def page(content: list[Section]) -> str:
     """Lay the sections out as Markdown."""
-    parts = [HEADER]
+    answers = "\n".join(map(answer, ANSWERS))
+    parts = [HEADER, CALCULATORS.format(answers=answers, commands="\n".join(COMMANDS))]
     for section in content:
         parts.append(f"\n## {section.title}\n\n{section.source}\n")
         parts.append("\n| quantity | lmtrain | reference | difference | |\n|---|---|---|---|---|\n")

@@ -10,7 +10,7 @@ import fsspec
 from data_pipelines.sources.found_file import FoundFile
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
 
-# What tells, at one kind of store or another, that a file is another one than before.
+# The marks of a changed file, at one kind of store or another.
 CHANGE_MARKS = ("ETag", "etag", "md5Hash", "content_md5", "sha256", "blob_id", "generation", "mtime", "LastModified",
                 "last_modified", "modified", "created")  # fmt: skip
 
@@ -21,7 +21,7 @@ def is_address(path: str) -> bool:
 
 
 def find_remote(named: str) -> Iterator[FoundFile]:
-    """Yield the files of an address: itself, what a glob matches, or a folder's without hidden ones.
+    """Yield the files of an address: itself, a glob's matches, or a folder's without hidden ones.
 
     Raises:
         ConfigurationError: There is no such protocol.

@@ -1,4 +1,4 @@
-"""What every source of text gives: documents in a fixed order, and a fingerprint of them."""
+"""The interface of a source of text: documents in a fixed order, and their fingerprint."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and the name that decides, for ever, to which split it belongs; a conversation has messages instead.
+    """A text and its name, by which its split is decided for ever; a conversation has messages instead.
 
-    `num_removed` characters were no text and are gone. `left_out` counts by reason what went since the document before
-    it; whoever reads a source sets it. `known_digest` is kept by `digests.digest_of`, so that a content
-    is hashed once. `split` is the one that the source's settings name for it; None leaves it to `data.folder.split`.
+    `num_removed` characters were no text and are gone. `left_out` counts by reason the documents dropped since the one
+    before; the reader of a source sets it. `known_digest` is kept by `digests.digest_of`, for hashing a content
+    once. `split` is the choice of the source's settings; None leaves it to `data.folder.split`.
     """
 
     id: str
@@ -26,33 +26,33 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Something that should have been a document, and why it is not."""
+    """A place without a valid document, and the reason."""
 
     id: str
     reason: str
 
 
 class Source(ABC):
-    """A place that texts come from."""
+    """A place of texts."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Return the word that data folders of this source begin with."""
+        """Return the first word of this source's data folders."""
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return, in a fraction of a second, what changes when the documents change."""
+        """Return, in a fraction of a second, a text that changes with the documents."""
 
     @abstractmethod
     def documents(self) -> Iterator[Document | Skipped]:
         """Yield the documents, in the same order every time."""
 
     def check(self) -> None:  # noqa: B027 (most sources have no setting that could be wrong)
-        """Refuse, before any work, settings that the source itself shows to be wrong: a column, a config, a split.
+        """Refuse, before any work, settings unknown to the source itself: a column, a config, a split.
 
         Raises:
-            DataError: There is no such thing; the message lists what there is.
+            DataError: There is no such thing; the message lists the known ones.
         """
 
     @property

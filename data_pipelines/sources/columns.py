@@ -1,4 +1,4 @@
-"""Which column of a table is the document: its text, or the messages of a conversation."""
+"""The column of a table with the documents: their text, or the messages of conversations."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -8,26 +8,26 @@ from typing import Any, cast
 from data_pipelines.sources.base import Document, Skipped
 from lmtrain.errors import ConfigurationError, DataError, suggest
 
-MESSAGES = "messages"  # what nearly every data set of conversations calls them
+MESSAGES = "messages"  # their name in nearly every data set of conversations
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column and what it holds: texts, or conversations."""
+    """A column of texts, or of conversations."""
 
     name: str
     is_messages: bool = False
 
     @property
     def key(self) -> str:
-        """Return the setting that names this column."""
+        """Return the setting for this column."""
         return "source.messages_column" if self.is_messages else "source.text_column"
 
     def require_in(self, columns: Collection[str], *, table: str) -> None:
         """Refuse a table without this column.
 
         Raises:
-            DataError: The message lists the columns that there are.
+            DataError: The message lists the existing columns.
         """
         if self.name not in columns:
             has = ", ".join(columns) or "none"
@@ -52,7 +52,7 @@ class Column:
 
 
 def column_of(*, text_column: str | None, messages_column: str | None) -> Column:
-    """Return the column that two settings name; neither is the column `text`.
+    """Return the column named by two settings; by neither it is `text`.
 
     Raises:
         ConfigurationError: Both are set.

@@ -47,10 +47,10 @@ def is_compressed(name: str) -> bool:
 
 @final
 class PlainBytes:
-    """What is in a file of text once decompressed, read forwards; a byte order mark at its beginning is left out."""
+    """A text file's decompressed content, read forwards; a byte order mark at its beginning is left out."""
 
     def __init__(self, stream: Any, *, raw: Any, address: str) -> None:
-        """Read from a stream that takes its bytes out of `raw`."""
+        """Read from a stream over the bytes of `raw`."""
         self._stream, self._raw, self._address = stream, raw, address
         self.num_read = 0
 
@@ -100,7 +100,7 @@ def open_raw(file: FoundFile) -> Generator[Any, None, None]:
 
 @contextmanager
 def open_plain(file: FoundFile) -> Generator[PlainBytes, None, None]:
-    """Open a file for reading what is in it."""
+    """Open a file for reading its content."""
     with open_raw(file) as raw:
         suffix = PurePosixPath(file.name).suffix.lower()
         stream = DECOMPRESSORS[suffix](raw) if suffix in DECOMPRESSORS else raw
@@ -124,6 +124,6 @@ def is_text(file: FoundFile) -> bool:
 
 
 def damaged(address: str, where: str, problem: Exception) -> DataError:
-    """Return the refusal of a file that breaks off or decodes to nothing."""
+    """Return the refusal of a truncated or undecodable file."""
     why = " ".join(str(problem).split()) or type(problem).__name__
     return DataError(f"{address} is damaged {where}: {why.rstrip('.')}. Fetch it again, or leave it out.")

@@ -89,7 +89,7 @@ class Files(Source):
         return self._column.is_messages
 
     def fingerprint(self) -> str:
-        """Return a sha256 over every file's name and content, and what is read of it."""
+        """Return a sha256 over every file's name and content, and the columns read."""
         how = json.dumps([self._column.name, self._column.is_messages, self._format])
         train = [file for file in self._found.files if not file.is_held_out]
         held_out = [file for file in self._found.files if file.is_held_out]
@@ -100,7 +100,7 @@ class Files(Source):
         """Look for the column in the first file of each kind.
 
         Raises:
-            DataError: It is not there; the message lists the columns that there are.
+            DataError: It is not there; the message lists the existing columns.
             ConfigurationError: A file could be of several formats.
         """
         first: dict[Format, FoundFile] = {}

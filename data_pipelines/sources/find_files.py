@@ -1,4 +1,4 @@
-"""Which files a person's paths stand for: files, folders and globs, here or at any address that fsspec knows."""
+"""The files behind a person's paths: files, folders and globs, here or at any address known to fsspec."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -16,14 +16,14 @@ LISTED = 5  # kinds of files left out
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """The files that are read, and how many others lie in the same folders, by suffix or by reason."""
+    """The files read, and the number of others in the same folders, by suffix or by reason."""
 
     files: tuple[FoundFile, ...]
     left_out: Counter[str]
 
 
 def find_files(paths: Iterable[str], *, suffixes: Collection[str], key: str = "source.paths") -> FoundFiles:
-    """Return the files that paths of the setting `key` stand for, each once, sorted by name.
+    """Return the files behind the paths of the setting `key`, each once, sorted by name.
 
     A file or a glob takes whatever it names; a folder is searched for files with these suffixes, and on this machine
     for text without a suffix, such as LICENSE or GPL-2.1; hidden files are left out.

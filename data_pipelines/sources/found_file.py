@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class FoundFile:
-    """A file: where it lies, and the name that its documents go by wherever that is.
+    """A file: its place, and the name of its documents, the same at any place.
 
     `changed` is another word whenever the content is another; `is_named` where a person named this very file, and
     `is_searched_for` where it was come upon in a folder. `is_held_out`: its documents are for validation.

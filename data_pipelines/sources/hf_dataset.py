@@ -41,7 +41,7 @@ class HuggingFaceDataset(Source):
         into the folder `cache`, and shuffled as a whole.
 
         Raises:
-            ConfigurationError: Settings that exclude one another, or a number below 1.
+            ConfigurationError: Contradicting settings, or a number below 1.
         """
         _require_positive(max_documents=max_documents, shuffle_buffer_documents=shuffle_buffer_documents)
         if shuffle_buffer_documents is not None and (shuffle_seed is None or not streaming):
@@ -71,7 +71,7 @@ class HuggingFaceDataset(Source):
 
     @property
     def read_once(self) -> str:
-        """Return what ends the streaming of a data set of the hub."""
+        """Return the rule against streaming a data set of the hub."""
         return "source.streaming=false" if self._streaming and not self._wanted.is_local else ""
 
     def fingerprint(self) -> str:
@@ -96,7 +96,7 @@ class HuggingFaceDataset(Source):
         self._open()
 
     def documents(self) -> Iterator[Document | Skipped]:
-        """Yield each row's document under its number in the order that is read.
+        """Yield each row's document under its number in the order of reading.
 
         Raises:
             DataError: As `check` does, or a row that does not fit the others.

@@ -1,4 +1,4 @@
-"""Find a dataset and its rows through `datasets`, and say what is wrong with a name before anything is read."""
+"""Find a dataset and its rows through `datasets`, and refuse a wrong name before anything is read."""
 
 import re
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, Revi
 
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
 
-REACH_SECONDS = 10.0  # `datasets` itself tries for about 24 seconds before it says that there is no network
+REACH_SECONDS = 10.0  # `datasets` itself gives up on the network after about 24 seconds
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
@@ -31,10 +31,10 @@ class Wanted:
 
 
 def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
-    """Return the builder of a dataset that has the wanted config and split.
+    """Return the builder of a dataset with the wanted config and split.
 
     Raises:
-        DataError: There is no such dataset, config or split; the message lists those that there are.
+        DataError: There is no such dataset, config or split; the message lists the existing ones.
         EnvironmentProblem: The hub cannot be reached.
     """
     import datasets
@@ -60,7 +60,7 @@ def find_dataset(wanted: Wanted, *, cache: str | None) -> Any:
 
 
 def split_names(builder: Any) -> list[str]:
-    """Return the splits that a dataset has."""
+    """Return the splits of a dataset."""
     return list(builder.config.data_files or builder.info.splits or ())
 
 
@@ -71,11 +71,11 @@ def num_rows(builder: Any, split: str) -> int | None:
 
 
 def _commit_of(wanted: Wanted) -> str | None:
-    """Return the commit that the hub has now, so that everything is read from one state of the dataset."""
+    """Return the hub's present commit, for reading one state of the dataset."""
     if not HUB_NAME.fullmatch(wanted.name):
         rule = "is neither a folder here nor OWNER/NAME of a dataset on the hub"
         raise DataError(f"source.name={wanted.name} {rule}.{_near_folder(wanted)}")
-    if huggingface_hub.constants.HF_HUB_OFFLINE:  # what was downloaded before may do
+    if huggingface_hub.constants.HF_HUB_OFFLINE:  # an earlier download may do
         return wanted.revision
     try:
         return huggingface_hub.HfApi().dataset_info(wanted.name, revision=wanted.revision, timeout=REACH_SECONDS).sha
@@ -117,7 +117,7 @@ def _require(what: str, name: str, known: Collection[str], dataset: str) -> None
 
 
 def _base(split: str) -> str:
-    """Return the split that a slice such as train[:10%] is taken from.
+    """Return the split of a slice such as train[:10%].
 
     Raises:
         ConfigurationError: Several are added; a source is one.

@@ -1,4 +1,4 @@
-"""Files of this machine: walking folders, what a path or a glob stands for, and a fingerprint of files."""
+"""Files of this machine: folders, paths, globs, and a fingerprint of files."""
 
 import glob
 import hashlib
@@ -29,7 +29,7 @@ def walk(folder: Path, *, excluded: Collection[str] = ()) -> Iterator[Path]:
 
 
 def linked_folders(folder: Path) -> Iterator[Path]:
-    """Yield the links to folders below a folder, which `walk` does not follow: they may lead round in a circle."""
+    """Yield the links to folders below a folder, not followed by `walk`: they may lead round in a circle."""
     for parent, subfolders, _ in os.walk(folder):
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]
         yield from (path for path in (Path(parent, name) for name in subfolders) if path.is_symlink())
@@ -41,7 +41,7 @@ Hashes = dict[tuple[str, int, int, int, int], str]  # of a file in a state: addr
 def fingerprint_files(files: Iterable[FoundFile], *, known: Hashes | None = None) -> str:
     """Return a sha256 over names and contents; over names, sizes and times beyond 256 MB, to stay quick.
 
-    `known` keeps the contents' hashes: a file that nobody touched since is not read again.
+    `known` keeps the contents' hashes: an untouched file is not read again.
     """
     files, known = list(files), {} if known is None else known
     by_content = all(file.is_local for file in files) and sum(file.num_bytes for file in files) <= HASHED_WHOLE_BYTES
@@ -53,7 +53,7 @@ def fingerprint_files(files: Iterable[FoundFile], *, known: Hashes | None = None
 
 
 def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for: bool = False) -> FoundFile:
-    """Return what there is to know about a file of this machine."""
+    """Return the facts of a file of this machine."""
     status = path.stat()
     return FoundFile(
         name=name,
@@ -66,7 +66,7 @@ def local_file(path: Path, *, name: str, is_named: bool = False, is_searched_for
 
 
 def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile | Skipped]:
-    """Yield the files that a path or a glob of this machine stands for: a folder's are those without hidden ones.
+    """Yield the files behind a path or a glob of this machine: a folder's without hidden ones.
 
     Links come last, so that a file goes by its own name; in a folder, anything but a file is skipped with a reason.
 
@@ -100,7 +100,7 @@ def find_local(named: str, *, key: str = "source.paths") -> Iterator[FoundFile |
 
 
 def unreadable(path: object, problem: OSError) -> DataError:
-    """Return the refusal of a file or folder that the machine does not give."""
+    """Return the refusal of an unreadable file or folder."""
     return DataError(f"{path} cannot be read: {problem.strerror or problem}. Make it readable, or leave it out.")
 
 
@@ -117,7 +117,7 @@ def _hash_of(file: FoundFile, known: Hashes) -> str:
 
 
 def _state_of(file: FoundFile) -> str:
-    """Return what changes with a file, as it is now."""
+    """Return the present marks of a file's content."""
     if not file.is_local:
         return f"{file.num_bytes} {file.changed}"
     try:

@@ -1,4 +1,4 @@
-"""The source code of the running Python's own standard library: real text that every machine has, offline."""
+"""The source code of the running Python's own standard library: real text on every machine, offline."""
 
 import codecs
 import sysconfig

@@ -15,7 +15,7 @@ class Utf8:
         self.first: str | None = None
 
     def decode(self, content: bytes, *, where: str) -> str:
-        """Return the text of bytes that are UTF-8 but for a few.
+        """Return the text of bytes in UTF-8, but for a few of them.
 
         Raises:
             ValueError: They are no text; the message says why.
@@ -33,7 +33,7 @@ class Utf8:
         return content.decode(errors="replace")
 
     def note(self) -> str | None:
-        """Return what a person should know about replaced bytes, or None where there were none."""
+        """Return a line about replaced bytes, or None without any."""
         if not self.num_replaced:
             return None
         return f"  places that are not UTF-8 and became U+FFFD: {self.num_replaced:,}, the first in {self.first}"

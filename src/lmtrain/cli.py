@@ -66,9 +66,9 @@ def _tell(message: str) -> None:
 
 
 def find_verb(verb: str) -> Callable[..., int]:
-    """Import the function that serves a verb."""
+    """Import a verb's function."""
     module_name, _, function_name = VERBS[verb][0].partition(":")
-    gc.disable()  # what is imported stays: looking for garbage in it costs a short command a tenth of its time
+    gc.disable()  # imports stay: looking for garbage in them costs a short command a tenth of its time
     try:
         return getattr(importlib.import_module(module_name), function_name)
     finally:

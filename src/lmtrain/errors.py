@@ -1,4 +1,4 @@
-"""The three ways a run can be refused, each with the exit code that scripts rely on."""
+"""The three ways a run can be refused, each with a stable exit code for scripts."""
 
 import difflib
 from collections.abc import Iterable, Sequence

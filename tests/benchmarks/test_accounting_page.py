@@ -1,8 +1,12 @@
 """docs/accounting.md is what its command writes, and every figure agrees with its reference."""
 
+import shlex
+from pathlib import Path
+
 import pytest
 
-from benchmarks.questions.accounting_oracles import PAGE, Section, page, sections
+from benchmarks.questions.accounting_oracles import COMMANDS, PAGE, Section, page, sections
+from lmtrain.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -23,3 +27,13 @@ def test_mistakes_in_circulation_are_named(content: list[Section]) -> None:
     text = page(content)
     for mistake in ('not "88"', "2:4 sparsity", '"27.4 days"', '"20" counts a reference model', 'not "1.4B"'):
         assert mistake in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_page_answer(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert f"\n{command}\n" in PAGE.read_text()
+    assert main(shlex.split(command)[1:]) == 0
+    assert "<- computed" in capsys.readouterr().out

@@ -2,13 +2,12 @@ import math
 
 import pytest
 import torch
-from torch import multiprocessing
 
 from lmtrain.errors import DataError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
-from tests.leave import leave
+from tests.ranks import on_ranks
 
 
 def build(*, vocab_size=256, init_std=0.2):
@@ -94,7 +93,7 @@ def test_two_ranks_with_unequal_shares_equal_one(tmp_path):
     batches = windows(num_batches=3)
     expected = evaluate(build(), batches, token_bytes=torch.ones(256), loss=CrossEntropy())
     uniform = evaluate(build(init_std=0.0), batches, token_bytes=torch.ones(256), loss=CrossEntropy())
-    multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    on_ranks(_rank, folder=tmp_path)
     for rank in range(2):
         result = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
         assert result[0].nats == pytest.approx(expected.nats, rel=1e-12)
@@ -102,11 +101,9 @@ def test_two_ranks_with_unequal_shares_equal_one(tmp_path):
         assert result[1].bits_per_byte == pytest.approx(uniform.bits_per_byte, rel=1e-12)
 
 
-def _rank(rank, folder):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def _rank(rank):
     share = windows(num_batches=3)[rank::2]
     results = [
         evaluate(build(init_std=std), share, token_bytes=torch.ones(256), loss=CrossEntropy()) for std in (0.2, 0.0)
     ]
-    torch.save(results, f"{folder}/{rank}.pt")
-    leave()
+    torch.save(results, f"{rank}.pt")

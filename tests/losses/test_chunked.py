@@ -1,9 +1,6 @@
-import socket
-
 import pytest
 import torch
 from hypothesis import given, settings
-from torch import multiprocessing
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -12,6 +9,7 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from tests.losses import two_ranks
 from tests.losses.loss_checks import Head, batch, cases, check_against_plain
+from tests.ranks import on_ranks
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -153,9 +151,6 @@ def test_compiled_into_one_graph_it_gives_the_same(autocast):
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_replicated_or_sharded_over_two_ranks_its_gradients_are_those_of_one_process():
+def test_replicated_or_sharded_over_two_ranks_its_gradients_are_those_of_one_process(tmp_path):
     """Tied and untied heads, under DDP and FSDP2, in fp32 and (FSDP2) bf16."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.spawn(two_ranks.main, args=(port,), nprocs=2)
+    on_ranks(two_ranks.main, folder=tmp_path)

@@ -69,8 +69,9 @@ def test_row_scales_even_the_longer_side_and_keeps_the_norm(num_rows: int, num_c
     generator = torch.Generator().manual_seed(0)
     matrices = torch.randn(2, num_rows, num_columns, generator=generator)
     matrices = matrices * torch.logspace(-1, 1, matrices.shape[2 - axis]).unsqueeze(axis)
-    zeros = torch.zeros(2, *mean_squares_shape(num_rows, num_columns))
-    now = mean_squares(matrices)
+    by_rows = num_rows >= num_columns
+    zeros = torch.zeros(2, *mean_squares_shape(num_rows, num_columns, by_rows=by_rows))
+    now = mean_squares(matrices, by_rows=by_rows)
     scales, running = row_scales(now, zeros, beta=0.0)
     evened = matrices * scales
     sizes = evened.norm(dim=axis + 1)

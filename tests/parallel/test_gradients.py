@@ -1,11 +1,10 @@
 import pytest
 import torch
-from torch import multiprocessing
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 from lmtrain.parallel.gradients import global_norm, scale_gradients
-from tests.leave import leave
+from tests.ranks import on_ranks
 
 SHAPES = [(3, 4), (7,), (2, 2, 2)]
 
@@ -56,7 +55,7 @@ def test_scaling_reads_no_value_from_the_device():
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_slices_on_several_meshes_and_whole_tensors_give_the_norm_of_the_whole(tmp_path):
-    multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    on_ranks(_rank, folder=tmp_path)
     whole = parameters()
     expected = torch.nn.utils.clip_grad_norm_(whole, float("inf"))
     for rank in range(2):
@@ -66,8 +65,7 @@ def test_slices_on_several_meshes_and_whole_tensors_give_the_norm_of_the_whole(t
             torch.testing.assert_close(gradient, before * 0.5)
 
 
-def _rank(rank, folder):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def _rank(rank):
     line, square = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (2, 1), mesh_dim_names=("a", "b"))
     mixed = parameters()
     for index, (mesh, placements) in enumerate([(line, [Shard(0)]), (square, [Shard(0), Replicate()])]):
@@ -77,5 +75,4 @@ def _rank(rank, folder):
     norm = global_norm(mixed)
     scale_gradients(mixed, torch.tensor(0.5))
     whole = [gradient.full_tensor() if isinstance(gradient, DTensor) else gradient for gradient in gradients(mixed)]
-    torch.save((norm, whole), f"{folder}/{rank}.pt")
-    leave()
+    torch.save((norm, whole), f"{rank}.pt")

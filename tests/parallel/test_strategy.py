@@ -8,7 +8,7 @@ from torch import nn
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.parallel.fsdp import fsdp, fsdp_facts
 from lmtrain.parallel.hsdp import hsdp, hsdp_facts
-from lmtrain.parallel.replicate import ddp, ddp_facts, single, single_facts
+from lmtrain.parallel.replicate import auto, auto_facts, ddp, ddp_facts, single, single_facts
 from lmtrain.parallel.strategy import Parallelism, whole
 
 
@@ -28,6 +28,8 @@ def test_the_precision_is_the_trainer_s_unless_the_strategy_s_facts_say_otherwis
     [
         (partial(single, num_ranks=1), single_facts()),
         (partial(ddp, num_ranks=2), ddp_facts()),
+        (partial(auto, num_ranks=1), auto_facts()),
+        (partial(auto, num_ranks=2), auto_facts()),
         (partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16), fsdp_facts()),
         (
             partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16, reshard_after_forward=False),

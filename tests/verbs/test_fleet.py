@@ -1,13 +1,16 @@
 """The equation as a person types it, against published runs."""
 
+import itertools
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.fleet import FleetModel, is_fleet, make_fleet_plan, plan_fleet, read_terms
+from lmtrain.verbs.fleet import FleetConfig, FleetModel, is_fleet, make_fleet_plan, plan_fleet
+from lmtrain.verbs.fleet_terms import read_terms
 from lmtrain.verbs.plan import plan
 
 H100 = "fleet.device=NVIDIA H100 80GB HBM3"
@@ -50,6 +53,48 @@ def test_money_is_computed_from_a_price_and_stands_for_hours(capsys: pytest.Capt
     there = asked(capsys, *words, "fleet.tokens=160B")
     assert there["usd"] == pytest.approx(12_937, rel=1e-3)
     assert asked(capsys, *words, f"fleet.usd={there['usd']}")["tokens"] == pytest.approx(160e9)
+
+
+@pytest.mark.parametrize(
+    ("words", "term", "value"),
+    [
+        ("fleet.flops=6.3e24 fleet.num_devices=1024 fleet.mfu=0.5", "days", 143.9),
+        ("fleet.flops=6.3e24 fleet.num_devices=1024 fleet.days=143.94", "mfu", 0.5),
+        ("fleet.num_devices=16000 fleet.days=69.29 fleet.mfu=0.4", "flops", 3.7908e25),
+        ("fleet.flops=3.7908e25 fleet.num_parameters=405B fleet.num_devices=81 fleet.mfu=0.4", "tokens", 15.6e12),
+        ("fleet.num_parameters=8B fleet.tokens_per_parameter=20 fleet.num_devices=8 fleet.mfu=0.5", "days", 22.46),
+        ("fleet.tokens=160B fleet.tokens_per_parameter=20 fleet.num_devices=8 fleet.mfu=0.5", "num_parameters", 8e9),
+        ("fleet.device_hours=4.312K fleet.num_parameters=8B fleet.mfu=0.5", "tokens", 160e9),
+        ("fleet.usd=12937 fleet.usd_per_gpu_hour=3 fleet.num_parameters=8B fleet.mfu=0.5", "tokens", 160e9),
+        ("fleet.num_parameters=8B fleet.tokens=160B fleet.usd_per_gpu_hour=3 fleet.mfu=0.5", "usd", 12_937),
+        ("fleet.usd=12937 fleet.usd_per_gpu_hour=3 fleet.num_parameters=8B fleet.tokens=160B", "mfu", 0.5),
+        ("fleet.dtype=fp8 fleet.num_parameters=8B fleet.tokens=160B fleet.num_devices=8 fleet.mfu=0.25", "days", 22.46),
+    ],
+)
+def test_flops_ratios_and_dollars_take_the_place_of_other_terms(
+    words: str, term: str, value: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert asked(capsys, *words.split(), H100)[term] == pytest.approx(value, rel=2e-3)
+
+
+def test_a_range_of_utilization_is_answered_from_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["fleet.num_parameters=70B", "fleet.tokens=15T", "fleet.num_devices=1024", "fleet.mfu=0.4-0.6", H100]
+    found = asked(capsys, *words)
+    assert found["mfu"] == 0.5
+    assert [run["mfu"] for run in found["over_mfu"]] == [0.4, 0.45, 0.5, 0.55, 0.6]
+    assert [run["hours"] * run["mfu"] for run in found["over_mfu"]] == pytest.approx([143.94 * 12] * 5, rel=1e-4)
+    assert asked(capsys, *words, "fleet.days=150", code=1)["advice"][0].startswith("at 0.4 MFU it does not finish")
+    assert asked(capsys, *words[:3], "fleet.mfu=0.4..0.6", H100) == found
+
+
+@pytest.mark.parametrize(("precision", "dtype", "num_bytes"), [("bf16_true", "bf16", 8), ("fp8", "fp8", 16)])
+def test_a_precision_brings_the_peak_and_the_bytes(
+    precision: str, dtype: str, num_bytes: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fleet.num_parameters=8B", "fleet.tokens=160B", "fleet.num_devices=8", "fleet.mfu=0.5", H100]
+    found = asked(capsys, *words, f"precision={precision}")
+    assert (found["precision"], found["bytes_per_parameter"]) == (precision, num_bytes)
+    assert found["peak_flops"] == asked(capsys, *words, f"fleet.dtype={dtype}")["peak_flops"]
 
 
 def test_the_shorter_of_time_and_money_counts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,9 +165,15 @@ def test_the_table_marks_what_was_computed(capsys: pytest.CaptureFixture[str]) -
         ("fleet.num_parameters=3B", "given twice"),
         ("fleet.usd=500", "fleet.usd=500 needs a price"),
         ("fleet.dtype=bf17", "Did you mean 'bf16'"),
+        ("fleet.compute=1e24", "Did you mean 'flops'"),
+        ("fleet.mfu=30%-50%", r"write it as fleet\.mfu=0\.3-0\.5"),
+        ("fleet.mfu=0.3,0.5", r"write it as fleet\.mfu=0\.3-0\.5"),
+        ("fleet.mfu=0.5-0.3", r"write it as fleet\.mfu=0\.3-0\.5"),
+        ("fleet.mfu=0.5-1.3", "is not a range above 0 and at most 1"),
         ("optimizer=adamw", "optimizer=adamw has no effect"),
         ("batch.context_tokens=4096", "no effect without a model"),
         ("cluster=h100_8x", "are two devices"),
+        ("fleet.device_hours=2h", "fleet.device_hours=2h is not a number"),
     ],
 )
 def test_bad_words_are_refused_with_the_nearest_right_form(word: str, message: str) -> None:
@@ -142,12 +193,12 @@ def test_bad_words_are_refused_with_the_nearest_right_form(word: str, message: s
 def test_devices_go_by_their_exact_names(device: str | None, message: str) -> None:
     terms = read_terms(["fleet.num_parameters=8B", *([f"fleet.device={device}"] if device else [])])
     with pytest.raises(ConfigurationError, match=message):
-        make_fleet_plan(terms, cluster=None, model=None)
+        make_fleet_plan(terms, FleetConfig())
 
 
 def test_too_few_terms_and_more_than_the_peak_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="num_devices and hours are both unknown"):
-        plan(["fleet.num_parameters=8B", "fleet.tokens=160B", "fleet.mfu=0.5", H100])
+    with pytest.raises(ConfigurationError, match="tokens and hours are both unknown"):
+        plan(["fleet.num_parameters=8B", "fleet.num_devices=8", "fleet.mfu=0.5", H100])
     with pytest.raises(ConfigurationError, match=r"fleet\.mfu=1\.012 would be needed"):
         plan(["fleet.num_parameters=405B", "fleet.tokens=15.6T", "fleet.num_devices=16000", "fleet.days=27.4", H100])
 
@@ -155,10 +206,41 @@ def test_too_few_terms_and_more_than_the_peak_are_refused() -> None:
 def test_an_unknown_device_takes_its_peak_and_a_model_counts_once() -> None:
     terms = read_terms(["fleet.device=Mine", "fleet.peak_flops=100T", "fleet.num_devices=1", "fleet.tokens=1B"])
     model = FleetModel("small", 1_000_000, 7_000_000, 512)
-    planned = make_fleet_plan(terms, cluster=None, model=model)
+    planned = make_fleet_plan(terms, FleetConfig(model=model))
     assert planned.run.hours == pytest.approx(7e15 / (1e14 * 0.4) / 3600)
     with pytest.raises(ConfigurationError, match="two models"):
-        make_fleet_plan({**terms, "num_parameters": 1e6}, cluster=None, model=model)
+        make_fleet_plan({**terms, "num_parameters": 1e6}, FleetConfig(model=model))
+
+
+WORKS = (
+    ("fleet.num_parameters=70B", "fleet.tokens=1T"),
+    ("fleet.num_parameters=8B", "fleet.tokens_per_parameter=20"),
+    ("fleet.flops=3.8e24",),
+    ("fleet.flops=1e22", "fleet.num_parameters=405B"),
+)
+LIMITS = ("fleet.days=3", "fleet.days=90", "fleet.usd=100K", "fleet.device_hours=10K")
+
+
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("mfu", ["0.4", "0.3-0.5"])
+def test_advice_that_is_typed_mends_what_it_was_given_for(work: tuple[str, ...], mfu: str) -> None:
+    tried = 0
+    for devices, limit in itertools.product(("1", "32", "1000", "null"), LIMITS):
+        words = [*work, limit, f"fleet.num_devices={devices}", f"fleet.mfu={mfu}", "fleet.usd_per_gpu_hour=2", H100]
+        for line in problems(words):
+            for key, value in re.findall(r"(fleet\.\w+)=([\w.-]+)", line):
+                kept = [word for word in words if not word.startswith(f"{key}=")]
+                assert without_numbers(line) not in map(without_numbers, problems([*kept, f"{key}={value}"])), line
+                tried += 1
+    assert tried > 10
+
+
+def problems(words: list[str]) -> tuple[str, ...]:
+    return make_fleet_plan(read_terms(words), FleetConfig()).problems
+
+
+def without_numbers(line: str) -> str:
+    return re.sub(r"[\d.,]+", "", line.partition(";")[0])
 
 
 def test_only_fleet_words_ask_for_the_equation() -> None:

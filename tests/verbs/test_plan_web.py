@@ -87,7 +87,7 @@ def test_another_site_s_name_for_this_machine_gets_nothing():
 
 def test_the_page_needs_nothing_from_elsewhere():
     with served() as port:
-        for path in ("/", "/page.css", "/page.js", "/charts.js"):
+        for path in plan_web.FILES:
             status, text = get(port, path)
             assert status == 200
             assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
@@ -149,12 +149,32 @@ def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
         page.open(f"http://{HOST}:{port}/#fleet")
         page.wait_for("document.querySelector('#fleet')?.dataset.answered")
         found = "[...document.querySelectorAll('#fleet .found span')].map(each => each.innerText).join()"
-        assert page.run(found) == "parameters,tokens,cost"
+        assert page.run(found) == "parameters,tokens, 20 a parameter,cost,FLOPs, 6 x parameters x tokens"
         page.run(
             "const find = document.querySelector('#fleet [name=find]'); find.value = 'days';"
             "find.dispatchEvent(new Event('input', {bubbles: true}))"
         )
         page.wait_for(f"{found} === 'time,cost'")
+        page.run(
+            "for (const [name, value] of [['work', 'FLOPs'], ['find', 'cost'], ['to', '60']]) {"
+            "const control = document.querySelector(`#fleet [name=${name}]`); control.value = value;"
+            "control.dispatchEvent(new Event('input', {bubbles: true})) }"
+        )
+        page.wait_for(f"{found} === 'parameters,tokens, 20 a parameter,device hours,cost'")
+        words = command_words(page.run("document.querySelector('#fleet').dataset.answered"))
+        assert {"fleet.flops=1e+23", "fleet.mfu=0.4-0.6", "precision=bf16_mixed"} <= set(words)
+        assert not [word for word in words if "devices" in word or "days" in word]
+        assert page.run("document.querySelectorAll('#fleet [data-chart=range] .track').length") == 5
+
+
+@pytest.mark.browser
+def test_a_fleet_starts_from_the_words_that_were_typed(tmp_path):
+    words = ["fleet.num_parameters=8B", "fleet.tokens_per_parameter=40", "fleet.num_devices=64", "fleet.mfu=0.3-0.5"]
+    with served(*words) as port, browser_page(tmp_path / "browser") as page:
+        page.open(f"http://{HOST}:{port}/#fleet")
+        found = command_words(page.wait_for("document.querySelector('#fleet')?.dataset.answered"))
+        assert {"fleet.tokens_per_parameter=40", "fleet.num_devices=64", "fleet.mfu=0.3-0.5"} <= set(found)
+        assert page.run("document.querySelector('#fleet [name=find]').value") == "days"
 
 
 @pytest.mark.browser

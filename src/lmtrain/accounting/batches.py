@@ -11,9 +11,9 @@ from lmtrain.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """What a person asks for; `micro_batch_sequences` None takes a rank's whole share of a step at once.
+    """The batch as asked for; `micro_batch_sequences` None takes a rank's whole share of a step at once.
 
-    `auto` is the largest that fits the device, which takes knowing the model to tell.
+    `auto` is the largest within the device's memory, found once the model is known.
     """
 
     context_tokens: int
@@ -23,7 +23,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """What that comes to on a number of ranks; `tensor_ranks` neighbours read the same tokens."""
+    """The same on a number of ranks, of which `tensor_ranks` neighbours read the same tokens."""
 
     context_tokens: int
     micro_batch_sequences: int
@@ -42,7 +42,7 @@ class BatchPlan:
 
     @property
     def sequences_per_rank(self) -> int:
-        """Count the sequences that one rank takes through a step."""
+        """Count one rank's sequences of a step."""
         return self.micro_batch_sequences * self.accumulation_micro_steps
 
     @property
@@ -59,7 +59,7 @@ class BatchPlan:
 def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1) -> BatchPlan:
     """Divide a step over ranks and micro-steps; `tensor_ranks` neighbours share a sequence among themselves.
 
-    Raises: ConfigurationError for a value below 1, and for a step or a sequence that does not divide.
+    Raises: ConfigurationError for a value below 1, and for an indivisible step or sequence.
     """
     assert batch.micro_batch_sequences != "auto", "composition has found the number by now"
     sequences = 1 if batch.micro_batch_sequences is None else batch.micro_batch_sequences

@@ -13,7 +13,7 @@ RATIOS: Final = frozenset({"tokens_per_parameter", "epochs"})
 
 
 SECONDS_PER_HOUR: Final = 3600.0
-# Beyond which an amount is a slip of the pen: a thousand times what the largest runs had.
+# A larger amount is a typing error: a thousand times that of the largest runs.
 MOST: Final = {
     "steps": 1e12, "tokens": 1e17, "epochs": 1e9, "tokens_per_parameter": 1e12, "flops": 1e30, "hours": 1e6,
     "usd": 1e13,
@@ -22,9 +22,9 @@ MOST: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a run may spend; of those that are set, the one that is reached first ends it.
+    """The limits of a run; the first one reached ends it.
 
-    `epochs` counts passes over the training tokens; `hours` and `usd` count all the time that devices are held, over
+    `epochs` counts passes over the training tokens; `hours` and `usd` count all the time of held devices, over
     all attempts of the run.
     """
 
@@ -39,7 +39,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """How fast the devices are, what comes before the first step, and what they cost together; None: not known."""
+    """The devices' speed, the seconds before the first step, and the price of all; None: not known."""
 
     seconds_per_step: float | None = None
     setup_seconds: float = 0.0
@@ -50,8 +50,8 @@ class Rate:
 class Horizon:
     """Where a run ends: at the first step at or past its budget. FLOPs are by PaLM's convention.
 
-    Under a budget of time `seconds` is its limit, `steps` an estimate that the run corrects, and `most_steps` what the
-    other budgets allow (None: there are none).
+    Under a budget of time `seconds` is its limit, `steps` an estimate corrected during the run, and `most_steps` the
+    limit of the other budgets (None: there are none).
     """
 
     steps: int
@@ -82,7 +82,7 @@ def horizon(
 ) -> Horizon:
     """Return the first step at or past the budget.
 
-    `num_parameters` is what tokens_per_parameter multiplies; `flops_per_token` is PaLM's; `train_tokens` are
+    `num_parameters` is the factor of tokens_per_parameter; `flops_per_token` is PaLM's; `train_tokens` are
     those of an epoch, None where the data is not known; `rate` turns hours and dollars into steps.
     Raises: ConfigurationError when no budget is set, one is not above 0, dollars are without a price, or epochs
         without data.
@@ -118,10 +118,10 @@ def horizon(
 
 
 def limits_of(budget: Budget) -> dict[str, float]:
-    """Return what is limited and where.
+    """Return the limited amounts and their values.
 
     Raises:
-        ConfigurationError: Nothing is, or by what no run can have.
+        ConfigurationError: There is no limit, or an impossible one.
     """
     limits = {name: value for name, value in asdict(budget).items() if value is not None}
     if not limits:
@@ -148,14 +148,14 @@ def _tokens_of_an_epoch(limits: dict[str, float], train_tokens: int | None) -> i
 
 
 def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:
-    """Return the limits that are of time, in seconds."""
+    """Return the limits of time, in seconds."""
     seconds: dict[str, float] = {}
     if "hours" in limits:
         seconds["hours"] = limits["hours"] * SECONDS_PER_HOUR
     if "usd" in limits:
         if not rate.usd_per_hour:
             raise ConfigurationError(
-                f"budget.usd={limits['usd']:g} needs a price: set cluster.usd_per_gpu_hour to what one device costs."
+                f"budget.usd={limits['usd']:g} needs a price: set cluster.usd_per_gpu_hour to the price of one device."
             )
         seconds["usd"] = limits["usd"] / rate.usd_per_hour * SECONDS_PER_HOUR
     return seconds

@@ -1,4 +1,4 @@
-"""The machines of a run: how many, of which device, how they are joined, what they cost."""
+"""The machines of a run: number, device, links and price."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lmtrain.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class Peak:
-    """The FLOP/s of one device that utilization divides by, and where the figure comes from."""
+    """The peak FLOP/s of one device, utilization's divisor, and the source of the figure."""
 
     flops: float
     source: str
@@ -19,9 +19,9 @@ class Peak:
 class Cluster:
     """The machines a run uses; `device` None means whatever device is found, `peak_flops` None means the table's.
 
-    `network_bytes_per_second` is what one node sends to others, in one direction; None where nodes are not joined.
-    `mfu` is the share of the peak that a plan reckons with, by PaLM's count; `usd_per_kwh` prices energy apart from
-    the devices. Raises: ConfigurationError for a device that is not in the table and has no `peak_flops`.
+    `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
+    `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
+    the devices. Raises: ConfigurationError for a device outside the table without `peak_flops`.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Cluster:
         return find_device(self.device) if self.device else None
 
     def peak(self, dtype: MatmulDtype, *, detected_device: str | None = None) -> Peak | None:
-        """Return the peak of one device for matmuls in `dtype`; None for a device that the table does not know."""
+        """Return the peak of one device for matmuls in `dtype`; None for a device outside the table."""
         if self.peak_flops is not None:
             return Peak(self.peak_flops, "cluster.peak_flops")
         device = find_device(self.device or detected_device or "")

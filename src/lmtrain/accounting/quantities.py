@@ -34,12 +34,12 @@ def unit_of(key: str) -> Unit:
     return word if word in _SIZE_OF_UNIT else "count"
 
 
-def parse_quantity(value: str | float, key: str = "value") -> int | float:
-    """Return the quantity in the unit that `key` ends with, an int when it is whole; a plain number is in that unit.
+def parse_quantity(value: str | float, key: str = "value", *, unit: Unit | None = None) -> int | float:
+    """Return the quantity in `unit`, an int when it is whole; a plain number is in that unit, None that of the key.
 
     Raises: ConfigurationError for anything that is not one finite quantity.
     """
-    unit = unit_of(key)
+    unit = unit or unit_of(key)
     if isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
         raise _not_a_quantity(value, unit, key)
     if not isinstance(value, str):
@@ -90,6 +90,9 @@ def format_at_least(number: float) -> str:
 
 
 def _in_three_digits(number: float, whole: Callable[[float], int]) -> str:
+    if number >= 1e15:  # FLOPs: no suffix that people would read
+        power = math.floor(math.log10(number))
+        return f"{whole(number / 10.0 ** (power - 2)) / 100:g}e{power}"
     for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if number >= size:
             digits = max(0, 2 - math.floor(math.log10(number / size)))

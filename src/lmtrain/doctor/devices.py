@@ -61,7 +61,7 @@ def driver(found: list[Gpu], smi: str | None) -> Finding:
 
 
 def same_devices(found: list[Gpu]) -> list[Finding]:
-    """Warn of mixed devices, and of one whose peak is in no table."""
+    """Warn of mixed devices, and of one without a known peak."""
     names = sorted({gpu.name for gpu in found})
     findings = [
         graded(

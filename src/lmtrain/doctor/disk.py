@@ -25,13 +25,13 @@ class DiskSpeed:
 
 
 def nearest_folder(path: Path) -> Path:
-    """Return the folder itself, or the first one above it that exists."""
+    """Return the folder itself, or the first existing one above it."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def room(path: Path, *, needed_bytes: int, free: int | None = None) -> Finding:
-    """Hold the free space against the checkpoints that are kept at once, and one more being written."""
+    """Hold the free space against the kept checkpoints, and one more being written."""
     folder = nearest_folder(path)
     free = shutil.disk_usage(folder).free if free is None else free
     needed = format_quantity(needed_bytes, "bytes")

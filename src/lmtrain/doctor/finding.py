@@ -24,6 +24,6 @@ class Finding:
 
 
 def graded(name: str, found: str, *, fix: str, is_bad: bool = False, is_worse: bool = False) -> Finding:
-    """Return a finding that is bad, or worth a warning, or well; a fix goes with the first two."""
+    """Return a finding: bad, worth a warning, or well; a fix goes with the first two."""
     state: State = "bad" if is_bad else "warn" if is_worse else "ok"
     return Finding(name=name, state=state, found=found, fix="" if state == "ok" else fix)

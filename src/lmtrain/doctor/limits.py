@@ -61,7 +61,7 @@ def scheduler(environment: Mapping[str, str], *, account: Path = SERVICE_ACCOUNT
 
 
 def cores(num_ranks: int) -> Finding:
-    """Hold the processor cores that this process may use against its ranks."""
+    """Hold this process's processor cores against its ranks."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return graded(
         "cores",

@@ -20,7 +20,7 @@ DTYPES: Final[dict[MatmulDtype, torch.dtype]] = {"fp32": torch.float32, "bf16": 
 
 
 def measure_cpu(*, threads: int | None = None, copy_bytes: int = CPU_COPY_BYTES) -> MeasuredDevice:
-    """Measure this CPU with so many threads, None for torch's own choice, which is then known as the default."""
+    """Measure this CPU with so many threads, None for torch's own choice, then known as the default."""
     default = torch.get_num_threads()
     is_default = threads is None and "OMP_NUM_THREADS" not in os.environ
     torch.set_num_threads(threads or default)

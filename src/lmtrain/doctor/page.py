@@ -1,4 +1,4 @@
-"""The doctor's findings for people: a line a check, with the remedy below those that are not well."""
+"""The doctor's findings for people: a line a check, with its remedy below where it is not well."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -37,7 +37,7 @@ def measured_line(device: MeasuredDevice) -> str:
 
 
 def verdict(findings: Sequence[Finding]) -> str:
-    """Count the findings that are not well."""
+    """Count the bad findings and warnings."""
     num_bad = sum(finding.state == "bad" for finding in findings)
     num_warnings = sum(finding.state == "warn" for finding in findings)
     if num_bad:

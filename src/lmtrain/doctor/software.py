@@ -61,7 +61,7 @@ def flash_attention(*, has_gpu: bool, version: str | None = None) -> Finding:
 
 
 def compiler(environment: Mapping[str, str] = os.environ) -> Finding:
-    """Find the C++ compiler that torch.compile calls on a CPU, and Triton on a GPU."""
+    """Find torch.compile's C++ compiler on a CPU, and Triton on a GPU."""
     candidates = [name for name in (environment.get("CXX"), "g++", "clang++") if name]
     found = next((path for name in candidates if (path := shutil.which(name, path=environment.get("PATH")))), None)
     return graded(
@@ -81,7 +81,7 @@ def installed(name: str) -> str | None:
 
 
 def _project() -> tuple[str, list[str]]:
-    """Return the Python and the packages that the project asks for, from its source tree or its installed metadata."""
+    """Return the project's required Python and packages, from its source tree or its installed metadata."""
     if PROJECT.exists():
         project = tomllib.loads(PROJECT.read_text())["project"]
         return project["requires-python"], project["dependencies"]

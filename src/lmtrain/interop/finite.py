@@ -1,4 +1,4 @@
-"""Refuse weights that are no numbers: one of them spoils every step that follows."""
+"""Refuse weights of NaN or infinity: one of them spoils every later step."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from lmtrain.errors import DataError
 
 
 def require_finite(tensor: Tensor, *, name: str, where: object) -> Tensor:
-    """Return a tensor whose values are all finite.
+    """Return a tensor of finite values.
 
     Raises:
         DataError: Some are not; how many of which kind is told.

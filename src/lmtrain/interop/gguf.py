@@ -37,7 +37,7 @@ def find_converter(given: Path | None, environment: Mapping[str, str]) -> Path |
 
 
 def require_computed_there(config: Mapping[str, Any]) -> None:
-    """Refuse a model that llama.cpp would compute as another: its GPT-2 has GELU by tanh, whatever config.json says.
+    """Refuse a model computed differently by llama.cpp: its GPT-2 has GELU by tanh, whatever config.json says.
 
     Raises:
         ConfigurationError: The model has the exact GELU.
@@ -51,13 +51,13 @@ def require_computed_there(config: Mapping[str, Any]) -> None:
 
 
 def convert_command(converter: Path | None, folder: Path, out: Path, *, output_type: str) -> list[str]:
-    """Return the command that converts an exported folder."""
+    """Return the command for converting an exported folder."""
     script = [sys.executable, str(converter)] if converter else ["python", f"LLAMA_CPP/{CONVERTER}"]
     return [*script, str(folder), "--outfile", str(out), "--outtype", output_type]
 
 
 def convert(converter: Path, folder: Path, out: Path, *, output_type: str) -> None:
-    """Convert an exported folder to one file, which appears whole or not at all.
+    """Convert an exported folder to one file, whole or absent.
 
     Raises:
         EnvironmentProblem: The converter fails; its last lines are told.

@@ -1,4 +1,4 @@
-"""Write a model as a folder that transformers reads; vLLM and llama.cpp too where transformers has a class for it.
+"""Write a model as a folder for transformers, and for vLLM and llama.cpp where transformers has a class for it.
 
 Sharded safetensors, config, generation config, tokenizer, and a model card. The folder appears whole or not at all.
 """
@@ -32,7 +32,7 @@ MAX_SHARD_BYTES = 5_000_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class ModelToExport:
-    """A model of ours: settings as a config node, weights by name, tokenizer, and what the card may say.
+    """A model of ours: settings as a config node, weights by name, tokenizer, and facts for the card.
 
     `companions` is a folder with files of transformers, as kept by an import: where its tokenizer is this one, they
     are written back as they were.
@@ -62,7 +62,7 @@ def export_config(settings: Mapping[str, Any], *, own_code: bool = True) -> dict
 
 
 def export_line(settings: Mapping[str, Any]) -> str | None:
-    """Say before training what will not read the model; None where nothing is amiss."""
+    """Name, before training, programs unable to read the model; None if all can."""
     try:
         config = export_config(settings)
     except ConfigurationError as refusal:

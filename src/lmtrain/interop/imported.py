@@ -1,4 +1,4 @@
-"""A folder that an import made: weights under our names, settings, and the tokenizer, ready to be trained on."""
+"""The folder of an import: weights under our names, settings, and the tokenizer, ready to be trained on."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from lmtrain.storage.hashed_folder import require_whole
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Return what an import wrote down: the settings of the model, and where it came from.
+    """Return an import's notes: the settings of the model, and its origin.
 
     Raises:
         EnvironmentProblem: The folder is not as it was written.
@@ -41,7 +41,7 @@ def require_fit(model: nn.Module, files: WeightFiles) -> None:
 
 
 def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, source: Path | str, fix: str) -> None:
-    """Refuse weights of other names or shapes than a model's; `source` is what init_from names.
+    """Refuse weights of other names or shapes than a model's; `source` is the value of init_from.
 
     Raises:
         ConfigurationError: A name or a shape differs.

@@ -1,4 +1,4 @@
-"""The layout of a folder that `lmtrain import` made: known without torch, so that a command line can ask for it."""
+"""The layout of a folder of `lmtrain import`, known without torch, for command lines."""
 
 from pathlib import Path
 

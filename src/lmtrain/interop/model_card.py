@@ -1,11 +1,11 @@
-"""The README.md of an exported model: true facts of the run, and nothing that nobody measured."""
+"""The README.md of an exported model: measured facts of the run alone."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
 class CardFacts:
-    """What is known of where a model comes from; None and empty are unknown, and are said to be."""
+    """The known origin of a model; None and empty are unknown, and are told as such."""
 
     name: str
     num_parameters: int

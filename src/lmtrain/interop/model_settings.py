@@ -1,4 +1,4 @@
-"""A model as its settings: what a config node or an imported folder says, completed by the constructor's defaults."""
+"""A model as its settings: those of a config node or an imported folder, completed by the constructor's defaults."""
 
 import inspect
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 TARGET = "_target_"
 MODELS: dict[str, type[LanguageModel]] = {f"{model.__module__}.{model.__name__}": model for model in (GPT2, Llama)}
 PARTS = {f"{part.__module__}.{part.__name__}": part for part in (Experts, RopeScaling, LinearRopeScaling)}
-# These decide how a model is computed or how it starts, never what function its weights are.
+# These decide a model's kernels or its start, never the function of its weights.
 WITHOUT_EFFECT = frozenset(
     {"attention", "init_std", "embedding_init_std", "head_init_std", "value_embedding_init_std", "zero_init_outputs"}
     | {"embedding_skip_start"}
@@ -27,7 +27,7 @@ WITHOUT_EFFECT = frozenset(
 
 
 def node_of(kind: type, **settings: Any) -> dict[str, Any]:
-    """Return settings as a config node that names its class."""
+    """Return settings as a config node with their class."""
     return {TARGET: f"{kind.__module__}.{kind.__name__}", **settings}
 
 
@@ -35,7 +35,7 @@ def complete(node: Mapping[str, Any], *, key: str = "model") -> dict[str, Any]:
     """Return a node's settings with every default filled in, also of the nodes below it.
 
     Raises:
-        ConfigurationError: The model is of no class that can be exchanged.
+        ConfigurationError: The model's class has no exchange format.
     """
     target = str(node.get(TARGET))
     if target == f"{nano.__module__}.{nano.__name__}":
@@ -55,7 +55,7 @@ def complete(node: Mapping[str, Any], *, key: str = "model") -> dict[str, Any]:
 
 
 def off_default(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that change the function a model computes and differ from their defaults."""
+    """Return the settings behind a model's function, unless at their defaults."""
     defaults = _defaults(MODELS[settings[TARGET]])
     kept = {name: value for name, value in settings.items() if name not in WITHOUT_EFFECT and name in defaults}
     return {name: value for name, value in kept.items() if _plain(value) != _plain(defaults[name])}

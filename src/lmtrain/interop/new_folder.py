@@ -1,4 +1,4 @@
-"""Folders made for a person: never over something that is there, never half written."""
+"""Folders made for a person: never over an existing one, never half written."""
 
 import shutil
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from lmtrain.storage.hashed_folder import aside_of, write_atomically
 
 
 def require_free(path: Path, *, name: str) -> None:
-    """Refuse a place that is taken; `name` is what the command line calls it.
+    """Refuse a taken place; `name` is its word on the command line.
 
     Raises:
         ConfigurationError: Something is there.
@@ -22,7 +22,7 @@ def require_free(path: Path, *, name: str) -> None:
 
 
 def make_folder(final: Path, *, facts: dict[str, Any], write: Callable[[Path], object]) -> None:
-    """Let `write` fill a folder that then appears as `final` with a manifest of its files, whole or not at all.
+    """Let `write` fill a folder, afterwards visible as `final` with a manifest of its files, whole or absent.
 
     Raises:
         ConfigurationError: There is something of that name.

@@ -26,7 +26,7 @@ LENGTH_BYTES = 8
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """What a header says of one tensor."""
+    """One tensor's entry in a header."""
 
     file: Path
     dtype: str
@@ -35,7 +35,7 @@ class TensorFacts:
 
 @dataclass(frozen=True)
 class TensorToWrite:
-    """A tensor that is made only when its shard is written."""
+    """A tensor made while its shard is written."""
 
     name: str
     num_bytes: int
@@ -76,7 +76,7 @@ class WeightFiles:
 
 
 def read_header(file: Path) -> dict[str, TensorFacts]:
-    """Return what a file holds, from its header alone.
+    """Return a file's content by its header alone.
 
     Raises:
         DataError: It is truncated, longer than its header says, or no safetensors file.

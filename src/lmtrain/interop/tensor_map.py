@@ -1,4 +1,4 @@
-"""Which tensors of transformers make up which of ours: one table, read in both directions.
+"""The tensors of transformers and ours, matched: one table, read in both directions.
 
 Ours are fused (queries, keys and values; gate and up; all experts of a layer), theirs are one matrix each. A part says
 where one of theirs stands in one of ours, so that either is a copy of the other's region, bit for bit.
@@ -70,19 +70,19 @@ class Part:
 
 @dataclass(frozen=True)
 class MappedTensor:
-    """One tensor of ours and the parts that fill it."""
+    """One tensor of ours and its parts."""
 
     name: str
     shape: tuple[int, ...]
     parts: tuple[Part, ...]
 
     def part_shape(self, part: Part) -> tuple[int, ...]:
-        """Return the shape that theirs must have."""
+        """Return the shape expected of theirs."""
         return tuple(part.of(torch.empty(self.shape, device="meta")).shape)
 
 
 def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
-    """Map every tensor of a model, which may live on the meta device, to those of a `model_type` of transformers.
+    """Map every tensor of a model, also on the meta device, to those of a `model_type` of transformers.
 
     Our own code has our tensors.
     """

@@ -12,7 +12,7 @@ from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 
 TOKENIZER_CONFIG, GENERATION_CONFIG = "tokenizer_config.json", "generation_config.json"
-# What a folder of transformers may hold besides config and weights.
+# Files of transformers' folders besides config and weights.
 COMPANIONS = (
     *(TOKENIZER_FILE, TOKENIZER_CONFIG, GENERATION_CONFIG, "special_tokens_map.json", "added_tokens.json"),
     *("chat_template.jinja", "chat_template.json", "vocab.json", "merges.txt"),
@@ -26,7 +26,7 @@ def copy_companions(source: Path, destination: Path) -> None:
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: int) -> None:
-    """Write a tokenizer of ours so that AutoTokenizer reads it and encodes alike."""
+    """Write a tokenizer of ours for AutoTokenizer, with the same encoding."""
     tokenizer.save(folder)
     (folder / META_FILE).unlink()
     end = next(token for token, id_ in tokenizer.special_tokens.items() if id_ == tokenizer.end_of_text_id)
@@ -50,7 +50,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, *, max_context_tokens: i
 
 
 def is_same_tokenizer(tokenizer: Tokenizer, folder: Path) -> bool:
-    """Tell whether a folder's `tokenizer.json` is the one that a tokenizer of ours was read from."""
+    """Tell whether a tokenizer of ours was read from a folder's `tokenizer.json`."""
     return (folder / TOKENIZER_FILE).is_file() and read_tokenizer(folder).fingerprint == tokenizer.fingerprint
 
 
@@ -58,7 +58,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     """Read the tokenizer of a folder of transformers.
 
     Raises:
-        DataError: There is none, or none that can be trained with here.
+        DataError: There is none, or an unsupported one.
     """
     if not (folder / TOKENIZER_FILE).is_file():
         raise DataError(

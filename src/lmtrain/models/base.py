@@ -53,12 +53,6 @@ class LanguageModel(nn.Module, ABC):
     def shape(self) -> ModelShape:
         """Count parameters by kind; works on the meta device."""
 
-    def num_block_matrix(self) -> int:
-        """Count the parameters in matrices of the blocks that one token meets."""
-        shape = self.shape()
-        held = sum(parameter.numel() for parameter in self.blocks.parameters() if parameter.dim() > 1)
-        return held - (shape.num_parameters - shape.num_active_parameters)
-
     def hidden_states(self, tokens: Int[Tensor, "B T"], documents: Documents | None = None) -> Float[Tensor, "B T D"]:
         """Run the layers and the last norm: [B, T] -> [B, T, D]."""
         return self.features(tokens, documents)[0]

@@ -26,6 +26,11 @@ class SwiGLU(nn.Module):
         self.gate_up = nn.Linear(width, 2 * feed_forward_width, bias=False)
         self.down = nn.Linear(feed_forward_width, width, bias=False)
 
+    @property
+    def fused_rows(self) -> dict[str, tuple[int, ...]]:
+        """Return the rows of each matrix in a fused weight: gate, up."""
+        return {"gate_up.weight": (self.down.in_features,) * 2}
+
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """Transform each token: [B, T, D] -> [B, T, D]."""
         gate, up = self.gate_up(x).chunk(2, dim=-1)  # [B, T, F] each

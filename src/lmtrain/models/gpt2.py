@@ -47,6 +47,11 @@ class GPT2Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(width, eps=norm_eps, bias=biases)
         self.feed_forward = GELU(width, feed_forward_width, biases=biases, approximate=gelu_approximate)
 
+    @property
+    def fused_rows(self) -> dict[str, tuple[int, ...]]:
+        """Return the rows of each matrix in a fused weight: queries, keys, values."""
+        return {"qkv.weight": (self.output.in_features,) * 3}
+
     def forward(
         self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None = None
     ) -> Float[Tensor, "B T D"]:

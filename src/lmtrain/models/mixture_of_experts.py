@@ -60,6 +60,11 @@ class MixtureOfExperts(nn.Module):
         self.down = nn.Parameter(torch.empty(experts.num_experts, width, feed_forward_width))
 
     @property
+    def fused_rows(self) -> dict[str, tuple[int, ...]]:
+        """Return the rows of each matrix in an expert's fused weight: gate, up."""
+        return {"gate_up": (self.down.shape[-1],) * 2}
+
+    @property
     def num_idle_parameters(self) -> int:
         """Return how many parameters of experts one token does not meet."""
         per_expert = self.gate_up[0].numel() + self.down[0].numel()

@@ -153,6 +153,11 @@ class SelfAttention(nn.Module):
             self.value_mix = Mix(1.0, 1.0)
 
     @property
+    def fused_rows(self) -> dict[str, tuple[int, ...]]:
+        """Return the rows of each matrix in a fused weight: queries, keys, values."""
+        return {"qkv.weight": self.widths}
+
+    @property
     def value_width(self) -> int:
         """Return how many values a token has over all of its heads: Hkv * K."""
         return self.num_kv_heads * self.head_width

@@ -1,11 +1,12 @@
 """Muon for the matrices inside the blocks, AdamW for all else, as one optimizer: https://kellerjordan.github.io/posts/muon.
 
-An update of a matrix is its momentum made orthogonal, so every direction moves alike. Matrices of one shape are
-stacked and orthogonalised together, and several ranks share the matrices out among themselves.
+An update of a matrix is its momentum made orthogonal, so every direction moves alike; matrices fused into one weight
+move one by one. Those of one shape are stacked and orthogonalised together, and several ranks share the weights out
+among themselves.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, final
 
 import torch
@@ -17,6 +18,7 @@ from lmtrain.accounting.options.ranges import SHARE
 from lmtrain.errors import ConfigurationError
 from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_rounded
 from lmtrain.optim.fused import choose_fused
+from lmtrain.optim.fused_matrices import Matrices, fused_matrices, growth
 from lmtrain.optim.group_steps import step_groups
 from lmtrain.optim.orthogonalize import (
     QUINTICS,
@@ -33,7 +35,8 @@ from lmtrain.optim.sharded import ALONE, Place, local, place_of
 from lmtrain.optim.state_formats import restore_formats
 from lmtrain.optim.work_sharing import Whole, share
 
-Direction = Callable[[Tensor, tuple[Quintic, ...], torch.dtype], tuple[Tensor, Tensor]]
+Position = tuple[int, int]  # of a weight among those of a step, and of a matrix in it
+Direction = Callable[[Tensor, tuple[Quintic, ...], torch.dtype, bool], tuple[Tensor, Tensor]]
 FORMATS: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -94,6 +97,7 @@ def muon(
             group["fused"] = choose_fused(group["params"], wanted=fused)
     return Muon(
         groups,
+        fused=fused_matrices(model),
         quintics=QUINTICS[iteration],
         dtype=FORMATS[iteration_dtype],
         share_work=share_work,
@@ -129,11 +133,13 @@ class Muon(torch.optim.Optimizer):
         groups: list[Group],
         *,
         quintics: tuple[Quintic, ...],
+        fused: Mapping[Tensor, Matrices] | None = None,
         dtype: torch.dtype = torch.bfloat16,
         share_work: bool = True,
         compiled: bool = False,
     ) -> None:
         super().__init__(groups, {})
+        self._fused = fused or {}
         self._quintics = quintics
         self._dtype = dtype
         self._share_work = share_work
@@ -177,65 +183,89 @@ class Muon(torch.optim.Optimizer):
         self, parameters: list[nn.Parameter], place: Place, group: Group, noise: torch.Generator | None
     ) -> None:
         sharing, momentum, row_beta = share(parameters, place), group["momentum"], group["row_beta"]
+        fused = [*map(self._fused.get, parameters)]
         states = [self.state[parameter] or self._start_muon(parameter, group) for parameter in parameters]
         sources: list[Tensor] = []
         for parameter, state in zip(parameters, states, strict=True):
             gradient, average = local(gradient_of(parameter)), local(state["momentum"])
             average.lerp_(gradient, 1 - momentum)
             sources.append(torch.lerp(gradient, average, momentum))
-        directions, sizes = self._orthogonalize(sharing.gather(sources))
+        directions, sizes = self._orthogonalize(sharing.gather(sources), fused)
         parts = sharing.spread(directions, dtype=self._dtype)
         scales: list[Tensor | None] = [None] * len(parts)
         if row_beta is not None:
             shapes = [state["mean_squares"].shape for state in states]
             for i, now in enumerate(sharing.publish(sizes, shapes=shapes)):
-                scale, running = row_scales(now, states[i]["mean_squares"], beta=row_beta)
+                even = row_scales if (matrices := fused[i]) is None else matrices.row_scales
+                scale, running = even(now, states[i]["mean_squares"], beta=row_beta)
                 states[i]["mean_squares"].copy_(running)
                 scales[i] = sharing.part(scale, i)
-        for parameter, part, scale in zip(parameters, parts, scales, strict=True):
-            _move(parameter, part if scale is None else part * scale, group, noise)
+        for parameter, part, scale, matrices in zip(parameters, parts, scales, fused, strict=True):
+            direction = part if scale is None else part * scale
+            factor = growth(*parameter.shape[-2:]) if matrices is None else matrices.growth
+            _move(parameter, direction, group, noise, factor=factor)
 
-    def _orthogonalize(self, sources: Whole) -> tuple[Whole, Whole]:
+    def _orthogonalize(self, sources: Whole, fused: Sequence[Matrices | None]) -> tuple[Whole, Whole]:
         """Return directions, and the mean squares of their rows: all matrices of one shape at once."""
-        stacks: defaultdict[torch.Size, list[int]] = defaultdict(list)
+        stacks: defaultdict[tuple[torch.Size, bool], list[tuple[Position, Tensor]]] = defaultdict(list)
         for i, source in sources.items():
-            stacks[source.shape].append(i)
-        directions: Whole = {}
-        sizes: Whole = {}
-        for shape, positions in stacks.items():
-            matrices = torch.stack([sources[i] for i in positions]).flatten(0, -3)  # experts are stacks already
-            stacked = (len(positions), *shape[:-2])
-            direction, size = self._direction(matrices, self._quintics, self._dtype)
+            matrices = fused[i]
+            for j, matrix in enumerate((source,) if matrices is None else matrices.split(source)):
+                stacks[matrix.shape, _by_rows(matrix, matrices)].append(((i, j), matrix))
+        directions: dict[Position, Tensor] = {}
+        sizes: dict[Position, Tensor] = {}
+        for (shape, by_rows), found in stacks.items():
+            positions = [position for position, _ in found]
+            stack = torch.stack([matrix for _, matrix in found]).flatten(0, -3)  # experts are stacks already
+            stacked = (len(found), *shape[:-2])
+            direction, size = self._direction(stack, self._quintics, self._dtype, by_rows)
             directions |= zip(positions, direction.unflatten(0, stacked), strict=True)
             sizes |= zip(positions, size.unflatten(0, stacked), strict=True)
-        return directions, sizes
+        for i in sources:
+            if (matrices := fused[i]) is not None:
+                places = [(i, j) for j in range(len(matrices.rows))]
+                directions[i, 0] = matrices.join_updates([directions[place] for place in places])
+                sizes[i, 0] = matrices.join([sizes[place] for place in places])
+        return {i: directions[i, 0] for i in sources}, {i: sizes[i, 0] for i in sources}
 
     def _start_muon(self, parameter: nn.Parameter, group: Group) -> dict[str, Tensor]:
         state = {"momentum": torch.zeros_like(parameter)}
         if group["row_beta"] is not None:
             *stack, num_rows, num_columns = parameter.shape
-            means_shape = (*stack, *mean_squares_shape(num_rows, num_columns))
+            by_rows = _by_rows(parameter, self._fused.get(parameter))
+            means_shape = (*stack, *mean_squares_shape(num_rows, num_columns, by_rows=by_rows))
             state["mean_squares"] = torch.zeros(means_shape, device=parameter.device)
         self.state[parameter] = state
         return state
 
 
-def _direction(sources: Tensor, quintics: tuple[Quintic, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _direction(
+    sources: Tensor,
+    quintics: tuple[Quintic, ...],
+    dtype: torch.dtype,
+    by_rows: bool,  # noqa: FBT001  # compiled: positional arguments alone
+) -> tuple[Tensor, Tensor]:
     directions = orthogonalize(sources, quintics=quintics, dtype=dtype)
-    return directions, mean_squares(directions)
+    return directions, mean_squares(directions, by_rows=by_rows)
 
 
-def _move(parameter: nn.Parameter, direction: Tensor, group: Group, noise: torch.Generator | None) -> None:
+def _by_rows(weight: Tensor, fused: Matrices | None) -> bool:
+    """Tell whether rows are evened, rather than columns: the longer side's, and of fused matrices always."""
+    return fused is not None or weight.shape[-2] >= weight.shape[-1]
+
+
+def _move(
+    parameter: nn.Parameter, direction: Tensor, group: Group, noise: torch.Generator | None, *, factor: float
+) -> None:
     """Decay and move this rank's part of a matrix, in fp32 where it is rounded by chance afterwards."""
     kept = local(parameter)
     weights = kept if noise is None else kept.float()
-    *_, num_rows, num_columns = parameter.shape
     if group["weight_decay"]:
         rate = group["lr"] * group["weight_decay"]
         if group["cautious_decay"]:
             weights.sub_(torch.where(weights * direction > 0, weights, 0), alpha=rate)
         else:
             weights.mul_(1 - rate)
-    weights.sub_(direction, alpha=group["lr"] * max(1.0, num_rows / num_columns) ** 0.5)
+    weights.sub_(direction, alpha=group["lr"] * factor)
     if weights.dtype != kept.dtype:
         copy_rounded_(kept, weights, generator=noise)

@@ -52,10 +52,9 @@ def orthogonalize(matrices: Tensor, *, quintics: tuple[Quintic, ...], dtype: tor
     return x.mT if is_tall else x
 
 
-def mean_squares(matrices: Tensor) -> Tensor:
-    """Return the mean square of each row in float32, [N, R, C] -> [N, R, 1]; of each column where a matrix is wide."""
-    axis = _shared_axis(matrices.shape[-2], matrices.shape[-1])
-    return matrices.float().square().mean(dim=axis, keepdim=True)
+def mean_squares(matrices: Tensor, *, by_rows: bool) -> Tensor:
+    """Return the mean square of each row in float32, [N, R, C] -> [N, R, 1], or of each column."""
+    return matrices.float().square().mean(dim=-1 if by_rows else -2, keepdim=True)
 
 
 def row_scales(now: Tensor, running: Tensor, *, beta: float) -> RowScales:
@@ -69,10 +68,6 @@ def row_scales(now: Tensor, running: Tensor, *, beta: float) -> RowScales:
     return RowScales(scales * (now.sum(dim=(-2, -1), keepdim=True) / evened.clamp_min(1e-20)).sqrt(), running)
 
 
-def mean_squares_shape(num_rows: int, num_columns: int) -> tuple[int, int]:
+def mean_squares_shape(num_rows: int, num_columns: int, *, by_rows: bool) -> tuple[int, int]:
     """Return the shape of the running mean squares of a [num_rows, num_columns] matrix."""
-    return (num_rows, 1) if _shared_axis(num_rows, num_columns) == -1 else (1, num_columns)
-
-
-def _shared_axis(num_rows: int, num_columns: int) -> int:
-    return -1 if num_rows >= num_columns else -2
+    return (num_rows, 1) if by_rows else (1, num_columns)

@@ -1,5 +1,6 @@
 """Every rank holds the whole model: one device, or DistributedDataParallel."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from lightning.pytorch.strategies import DDPStrategy
@@ -34,7 +35,8 @@ def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
 
 def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
     """Choose `single` for one rank and `ddp` for several; for a known device a plan has chosen before."""
-    return single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
+    chosen = single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
+    return replace(chosen, spread=auto_facts())
 
 
 def single_facts() -> ModelSpread:

@@ -1,15 +1,28 @@
 """A solved fleet as text: every term with its unit, the computed ones marked."""
 
+from collections.abc import Callable
+from typing import Final
+
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.fleets.fleet_plan import STATIC_BYTES_PER_PARAMETER, FleetPlan
+from lmtrain.accounting.fleets.fleet import FleetRun
+from lmtrain.accounting.fleets.fleet_plan import FleetPlan
 from lmtrain.accounting.quantities import format_at_most, format_quantity
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
+# The terms that may follow from a utilization, each as a cell
+MOVING: Final[dict[str, Callable[[FleetRun], str]]] = {
+    "num_parameters": lambda run: f"{format_quantity(run.num_parameters or 0)} parameters",
+    "tokens": lambda run: f"{format_quantity(run.tokens or 0)} tokens",
+    "num_devices": lambda run: f"{run.num_devices:,.0f} devices",
+    "hours": lambda run: f"{(run.hours or 0) / 24:,.2f} days",
+    "device_hours": lambda run: f"{run.device_hours or 0:,.0f} device hours",
+    "usd": lambda run: f"${run.usd or 0:,.2f}",
+}
 
 
 def print_fleet(plan: FleetPlan) -> None:
@@ -40,18 +53,33 @@ def page(plan: FleetPlan) -> RenderableType:
     return Group(
         Rule(Text(plan.model or "fleet", style="bold"), style="dim cyan"),
         table,
+        Text("\nFLOPs = devices x hours x 3600 x FLOP/s of the peak x MFU", style="dim"),
+        *_over_mfu(plan),
         Text("\nThe same FLOPs on other sizes", style="bold"),
         Text("\n".join(others)),
         *([Text(""), *problems] if problems else []),
     )
 
 
+def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
+    """Return a row for each utilization of a range: the terms that move with it."""
+    if not plan.over_mfu:
+        return []
+    moving = [name for name in MOVING if len({getattr(run, name) for run in plan.over_mfu}) > 1]
+    shown = [name for name in moving if name != "device_hours" or plan.run.hours is None]
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for _ in range(1 + len(shown)):
+        table.add_column(justify="right")
+    for run in plan.over_mfu:
+        table.add_row(f"  {run.mfu or 0:.1%}", *(MOVING[name](run) for name in shown))
+    return [Text("\nOver the range of MFU", style="bold"), table]
+
+
 def _terms(plan: FleetPlan) -> Rows:
     run = plan.run
-    tokens, devices, hours = run.tokens or 0, run.num_devices or 0, run.hours or 0
-    mfu_source = " (assumed; fleet.mfu states another)" if plan.mfu_is_assumed else ""
+    tokens = run.tokens or 0
     formula = (
-        "6 x parameters a token"
+        "6 x parameters a token, arXiv 2001.08361"
         if run.flops_per_token is None
         else f"{run.flops_per_token:.4e} a token, PaLM's count at {plan.context_tokens} tokens of context"
     )
@@ -62,12 +90,29 @@ def _terms(plan: FleetPlan) -> Rows:
             f"{format_quantity(tokens)}, {tokens / plan.num_parameters:.3g} a parameter (20 is compute-optimal)",
             "tokens",
         ),
-        ("FLOPs", f"{plan.flops:.4e} ({formula})", ""),
-        ("devices", f"{devices:,.0f} x {run.peak_flops / 1e12:,.1f} TFLOP/s ({plan.peak_source})", "num_devices"),
-        ("MFU", f"{run.mfu:.1%}{mfu_source}", "mfu"),
-        ("time", f"{hours / 24:,.2f} days, {hours:,.1f} hours", "hours"),
+        ("FLOPs", f"{plan.flops:.4e} ({formula})", "flops"),
+        ("devices", f"{_devices(run)} x {run.peak_flops / 1e12:,.1f} TFLOP/s ({plan.peak_source})", "num_devices"),
+        ("MFU", f"{run.mfu:.1%}{_mfu_source(plan)}", "mfu"),
+        ("time", _time(run), "hours"),
+        ("device hours", f"{run.device_hours or 0:,.0f}", "device_hours"),
         ("cost", _cost(plan), "" if run.usd is None else "usd"),
     ]
+
+
+def _mfu_source(plan: FleetPlan) -> str:
+    if plan.over_mfu:
+        return f" (of a range, {plan.over_mfu[0].mfu:.1%} to {plan.over_mfu[-1].mfu:.1%})"
+    return " (assumed; fleet.mfu states another)" if plan.mfu_is_assumed else ""
+
+
+def _devices(run: FleetRun) -> str:
+    return "any number" if run.num_devices is None else f"{run.num_devices:,.0f}"
+
+
+def _time(run: FleetRun) -> str:
+    if run.hours is None:
+        return "by the devices: fleet.num_devices or fleet.days sets it"
+    return f"{run.hours / 24:,.2f} days, {run.hours:,.1f} hours"
 
 
 def _exact(plan: FleetPlan) -> str:
@@ -84,15 +129,16 @@ def _consequences(plan: FleetPlan) -> Rows:
     rows: Rows = [
         (
             "memory",
-            f"{plan.static_bytes / 1e9:,.1f} GB sharded, at {STATIC_BYTES_PER_PARAMETER} bytes a parameter before "
+            f"{plan.static_bytes / 1e9:,.1f} GB sharded, at {plan.bytes_per_parameter:g} bytes a parameter before "
             "activations",
             "",
         )
     ]
-    if plan.fewest_devices is not None and plan.most_parameters is not None:
-        most = format_at_most(plan.most_parameters)
-        fewest = f"{plan.fewest_devices:,} device{'s' * (plan.fewest_devices > 1)}"
-        rows.append(("", f"at least {fewest}; these hold up to {most} parameters", ""))
+    if plan.precision:
+        rows.append(("", f"weights, gradients and AdamW's moments of precision={plan.precision}", ""))
+    if plan.fewest_devices is not None:
+        most = f"; these hold up to {format_at_most(plan.most_parameters)} parameters" if plan.most_parameters else ""
+        rows.append(("", f"at least {plan.fewest_devices:,} device{'s' * (plan.fewest_devices > 1)}{most}", ""))
     if plan.kwh is not None:
         rows.append(("energy", f"at most {plan.kwh:,.0f} kWh by the devices' rated power", ""))
     return rows

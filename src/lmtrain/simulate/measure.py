@@ -9,10 +9,9 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
 from lmtrain.models.base import LanguageModel
-from lmtrain.optim.parameter_groups import sort_parameters
+from lmtrain.optim.trained_parameters import trained_parameters
 from lmtrain.simulate.step_memory import MANY_BLOCKS, SimulatedStep, simulate_step, simulate_workspace
 
 MANY: Final = 64  # sequences: logits outgrow everything independent of their number
@@ -60,30 +59,6 @@ def components(model: LanguageModel) -> dict[str, int]:
     for name, parameter in model.named_parameters():
         counted[_part(name, in_block=id(parameter) in blocks)] += parameter.numel()
     return dict(counted)
-
-
-def trained_parameters(model: LanguageModel) -> TrainedParameters:
-    """Count parameters as optimizers and sharding see them."""
-    num_total = sum(parameter.numel() for parameter in model.parameters())
-    of_blocks = [sum(parameter.numel() for parameter in block.parameters()) for block in model.blocks]
-    kinds = sort_parameters(model)
-    return TrainedParameters(
-        num_total=num_total,
-        num_hidden_matrix=sum(parameter.numel() for parameter in kinds.matrices),
-        num_largest_block=max(of_blocks, default=0),
-        num_outside_blocks=num_total - sum(of_blocks),
-        num_vector=sum(parameter.numel() for parameter in kinds.vectors),
-        num_edge=sum(
-            _num_stacked(parameter) * sum(parameter.shape[-2:])
-            for parameter in (*kinds.matrices, *kinds.embeddings, *kinds.head)
-        ),
-        num_long_edge=sum(_num_stacked(parameter) * max(parameter.shape[-2:]) for parameter in kinds.matrices),
-    )
-
-
-def _num_stacked(parameter: torch.Tensor) -> int:
-    """Return how many matrices a tensor holds: those of experts are stacked."""
-    return parameter.shape[:-2].numel()
 
 
 def _part(name: str, *, in_block: bool) -> str:

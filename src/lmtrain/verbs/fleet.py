@@ -5,24 +5,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.fleets.fleet import ASSUMED_MFU, FleetRun, unknown_terms
-from lmtrain.accounting.fleets.fleet_plan import FleetPlan, solve_in_whole_devices, without_limits
-from lmtrain.accounting.machine.hardware import MatmulDtype, require_known
+from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.fleets.fleet import ASSUMED_MFU, FleetRun, given_terms, is_solved, propagate
+from lmtrain.accounting.fleets.fleet_plan import (
+    STATIC_BYTES_PER_PARAMETER,
+    FleetPlan,
+    found_terms,
+    solve_in_whole_devices,
+    without_limits,
+)
+from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, require_known
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.quantities import parse_quantity, parse_whole
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, did_you_mean, suggest
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.report.fleet_page import print_fleet
+from lmtrain.verbs.fleet_terms import PREFIX, read_dtype, read_terms
 
-PREFIX: Final = "fleet."
-AMOUNTS: Final = ("num_parameters", "tokens", "num_devices", "hours", "days", "mfu", "usd")
-RATES: Final = ("usd_per_gpu_hour", "peak_flops")
-WORDS: Final = ("device", "dtype")
-TERMS: Final = (*AMOUNTS, *RATES, *WORDS)
-DTYPES: Final[tuple[MatmulDtype, ...]] = ("bf16", "fp16", "tf32", "fp32", "fp8")
-# Groups allowed beside fleet's terms: devices and model. Anything else would have no effect.
-GROUPS: Final = ("cluster", "model", "batch.context_tokens")
+# Groups allowed beside fleet's terms: devices, model and precision. Anything else would have no effect.
+GROUPS: Final = ("cluster", "model", "precision", "batch.context_tokens")
+ADAMW_MOMENTS: Final = 2
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,23 @@ class FleetModel:
     num_parameters: int
     flops_per_token: int
     context_tokens: int
+
+
+@dataclass(frozen=True)
+class FleetConfig:
+    """The groups that were chosen beside fleet's terms; None for one that was not."""
+
+    cluster: Cluster | None = None
+    model: FleetModel | None = None
+    precision: PrecisionFacts | None = None
+
+    @property
+    def bytes_per_parameter(self) -> float:
+        """Return weights, gradients and AdamW's moments, sharded: gathered values are cast, and no copy is kept."""
+        if self.precision is None:
+            return STATIC_BYTES_PER_PARAMETER
+        held = self.precision.bytes_of
+        return held.weights + held.gradients + ADAMW_MOMENTS * held.state
 
 
 def is_fleet(words: list[str]) -> bool:
@@ -63,73 +82,69 @@ def fleet_of(words: list[str], *, program: str) -> FleetPlan:
     terms = read_terms([word for word in words if word.startswith(PREFIX)])
     others = [word for word in words if not word.startswith(PREFIX)]
     _require_effect(others)
-    cluster, model = _composed(others, program=program) if others else (None, None)
-    return make_fleet_plan(terms, cluster=cluster, model=model)
+    return make_fleet_plan(terms, _composed(others, program=program) if others else FleetConfig())
 
 
-def read_terms(words: list[str]) -> dict[str, Any]:
-    """Return fleet's terms by name as numbers, days as hours; null marks a term as the unknown one.
-
-    Raises:
-        ConfigurationError: No such term, one given twice, or a value of another unit.
-    """
-    terms: dict[str, Any] = {}
-    for word in words:
-        key, _, value = word.partition("=")
-        name = key.removeprefix(PREFIX)
-        if name not in TERMS:
-            raise ConfigurationError(f"{word}: there is no term {key}; fleet has {', '.join(TERMS)}.{_nearest(name)}")
-        if name in terms or (name in ("days", "hours") and terms.keys() & {"days", "hours"}):
-            what = "the time" if name in ("days", "hours") else key
-            raise ConfigurationError(f"{word}: {what} is given twice; leave one out.")
-        terms[name] = None if value == "null" else value if name in WORDS else _number(key, value)
-    if "days" in terms:
-        days = terms.pop("days")
-        terms["hours"] = None if days is None else days * 24
-    return terms
-
-
-def make_fleet_plan(terms: Mapping[str, Any], *, cluster: Cluster | None, model: FleetModel | None) -> FleetPlan:
-    """Solve the equation of `terms`, with devices and price from the cluster and FLOPs from the model, if given.
+def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
+    """Solve the equations of `terms`, with devices, price, FLOPs and formats from the chosen groups.
 
     Raises:
         ConfigurationError: Too few terms, or impossible ones.
     """
-    num_devices = cluster.num_devices if cluster else None
-    cluster = _cluster(terms, cluster)
-    peak = cluster.peak(_dtype(terms.get("dtype") or "bf16"))
-    if peak is None:
-        raise ConfigurationError(
-            f"fleet.dtype={terms.get('dtype')}: the table has no peak of {cluster.device} for it; set "
-            "fleet.peak_flops to its dense peak in FLOP/s."
-        )
-    typed = _typed_run(terms, cluster, model, peak_flops=peak.flops, num_devices=num_devices)
-    is_assumed = typed.mfu is None and "mfu" not in terms and len(unknown_terms(typed)) > 1
+    utilizations = terms.get("mfu")
+    if not isinstance(utilizations, tuple):
+        return _plan_at(terms, config)
+    plans = [_plan_at({**terms, "mfu": mfu}, config) for mfu in utilizations]
+    return replace(plans[len(plans) // 2], over_mfu=tuple(plan.run for plan in plans))
+
+
+def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
+    cluster = _cluster(terms, config.cluster)
+    peak = _peak(terms, cluster, config.precision)
+    typed = _typed_run(terms, cluster, config, peak_flops=peak.flops)
+    is_assumed = typed.mfu is None and "mfu" not in terms and not is_solved(propagate(without_limits(typed)))
     asked = without_limits(replace(typed, mfu=ASSUMED_MFU) if is_assumed else typed)
     solved = solve_in_whole_devices(asked)
     return FleetPlan(
         run=solved,
-        found=tuple(name for name, value in solved.to_json().items() if value and getattr(asked, name) is None),
+        found=found_terms(asked, solved),
+        given=given_terms(asked),
         allowed_hours=typed.hours,
         allowed_usd=typed.usd,
+        allowed_device_hours=typed.device_hours,
         peak_source=peak.source.replace("cluster.peak_flops", "fleet.peak_flops")
         if "peak_flops" in terms
         else peak.source,
         mfu_is_assumed=is_assumed,
         device=cluster.known_device,
-        model=model.name if model else None,
-        context_tokens=model.context_tokens if model else None,
+        model=config.model.name if config.model else None,
+        context_tokens=config.model.context_tokens if config.model else None,
+        precision=config.precision.name if config.precision else None,
+        bytes_per_parameter=config.bytes_per_parameter,
     )
 
 
-def _typed_run(
-    terms: Mapping[str, Any],
-    cluster: Cluster,
-    model: FleetModel | None,
-    *,
-    peak_flops: float,
-    num_devices: int | None,
-) -> FleetRun:
+def _peak(terms: Mapping[str, Any], cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
+    """Return the device's peak for the products of the chosen precision, or of a format by itself."""
+    dtype = terms.get("dtype")
+    if dtype and precision:
+        raise ConfigurationError(
+            f"fleet.dtype={dtype} and precision={precision.name} are two formats of products; leave one out."
+        )
+    matmul = precision.bytes_of.matmul if precision else read_dtype(dtype or "bf16")
+    found = cluster.peak(matmul)
+    if found is None:
+        word = f"precision={precision.name}" if precision else f"fleet.dtype={dtype}"
+        has = [each for each in MATMUL_DTYPES if cluster.peak(each)]
+        raise ConfigurationError(
+            f"{word}: the table has no peak of {cluster.device} for {matmul}, but for {', '.join(has)}; set "
+            "fleet.peak_flops to its dense peak in FLOP/s."
+        )
+    return found
+
+
+def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, *, peak_flops: float) -> FleetRun:
+    model = config.model
     if model and terms.get("num_parameters"):
         raise ConfigurationError(
             f"fleet.num_parameters={terms['num_parameters']:g} and model={model.name} are two models; leave one out."
@@ -139,8 +154,11 @@ def _typed_run(
         num_parameters=model.num_parameters if model else terms.get("num_parameters"),
         flops_per_token=model.flops_per_token if model else None,
         tokens=terms.get("tokens"),
-        num_devices=terms.get("num_devices", num_devices),
+        tokens_per_parameter=terms.get("tokens_per_parameter"),
+        flops=terms.get("flops"),
+        num_devices=terms.get("num_devices", _num_devices(terms, config.cluster)),
         hours=terms.get("hours"),
+        device_hours=terms.get("device_hours"),
         mfu=terms.get("mfu", cluster.mfu),
         usd=terms.get("usd"),
         usd_per_gpu_hour=terms.get("usd_per_gpu_hour", cluster.usd_per_gpu_hour),
@@ -148,6 +166,11 @@ def _typed_run(
     if run.usd is not None and run.usd_per_gpu_hour is None:
         raise ConfigurationError(f"fleet.usd={run.usd:g} needs a price: set fleet.usd_per_gpu_hour.")
     return run
+
+
+def _num_devices(terms: Mapping[str, Any], cluster: Cluster | None) -> int | None:
+    """Return the cluster's devices; device hours that are bought count them in."""
+    return None if cluster is None or terms.get("device_hours") else cluster.num_devices
 
 
 def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
@@ -169,28 +192,6 @@ def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
     return cluster
 
 
-def _number(key: str, value: str) -> float:
-    number = parse_quantity(value, key)
-    if number <= 0:
-        raise ConfigurationError(f"{key}={value} is not above 0; leave it out to have it computed.")
-    return parse_whole(value, key) if key.endswith(".num_devices") else number
-
-
-def _dtype(word: str) -> MatmulDtype:
-    if word not in DTYPES:
-        raise ConfigurationError(f"fleet.dtype={word} is not one of {', '.join(DTYPES)}.{suggest(word, DTYPES)}")
-    return word
-
-
-def _nearest(name: str) -> str:
-    synonyms = {
-        "gpus": "num_devices", "num_gpus": "num_devices", "devices": "num_devices", "model": "num_parameters",
-        "parameters": "num_parameters", "params": "num_parameters", "time": "hours", "dollars": "usd", "gpu": "device",
-        "price": "usd_per_gpu_hour",
-    }  # fmt: skip
-    return did_you_mean([synonyms[name]]) if name in synonyms else suggest(name, TERMS)
-
-
 def _require_effect(words: list[str]) -> None:
     for word in words:
         key = word.lstrip("+").partition("=")[0]
@@ -204,26 +205,28 @@ def _require_effect(words: list[str]) -> None:
         raise ConfigurationError("batch.context_tokens has no effect without a model: add model=NAME.")
 
 
-def _composed(words: list[str], *, program: str) -> tuple[Cluster | None, FleetModel | None]:
-    """Compose the chosen cluster and model; None for one not chosen."""
+def _composed(words: list[str], *, program: str) -> FleetConfig:
+    """Compose the chosen groups."""
     from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.nodes.facts import require_facts
     from lmtrain.composition.planning.known_models import model_facts
     from lmtrain.composition.planning.setting import planned_setting
     from lmtrain.composition.run_config import read_config
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
-    found: list[tuple[Cluster | None, FleetModel | None]] = []
+    found: list[FleetConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = read_config(composed)
-        cluster = config.cluster if "cluster" in chosen else None
-        model = None
+        model = precision = None
         if "model" in chosen:
             facts = model_facts(config, planned_setting(config))
             context_tokens = config.batch.context_tokens
             flops = flops_per_token(facts.shape, context_tokens).palm
             model = FleetModel(choices.options["model"], facts.shape.num_parameters, flops, context_tokens)
-        found.append((cluster, model))
+        if "precision" in chosen:
+            precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
+        found.append(FleetConfig(config.cluster if "cluster" in chosen else None, model, precision))
 
     for_each_config(task, parse_arguments(words), config_name="train", program=program)
     return found[0]

@@ -32,6 +32,8 @@ FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/panel.js": ("panel.js", "text/javascript"),
+    "/fleet.js": ("fleet.js", "text/javascript"),
     "/charts.js": ("charts.js", "text/javascript"),
 }
 GROUPS: Final = ("model", "precision", "optimizer", "strategy", "recompute")

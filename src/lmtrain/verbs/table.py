@@ -6,6 +6,7 @@ from typing import Final
 VERBS: Final = {
     "train": ("lmtrain.verbs.train:train", "train a model, or one a value with -m"),
     "plan": ("lmtrain.verbs.plan:plan", "what a training config will need, take and cost; no GPU needed"),
+    "calc": ("lmtrain.verbs.calc:calc", "bytes of a tensor; FLOPs and time of a matrix product, by device"),
     "doctor": (
         "lmtrain.verbs.doctor:doctor",
         "check this machine before a long run, and measure it",

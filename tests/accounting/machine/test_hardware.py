@@ -1,6 +1,7 @@
 import pytest
 
-from lmtrain.accounting.machine.hardware import DEVICES, find_device
+from lmtrain.accounting.machine.hardware import DEVICES, find_device, find_devices
+from lmtrain.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,35 @@ def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
     h100, h200 = DEVICES["NVIDIA H100 80GB HBM3"], DEVICES["NVIDIA H200"]
     assert (h100.memory_bytes_per_second, h100.link_bytes_per_second, h100.power_watts) == (3.35e12, 450e9, 700)
     assert (h200.memory_bytes_per_second, h200.link_bytes_per_second, h200.power_watts) == (4.8e12, 450e9, 700)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
+        ("L4", ["NVIDIA L4"]),
+        ("a100 80gb", ["NVIDIA A100-SXM4-80GB"]),
+        ("NVIDIA H200", ["NVIDIA H200"]),
+    ],
+)
+def test_words_find_the_products_that_have_them_all(words, names):
+    assert [device.name for device in find_devices(words)] == names
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ("h100 sxm", "Did you mean 'NVIDIA H100 80GB HBM3' or"),
+        ("NVIDIA L40", "NVIDIA L40S"),
+        ("mi300", "NVIDIA B200"),
+        ("", "NVIDIA B200"),
+    ],
+)
+def test_words_of_no_product_are_refused_with_the_nearest(words, near):
+    with pytest.raises(ConfigurationError, match="is not in the hardware table") as refused:
+        find_devices(words)
+    assert near in str(refused.value)
+
+
+def test_every_device_has_its_multiprocessors():
+    assert {device.num_multiprocessors for device in DEVICES.values()} == {132, 114, 108, 148, 58, 142, 128}

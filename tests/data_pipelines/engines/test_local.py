@@ -91,30 +91,35 @@ def test_without_stages_only_what_no_tokenizer_can_take_is_dropped(tmp_path):
     assert reasons(run(tmp_path, [])) == {"empty": 2, "not UTF-8 text": 1}
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder of finished jobs of one process, and what came of them."""
+    folder = tmp_path_factory.mktemp("finished")
+    return folder, run(folder, [*STAGES, minhash()], num_processes=1)
+
+
 @pytest.mark.slow
-def test_minhash_runs_as_jobs_and_finds_what_is_planted(tmp_path):
-    stages = [*STAGES, minhash()]
-    items = run(tmp_path / "a", stages, num_processes=2, piece_characters=20_000)
-    assert len(list((tmp_path / "a").glob("*/pieces/*.jsonl"))) > 3
+def test_minhash_runs_as_jobs_and_finds_what_is_planted(tmp_path, finished):
+    items = run(tmp_path, [*STAGES, minhash()], num_processes=2, piece_characters=20_000)
+    assert len(list(tmp_path.glob("*/pieces/*.jsonl"))) > 3
     found = reasons(items)
     assert found["near duplicate"] == len(NEAR)
     assert sum(found.values()) == len(NEAR) + len(SAME) + 1 + len(EMPTY) + 1 + len(ALL_JUNK)
-    assert run(tmp_path / "b", stages, num_processes=1) == items
+    assert finished[1] == items
 
 
 @pytest.mark.slow
-def test_finished_jobs_are_not_run_again_and_the_source_is_not_read_again(tmp_path):
-    stages = [*STAGES, minhash()]
-    items = run(tmp_path, stages, num_processes=1)
+def test_finished_jobs_are_not_run_again_and_the_source_is_not_read_again(finished):
+    folder, items = finished
 
     class Gone(Planted):
         def documents(self):
             raise AssertionError
             yield
 
-    logs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    assert list(LocalEngine()(Gone(), stages, folder=tmp_path)) == items
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()} == logs
+    logs = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert list(LocalEngine()(Gone(), [*STAGES, minhash()], folder=folder)) == items
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == logs
 
 
 def test_a_negative_number_of_processes_is_refused():

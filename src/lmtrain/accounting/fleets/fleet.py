@@ -1,34 +1,45 @@
-"""One equation of a training run, solved for whichever of its terms is missing.
+"""The equations of a training run, solved for whichever of their terms are missing.
 
-    FLOPs per token x tokens = devices x peak x utilization x seconds
+    FLOPs = 6 x parameters x tokens             (a known model: its own FLOPs a token x tokens)
+    tokens = tokens per parameter x parameters
+    device hours = devices x hours
+    FLOPs = device hours x 3600 x peak x utilization
+    dollars = device hours x price
 
-With 6 N FLOPs per token where only the number of parameters is known. Dollars and energy follow from device hours.
+6 N D: arXiv 2001.08361. Work and devices meet in FLOPs and device hours alone, so that dollars need no devices.
 """
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_at_least, format_at_most
-from lmtrain.accounting.scaling_laws.compute_optimal import TOKENS_PER_PARAMETER, compute_optimum
+from lmtrain.accounting.scaling_laws.compute_optimal import TOKENS_PER_PARAMETER
 from lmtrain.errors import ConfigurationError
 
 SECONDS_PER_HOUR: Final = 3600.0
 ASSUMED_MFU: Final = 0.4  # what well-tuned loops reach at about a billion parameters
+MOST: Final = 1e30  # of any term: beyond the largest run's FLOPs, and far from what a float cannot hold
+TOLERANCE: Final = 1e-6
+WORK: Final = ("flops", "tokens", "tokens_per_parameter")  # less of the first that was given is less work
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetRun:
-    """The terms of the equation; exactly one of those that default to None is unknown, or two: model and tokens.
+    """The terms of the equations; those that are None are unknown.
 
-    `flops_per_token` None is 6 x `num_parameters`.
+    `flops_per_token` None is 6 x `num_parameters`; `flops` are those of the whole run.
     """
 
     peak_flops: float
     num_parameters: float | None = None
     tokens: float | None = None
+    tokens_per_parameter: float | None = None
+    flops: float | None = None
     num_devices: float | None = None
     hours: float | None = None
+    device_hours: float | None = None
     mfu: float | None = None
     usd: float | None = None
     usd_per_gpu_hour: float | None = None
@@ -39,100 +50,139 @@ class FleetRun:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Relation:
+    """An equation between terms: `constant` x the product of the terms to their powers = 1."""
+
+    words: str
+    constant: float
+    powers: Mapping[str, int]
+
+    def unknown(self, run: FleetRun) -> list[str]:
+        """Return the terms that are not known."""
+        return [name for name in self.powers if getattr(run, name) is None]
+
+    def product(self, run: FleetRun) -> float:
+        """Return the product over the known terms: 1 where all are known and agree."""
+        known = ((getattr(run, name), power) for name, power in self.powers.items())
+        return self.constant * math.prod(value**power for value, power in known if value is not None)
+
+    def solve(self, run: FleetRun, name: str) -> FleetRun:
+        """Return the run with its one unknown term."""
+        return replace(run, **{name: self.product(run) ** (-1 / self.powers[name])})
+
+    def contradiction(self, run: FleetRun) -> str:
+        """Return the refusal of terms that do not agree."""
+        left = next(getattr(run, name) for name, power in self.powers.items() if power < 0)
+        return (
+            f"these contradict one another: {self.words}, but one side is {left:.4g} and the other "
+            f"{left * self.product(run):.4g}; leave one of them out to have it computed."
+        )
+
+
 def solve(run: FleetRun) -> FleetRun:
     """Return the run with every term known; model and tokens missing together are the compute-optimal ones.
 
+    Devices and hours stay unknown where neither follows: their product, the device hours, is known.
     Raises: ConfigurationError for a term that cannot be, for too few terms and for contradicting ones.
     """
-    run = _with_device_hours(_checked(run))
-    unknown = unknown_terms(run)
-    if unknown == ["num_parameters", "tokens"]:
-        return _priced(_compute_optimal(run))
-    if len(unknown) > 1:
-        raise ConfigurationError(
-            f"{' and '.join(unknown)} are {'both ' * (len(unknown) == 2)}unknown; give all but one of model, tokens, "
-            "devices, hours (or dollars with a price) and mfu."
-        )
-    if not unknown:
-        return _priced(_consistent(run))
-    return _priced(_consistent(_solved_for(run, unknown[0])))
+    solved = propagate(_checked(run))
+    if solved.flops is not None and all(each is None for each in (solved.num_parameters, solved.tokens)):
+        solved = propagate(replace(solved, tokens_per_parameter=TOKENS_PER_PARAMETER))
+    _require_solved(solved)
+    if (solved.mfu or 0) > 1:
+        raise ConfigurationError(_over_the_peak(run, solved))
+    for relation in relations(solved):
+        if not relation.unknown(solved) and abs(relation.product(solved) - 1) > TOLERANCE:
+            raise ConfigurationError(relation.contradiction(solved))
+    return solved
 
 
-def unknown_terms(run: FleetRun) -> list[str]:
-    """Return the names of the terms to be found; dollars with a price stand for hours or for devices."""
-    terms = ("num_parameters", "tokens", "num_devices", "hours", "mfu")
-    run = _with_device_hours(run)
-    return [name for name in terms if _term(run, name) is None]
-
-
-def _solved_for(run: FleetRun, name: str) -> FleetRun:
-    known = replace(run, **{name: 1.0})
-    needed, available = _needed_flops(known), _available_flops(known)
-    value = available / needed if name in ("num_parameters", "tokens") else needed / available
-    return replace(run, **{name: value})
-
-
-def _term(run: FleetRun, name: str) -> float | None:
-    if name == "num_parameters" and run.num_parameters is None:
-        return run.flops_per_token
-    return getattr(run, name)
-
-
-def _needed_flops(run: FleetRun) -> float:
-    per_token = run.flops_per_token or 6 * (run.num_parameters or 0)
-    return per_token * (run.tokens or 0)
-
-
-def _available_flops(run: FleetRun) -> float:
-    return (run.num_devices or 0) * run.peak_flops * (run.mfu or 0) * (run.hours or 0) * SECONDS_PER_HOUR
-
-
-def _compute_optimal(run: FleetRun) -> FleetRun:
-    optimum = compute_optimum(_available_flops(run), tokens_per_parameter=TOKENS_PER_PARAMETER)
-    return replace(run, num_parameters=optimum.num_parameters, tokens=optimum.tokens)
-
-
-def _with_device_hours(run: FleetRun) -> FleetRun:
-    """Turn dollars into hours or devices where one of them is missing."""
-    if run.usd is None or run.usd_per_gpu_hour is None:
-        return run
-    device_hours = run.usd / run.usd_per_gpu_hour
-    if run.hours is None and run.num_devices is not None:
-        return replace(run, hours=device_hours / run.num_devices)
-    if run.num_devices is None and run.hours is not None:
-        return replace(run, num_devices=device_hours / run.hours)
+def propagate(run: FleetRun) -> FleetRun:
+    """Return the run with every term that follows from the known ones."""
+    equations = relations(run)
+    for relation in equations * len(equations):  # each pass finds one more at least, or is the last to find any
+        if len(unknown := relation.unknown(run)) == 1:
+            run = relation.solve(run, unknown[0])
     return run
 
 
-def _priced(run: FleetRun) -> FleetRun:
-    if run.usd_per_gpu_hour is None or run.hours is None or run.num_devices is None:
-        return run
-    return replace(run, usd=run.hours * run.num_devices * run.usd_per_gpu_hour)
-
-
-def _consistent(run: FleetRun) -> FleetRun:
-    if run.mfu is not None and run.mfu > 1:
-        raise ConfigurationError(_over_the_peak(run, run.mfu))
-    needed, available = _needed_flops(run), _available_flops(run)
-    if available < needed * (1 - 1e-6):
-        raise ConfigurationError(
-            f"these contradict one another: {needed:.4g} FLOPs are needed and {available:.4g} are available; "
-            "leave one of them out to have it computed."
+def relations(run: FleetRun) -> tuple[Relation, ...]:
+    """Return the equations of a run: those of a known model count its own FLOPs a token."""
+    per_hour = SECONDS_PER_HOUR * run.peak_flops
+    if run.flops_per_token is None:
+        ratio = {"flops": -1, "num_parameters": 2, "tokens_per_parameter": 1}
+        work = (
+            Relation("flops = 6 x num_parameters x tokens", 6, {"flops": -1, "num_parameters": 1, "tokens": 1}),
+            Relation("flops = 6 x num_parameters^2 x tokens_per_parameter", 6, ratio),
         )
-    return run
-
-
-def _over_the_peak(run: FleetRun, mfu: float) -> str:
-    """Say what would bring a utilization above 1 down to it; dollars that are fixed pay for no more device hours."""
-    nearest = [f"fleet.tokens={format_at_most((run.tokens or 0) / mfu)}"]
-    if run.usd is None:
-        nearest.append(f"fleet.num_devices={math.ceil((run.num_devices or 0) * mfu)}")
-        nearest.append(f"fleet.hours={math.ceil((run.hours or 0) * mfu)}")
     else:
-        nearest.append(f"fleet.usd={format_at_least(run.usd * mfu)}")
+        work = (Relation("flops = the model's per token x tokens", run.flops_per_token, {"flops": -1, "tokens": 1}),)
+    supply = {"flops": -1, "device_hours": 1, "mfu": 1}
+    return (
+        *work,
+        Relation(
+            "tokens = tokens_per_parameter x num_parameters",
+            1,
+            _product("tokens_per_parameter", "num_parameters", gives="tokens"),
+        ),
+        Relation("device hours = num_devices x hours", 1, _product("num_devices", "hours", gives="device_hours")),
+        Relation("flops = device hours x 3600 x peak_flops x mfu", per_hour, supply),
+        Relation("usd = device hours x usd_per_gpu_hour", 1, _product("device_hours", "usd_per_gpu_hour", gives="usd")),
+    )
+
+
+def _product(*factors: str, gives: str) -> dict[str, int]:
+    return {gives: -1, **dict.fromkeys(factors, 1)}
+
+
+def is_solved(run: FleetRun) -> bool:
+    """Tell whether work, utilization and device hours are known, so that nothing else is needed."""
+    return None not in (run.flops, run.mfu, run.device_hours)
+
+
+def _require_solved(run: FleetRun) -> None:
+    if is_solved(run):
+        return
+    terms = ("num_parameters", "tokens", "num_devices", "hours", "mfu")
+    unknown = [name for name in terms if getattr(run, name) is None]
+    if run.flops_per_token is not None:
+        unknown = [name for name in unknown if name != "num_parameters"]
+    both = "both " if len(unknown) == 2 else ""
+    raise ConfigurationError(
+        f"{', '.join(unknown[:-1])} and {unknown[-1]} are {both}unknown; give all but one of model, tokens (or "
+        "tokens_per_parameter), devices, hours (or dollars with a price) and mfu; flops stand for model and tokens."
+    )
+
+
+def less_work(run: FleetRun, given: Collection[str], factor: float) -> str:
+    """Return the word for a `factor` of a run's work, at most: fewer of the term that was given."""
+    name = next((name for name in WORK if name in given), "tokens")
+    amount = (getattr(run, name) or 0) * factor
+    return f"fleet.{name}={_ratio_at_most(amount) if name == 'tokens_per_parameter' else format_at_most(amount)}"
+
+
+def _ratio_at_most(ratio: float) -> str:
+    """Write a ratio in three digits, below 1 too."""
+    size = 10.0 ** (2 - math.floor(math.log10(ratio)))
+    return f"{math.floor(ratio * size) / size:g}"
+
+
+def given_terms(run: FleetRun) -> frozenset[str]:
+    """Return the names of the known terms."""
+    return frozenset(name for name, value in asdict(run).items() if value is not None)
+
+
+def _over_the_peak(run: FleetRun, solved: FleetRun) -> str:
+    """Say what would bring a utilization above 1 down to it: less work, or more of what decides the device hours."""
+    given, mfu = given_terms(run), solved.mfu or 0
+    bought = [name for name in ("usd", "device_hours") if name in given]
+    held = [name for name in ("num_devices", "hours") if name in given]
+    more = [f"fleet.{name}={format_at_least(getattr(run, name) * mfu)}" for name in bought[:1]]
+    more = more or [f"fleet.{name}={math.ceil(getattr(run, name) * mfu)}" for name in held]
     return (
         f"fleet.mfu={mfu:.4g} would be needed, and above 1 is more than the devices' peak; nearest that can be: "
-        f"{', or '.join(nearest)}."
+        f"{', or '.join([less_work(solved, given, 1 / mfu), *more])}."
     )
 
 
@@ -140,6 +190,10 @@ def _checked(run: FleetRun) -> FleetRun:
     for name, value in asdict(run).items():
         if value is not None and not 0 < value < float("inf"):
             raise ConfigurationError(f"fleet.{name}={value} is not above 0 and finite.")
+        if value is not None and not 1 / MOST <= value <= MOST:
+            raise ConfigurationError(
+                f"fleet.{name}={value:g} is beyond any run; at most {MOST:g}, at least {1 / MOST:g}."
+            )
     if run.mfu is not None and run.mfu > 1:
         raise ConfigurationError(f"fleet.mfu={run.mfu} is not above 0 and at most 1; 0.4 is 40%.")
     if run.usd is not None and run.usd_per_gpu_hour is None:

@@ -4,33 +4,47 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from lmtrain.accounting.fleets.fleet import FleetRun, solve
+from lmtrain.accounting.fleets.fleet import (
+    TOLERANCE,
+    WORK,
+    FleetRun,
+    is_solved,
+    less_work,
+    propagate,
+    solve,
+)
 from lmtrain.accounting.machine.hardware import Device
 from lmtrain.accounting.quantities import format_at_most
 from lmtrain.accounting.scaling_laws.compute_optimal import TradeOff, trade_off
 
 # Weights, gradients and two moments in fp32, before activations: AdamW, in fp32 or under autocast.
 STATIC_BYTES_PER_PARAMETER: Final = 16
-TERMS: Final = ("num_parameters", "tokens", "num_devices", "hours", "mfu")
-TOLERANCE: Final = 1e-6
+TERMS: Final = ("num_parameters", "tokens", "num_devices", "hours", "device_hours", "mfu", "usd")
+SUPPLY: Final = ("num_devices", "hours", "device_hours", "mfu", "usd")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """A run with every term known; `found` are those that were computed, `allowed_...` limits that were given.
+    """A run with every term known; `found` are those that were computed, `given` those that they follow from.
 
-    `device` None is one that the table does not have; `model` None is one known by its size alone.
+    `allowed_...` are limits that were given. `device` None is one that the table does not have; `model` None is one
+    known by its size alone; `over_mfu` are the runs over a range of utilization, the lowest first, `run` in its middle.
     """
 
     run: FleetRun
     found: tuple[str, ...]
+    given: frozenset[str] = frozenset({"num_parameters", "tokens", "num_devices", "mfu"})
     peak_source: str
     allowed_hours: float | None = None
     allowed_usd: float | None = None
+    allowed_device_hours: float | None = None
     mfu_is_assumed: bool = False
     device: Device | None = None
     model: str | None = None
     context_tokens: int | None = None
+    precision: str | None = None
+    bytes_per_parameter: float = STATIC_BYTES_PER_PARAMETER
+    over_mfu: tuple[FleetRun, ...] = ()
 
     @property
     def num_parameters(self) -> float:
@@ -40,12 +54,12 @@ class FleetPlan:
     @property
     def flops(self) -> float:
         """Return what the run computes: by PaLM's count of a known model, by 6 N of a size."""
-        return (self.run.flops_per_token or 6 * self.num_parameters) * (self.run.tokens or 0)
+        return self.run.flops or 0
 
     @property
     def static_bytes(self) -> float:
         """Return what weights, gradients and AdamW's state take on all devices together, before activations."""
-        return STATIC_BYTES_PER_PARAMETER * self.num_parameters
+        return self.bytes_per_parameter * self.num_parameters
 
     @property
     def fewest_devices(self) -> int | None:
@@ -55,16 +69,16 @@ class FleetPlan:
     @property
     def most_parameters(self) -> float | None:
         """Return the largest model whose static bytes the devices hold together."""
-        if self.device is None:
+        if self.device is None or self.run.num_devices is None:
             return None
-        return (self.run.num_devices or 0) * self.device.memory_bytes / STATIC_BYTES_PER_PARAMETER
+        return self.run.num_devices * self.device.memory_bytes / self.bytes_per_parameter
 
     @property
     def kwh(self) -> float | None:
         """Return the energy of the devices at their rated power: an upper bound, without hosts and cooling."""
         if self.device is None:
             return None
-        return (self.run.hours or 0) * (self.run.num_devices or 0) * self.device.power_watts / 1000
+        return (self.run.device_hours or 0) * self.device.power_watts / 1000
 
     @property
     def trade_offs(self) -> tuple[TradeOff, ...]:
@@ -73,29 +87,61 @@ class FleetPlan:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Say what does not fit or finish, each with the nearest change that would."""
-        lines: list[str] = []
-        hours, devices = self.run.hours or 0, self.run.num_devices or 0
-        if self.fewest_devices is not None and devices < self.fewest_devices:
-            lines.append(
-                f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations need at least "
-                f"fleet.num_devices={self._enough_devices}, or a model of at most "
-                f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
-            )
-        if self.allowed_hours is not None and hours > self.allowed_hours * (1 + TOLERANCE):
-            factor = hours / self.allowed_hours
-            lines.append(
-                f"does not finish: it takes {hours:,.1f} of {self.allowed_hours:,.1f} hours; it would with "
-                f"fleet.num_devices={self._enough_devices} or with fleet.tokens="
-                f"{format_at_most((self.run.tokens or 0) / factor)}"
-            )
-        if self.allowed_usd is not None and (self.run.usd or 0) > self.allowed_usd * (1 + TOLERANCE):
-            factor = (self.run.usd or 0) / self.allowed_usd
-            lines.append(
-                f"does not finish: it costs ${self.run.usd:,.2f} of ${self.allowed_usd:,.2f}; that pays for "
-                f"fleet.tokens={format_at_most((self.run.tokens or 0) / factor)}"
-            )
-        return tuple(lines)
+        """Say what does not fit or finish, each with the nearest change that would; of a range, at its lowest end."""
+        if self.over_mfu:
+            lowest = self.over_mfu[0]
+            worst = replace(self, run=lowest, over_mfu=())
+            return tuple(f"at {lowest.mfu:.3g} MFU it {line}" for line in worst.problems)
+        found = (self._does_not_fit(), self._takes_too_long(), self._costs_too_much(), self._holds_too_long())
+        return tuple(line for line in found if line)
+
+    def _does_not_fit(self) -> str | None:
+        devices = self.run.num_devices
+        if self.fewest_devices is None or devices is None or devices >= self.fewest_devices:
+            return None
+        return (
+            f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations on {devices:,.0f} "
+            f"device{'s' * (devices > 1)}; it would with {self._what_fits()}"
+        )
+
+    def _what_fits(self) -> str:
+        """Return more devices, unless the model grows with them, or a smaller model, unless the devices shrink too."""
+        smaller = f"fleet.num_parameters={format_at_most(self.most_parameters or 0)}"
+        sizes = self.given & {"num_parameters", *WORK}
+        is_free = len(sizes) <= 1 + ("num_parameters" in sizes)  # nothing else fixes the model's size
+        if "flops" in self.found:
+            return smaller
+        more = f"fleet.num_devices={self._enough_devices}"
+        return f"{more} or with {smaller}" if is_free and "num_devices" in self.given else more
+
+    def _takes_too_long(self) -> str | None:
+        hours, allowed = self.run.hours, self.allowed_hours
+        if hours is None or allowed is None or hours <= allowed * (1 + TOLERANCE):
+            return None
+        return (
+            f"does not finish: it takes {hours:,.1f} of {allowed:,.1f} hours; it would with "
+            f"fleet.num_devices={self._enough_devices} or with {self._less_work(allowed / hours)}"
+        )
+
+    def _costs_too_much(self) -> str | None:
+        usd, allowed = self.run.usd, self.allowed_usd
+        if usd is None or allowed is None or usd <= allowed * (1 + TOLERANCE):
+            return None
+        return (
+            f"does not finish: it costs ${usd:,.2f} of ${allowed:,.2f}; that pays for {self._less_work(allowed / usd)}"
+        )
+
+    def _holds_too_long(self) -> str | None:
+        held, allowed = self.run.device_hours, self.allowed_device_hours
+        if held is None or allowed is None or held <= allowed * (1 + TOLERANCE):
+            return None
+        return (
+            f"does not finish: it takes {held:,.0f} of {allowed:,.0f} device hours; those are enough for "
+            f"{self._less_work(allowed / held)}"
+        )
+
+    def _less_work(self, factor: float) -> str:
+        return less_work(self.run, self.given, factor)
 
     @property
     def _enough_devices(self) -> int:
@@ -113,17 +159,19 @@ class FleetPlan:
         """Return the terms and what follows from them as plain numbers."""
         return self.run.to_json() | {
             "found": list(self.found),
-            "days": (self.run.hours or 0) / 24,
-            "flops": self.flops,
+            "days": None if self.run.hours is None else self.run.hours / 24,
             "mfu_is_assumed": self.mfu_is_assumed,
             "peak_source": self.peak_source,
             "model": self.model,
             "context_tokens": self.context_tokens,
+            "precision": self.precision,
+            "bytes_per_parameter": self.bytes_per_parameter,
             "static_bytes": self.static_bytes,
             "fewest_devices": self.fewest_devices,
             "most_parameters": self.most_parameters,
             "kwh": self.kwh,
             "trade_offs": [asdict(choice) for choice in self.trade_offs],
+            "over_mfu": [run.to_json() for run in self.over_mfu],
             "advice": list(self.problems),
             "ok": self.is_possible,
         }
@@ -135,21 +183,51 @@ def without_limits(run: FleetRun) -> FleetRun:
     With everything else known the time follows, and is held against what was allowed; with one of model, tokens and
     utilization missing, the shorter of the given time and what the money pays for counts.
     """
-    missing = [name for name in TERMS if getattr(run, name) is None]
-    if not missing:
-        return replace(run, hours=None, usd=None)
-    if missing in (["hours"], ["num_devices"]):
-        return replace(run, usd=None)
-    if run.usd and run.usd_per_gpu_hour and run.hours and run.num_devices:
-        is_money_short = run.usd / run.usd_per_gpu_hour / run.num_devices < run.hours
-        return replace(run, hours=None) if is_money_short else replace(run, usd=None)
-    return run
+    unpaid = replace(run, usd=None, device_hours=None)
+    free = replace(unpaid, hours=None)
+    if _has_time(free):
+        return free
+    run = _tightest(run)
+    held = propagate(replace(run, hours=None)).hours
+    if held is not None and run.hours is not None:
+        return replace(run, hours=None) if held < run.hours else unpaid
+    return unpaid if _has_time(unpaid) or (run.hours is None and is_solved(propagate(unpaid))) else run
+
+
+def _tightest(run: FleetRun) -> FleetRun:
+    """Return the run with the shorter alone of device hours and those that the money pays for."""
+    paid = propagate(replace(run, device_hours=None, hours=None)).device_hours if run.usd is not None else None
+    if paid is None or run.device_hours is None:
+        return run
+    return replace(run, device_hours=None) if paid < run.device_hours else replace(run, usd=None)
+
+
+def _has_time(run: FleetRun) -> bool:
+    solved = propagate(run)
+    return is_solved(solved) and None not in (solved.hours, solved.num_devices)
 
 
 def solve_in_whole_devices(run: FleetRun) -> FleetRun:
-    """Solve a run; devices that were not given are rounded up to whole ones, and the time shortens accordingly."""
+    """Solve a run in whole devices where their number was not given.
+
+    For a known amount of work they are rounded up, and the time shortens; what money and time pay for is rounded down.
+    """
     solved = solve(run)
-    if run.num_devices is not None or run.num_parameters is None or run.tokens is None:
+    if run.num_devices is not None or solved.num_devices is None:
         return solved
-    whole = math.ceil((solved.num_devices or 1) * (1 - 1e-9))
-    return solve(replace(solved, num_devices=whole, hours=None, usd=None))
+    if propagate(replace(run, hours=None, usd=None, device_hours=None)).device_hours is not None:
+        whole = math.ceil(solved.num_devices * (1 - 1e-9))
+        return solve(replace(solved, num_devices=whole, hours=None, usd=None))
+    whole = math.floor(solved.num_devices * (1 + 1e-9))
+    if whole == 0:
+        return solve(replace(run, num_devices=1, hours=None))
+    return solve(replace(run, num_devices=whole, usd=None, device_hours=None))
+
+
+def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
+    """Return the terms that were computed: device hours where nothing parts them, FLOPs where the devices decide."""
+    parted = () if solved.num_devices is None else ("device_hours",)
+    found = [name for name in TERMS if getattr(asked, name) is None and getattr(solved, name) and name not in parted]
+    if asked.flops is None and propagate(replace(asked, **dict.fromkeys(SUPPLY))).flops is None:
+        found.append("flops")
+    return tuple(found)

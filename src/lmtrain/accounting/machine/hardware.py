@@ -4,19 +4,21 @@ Figures: NVIDIA's data sheets. Peaks are dense, without 2:4 sparsity, which trai
 an H100 in bf16 is the sparse figure). A link's rate is of one direction: NVLink where there is one, else PCIe.
 """
 
+import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 
 MatmulDtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
+MATMUL_DTYPES: Final[tuple[MatmulDtype, ...]] = get_args(MatmulDtype)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """One accelerator: dense peaks in FLOP/s by matmul dtype, memory, its bandwidth, its link to others, its power.
 
-    None: not offered, or not known to us.
+    A multiprocessor computes one tile of a matrix product at a time. None: not offered, or not known to us.
     """
 
     name: str
@@ -28,30 +30,32 @@ class Device:
     memory_bytes_per_second: float
     link_bytes_per_second: float
     power_watts: float
+    num_multiprocessors: int
 
     def peak_flops(self, dtype: MatmulDtype) -> float | None:
         """Return dense FLOP/s of matmuls in `dtype`, or None where the table has none."""
         return {"bf16": self.half, "fp16": self.half, "tf32": self.tf32, "fp32": self.fp32, "fp8": self.fp8}[dtype]
 
 
-# Product name as torch.cuda.get_device_name reports it; TFLOP/s in half, tf32, fp32, fp8; GB; TB/s; link GB/s; watts.
-_Row = tuple[str, float, float | None, float | None, float | None, int, float, float, float]
+# Product name as torch.cuda.get_device_name reports it; TFLOP/s in half, tf32, fp32, fp8; GB; TB/s; link GB/s; watts;
+# multiprocessors.
+_Row = tuple[str, float, float | None, float | None, float | None, int, float, float, float, int]
 _TABLE: Final[tuple[_Row, ...]] = (
-    ("NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9, 1978.9, 80, 3.35, 450, 700),
-    ("NVIDIA H100 PCIe", 756, 378, 51, 1513, 80, 2.0, 300, 350),
-    ("NVIDIA H100 NVL", 835, 417, 60, 1670, 94, 3.9, 300, 400),
-    ("NVIDIA H200", 989.4, 494.7, 66.9, 1978.9, 141, 4.8, 450, 700),
-    ("NVIDIA A100-SXM4-40GB", 312, 156, 19.5, None, 40, 1.6, 300, 400),
-    ("NVIDIA A100-SXM4-80GB", 312, 156, 19.5, None, 80, 2.0, 300, 400),
-    ("NVIDIA B200", 2250, 1125, 75, 4500, 180, 8.0, 900, 1000),
-    ("NVIDIA L4", 121, None, None, None, 24, 0.3, 32, 72),
-    ("NVIDIA L40S", 362, None, None, None, 48, 0.864, 32, 350),
-    ("NVIDIA GeForce RTX 4090", 165.2, None, None, None, 24, 1.008, 32, 450),
+    ("NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9, 1978.9, 80, 3.35, 450, 700, 132),
+    ("NVIDIA H100 PCIe", 756, 378, 51, 1513, 80, 2.0, 300, 350, 114),
+    ("NVIDIA H100 NVL", 835, 417, 60, 1670, 94, 3.9, 300, 400, 132),
+    ("NVIDIA H200", 989.4, 494.7, 66.9, 1978.9, 141, 4.8, 450, 700, 132),
+    ("NVIDIA A100-SXM4-40GB", 312, 156, 19.5, None, 40, 1.6, 300, 400, 108),
+    ("NVIDIA A100-SXM4-80GB", 312, 156, 19.5, None, 80, 2.0, 300, 400, 108),
+    ("NVIDIA B200", 2250, 1125, 75, 4500, 180, 8.0, 900, 1000, 148),
+    ("NVIDIA L4", 121, None, None, None, 24, 0.3, 32, 72, 58),
+    ("NVIDIA L40S", 362, None, None, None, 48, 0.864, 32, 350, 142),
+    ("NVIDIA GeForce RTX 4090", 165.2, None, None, None, 24, 1.008, 32, 450, 128),
 )
 
 
 def _device(row: _Row) -> Device:
-    name, half, tf32, fp32, fp8, memory_gb, terabytes, link_gb, watts = row
+    name, half, tf32, fp32, fp8, memory_gb, terabytes, link_gb, watts, multiprocessors = row
     tf32, fp32, fp8 = (None if peak is None else peak * 1e12 for peak in (tf32, fp32, fp8))
     return Device(
         name=name,
@@ -63,6 +67,7 @@ def _device(row: _Row) -> Device:
         memory_bytes_per_second=terabytes * 1e12,
         link_bytes_per_second=link_gb * 1e9,
         power_watts=watts,
+        num_multiprocessors=multiprocessors,
     )
 
 
@@ -95,3 +100,24 @@ def require_known(name: str, *, key: str, has_peak: bool) -> None:
 def find_device(name: str) -> Device | None:
     """Return the device of exactly this product name, or None: an L40 is not an L4."""
     return DEVICES.get(name)
+
+
+def find_devices(words: str) -> tuple[Device, ...]:
+    """Return the devices whose names have all of these words, in any case: h100 is three, l4 is no L40S.
+
+    Raises: ConfigurationError with the nearest names where there is none.
+    """
+    asked = _words(words)
+    if found := tuple(device for name, device in DEVICES.items() if asked and asked <= _words(name)):
+        return found
+    vendor = set.intersection(*map(_words, DEVICES))
+    near = did_you_mean([name for name in DEVICES if (asked - vendor) & _words(name)]) or suggest(words, DEVICES)
+    listed = "" if near else f", which has {', '.join(DEVICES)}"
+    raise ConfigurationError(
+        f"device={words} is not in the hardware table{listed}.{near} For another, set peak_flops to its dense peak in "
+        "FLOP/s and memory_bytes_per_second, as in peak_flops=100T memory_bytes_per_second=1TB."
+    )
+
+
+def _words(name: str) -> set[str]:
+    return set(re.split(r"[\s-]+", name.lower())) - {""}

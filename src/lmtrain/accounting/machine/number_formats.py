@@ -11,7 +11,7 @@ from lmtrain.accounting.machine.hardware import MatmulDtype
 
 @dataclass(frozen=True, kw_only=True)
 class NumberFormat:
-    """A floating-point format: bits of exponent and fraction, and what they reach."""
+    """A floating-point format: bits of exponent and fraction, and its range."""
 
     name: str
     num_bytes: int
@@ -48,9 +48,9 @@ FORMATS: Final[dict[str, NumberFormat]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionBytes:
-    """Bytes of one value by role, and the format that the matrix products run in.
+    """Bytes of one value by role, and the format of the matrix products.
 
-    `weights` are what the optimizer updates; `compute_copy` is of weights kept beside them for the products, where no
+    `weights` are updated by the optimizer; `compute_copy` is of weights kept beside them for the products, where no
     sharding casts them as it gathers them.
     """
 

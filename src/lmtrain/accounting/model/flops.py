@@ -1,9 +1,9 @@
-"""FLOPs of training, forward and backward, by three conventions that are always named.
+"""FLOPs of training, forward and backward, by three named conventions.
 
-PaLM: arXiv 2204.02311 appendix B (attention counted in full). Causal: the same, but of attention only what the mask
+PaLM: arXiv 2204.02311 appendix B (attention counted in full). Causal: the same, but of attention only the part the mask
 leaves, since a causal kernel skips the rest: about half of the context, and nearly all of a short window. 6N: six times
-all parameters that a token meets, arXiv 2001.08361 section 2.1. Recomputation counts in none of them: utilization by
-them is of the model's FLOPs (MFU); with what is computed again it is the hardware's (HFU).
+all parameters active for a token, arXiv 2001.08361 section 2.1. Recomputation counts in none of them: utilization by
+them is of the model's FLOPs (MFU); with recomputation it is the hardware's (HFU).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 
 @dataclass(frozen=True)
 class FlopsPerToken:
-    """FLOPs that training spends on one token, by convention."""
+    """Training FLOPs of one token, by convention."""
 
     palm: int
     causal: int
@@ -26,7 +26,7 @@ def flops_per_token(
 ) -> FlopsPerToken:
     """Count the FLOPs of one trained token in sequences of `context_tokens`.
 
-    `documents` counts by length those that do not see one another; None where every token may see the whole context.
+    `documents` counts separate documents by length; None where every token may see the whole context.
     """
     matmuls = 6 * shape.num_matmul_parameters
     windows = {layer.window_tokens for layer in shape.attention}
@@ -40,9 +40,9 @@ def flops_per_token(
 
 
 def block_forward_flops(shape: ModelShape, *, num_block_parameters: int, seen: float) -> int:
-    """Return the forward pass's FLOPs of all blocks for one token, which recomputation spends again.
+    """Return the forward pass's FLOPs of all blocks for one token, spent again by recomputation.
 
-    `num_block_parameters` are those of the blocks' matrices that a token meets, `seen` the tokens that its attention
+    `num_block_parameters` are those of the blocks' matrices active for a token, `seen` the tokens its attention
     goes over, where no window is shorter.
     """
     attention = sum(_attention_flops(layer, _most(round(seen), layer.window_tokens)) for layer in shape.attention)
@@ -52,7 +52,7 @@ def block_forward_flops(shape: ModelShape, *, num_block_parameters: int, seen: f
 def seen_tokens(
     context_tokens: int, *, window_tokens: int | None = None, documents: Mapping[int, float] | None = None
 ) -> int:
-    """Return how many tokens attention goes over for a token on average, by PaLM's count, which ignores causality.
+    """Return the mean number of tokens in a token's attention, by PaLM's count, without causality.
 
     That is the context, a window of it, or the token's own document; documents beyond the context are cut into such.
     """
@@ -64,7 +64,7 @@ def causal_tokens(
 ) -> float:
     """Return how many tokens a token sees on average, itself included: w - w (w - 1) / (2 T) of a window w in T tokens.
 
-    Its first w tokens see 1 to w; for the whole context that is (T + 1) / 2.
+    Its first w tokens see 1 to w; for the whole context the mean is (T + 1) / 2.
     """
 
     def seen_in(length: int) -> int:

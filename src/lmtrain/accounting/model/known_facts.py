@@ -1,6 +1,6 @@
 """Facts of a model at every context length of a range, where its memory grows with the tokens alone.
 
-That holds for fused attention that sees the whole context: so many tokens keep as much in one sequence as in several.
+This holds for fused attention over the whole context: as many tokens keep as much in one sequence as in several.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ MEMORY: Final = ("activations", "workspace", "workspace_of_many")
 
 @dataclass(frozen=True, kw_only=True)
 class KnownFacts:
-    """Facts counted at `context_tokens`, and the fewest and most tokens of a sequence that they tell of."""
+    """Facts counted at `context_tokens`, and the range of sequence lengths they hold for."""
 
     facts: ModelFacts
     context_tokens: int
@@ -33,7 +33,7 @@ class KnownFacts:
 
 
 def known_facts(table: Mapping[str, Any], key: str, context_tokens: int) -> ModelFacts | None:
-    """Return what a table tells of a setting at a context, None where it has nothing."""
+    """Return a table's facts of a setting at a context, None without a row."""
     for row in table.get("settings", {}).get(key, []):
         memory = {kind: {"fixed": row[kind][0], "per_sequence": row[kind][1]} for kind in MEMORY}
         known = KnownFacts(
@@ -48,14 +48,14 @@ def known_facts(table: Mapping[str, Any], key: str, context_tokens: int) -> Mode
 
 
 def table_row(known: KnownFacts, *, model: str) -> dict[str, Any]:
-    """Return a row of the table; what is the model's alone stands under its name, see `model_row`."""
+    """Return a row of the table; facts of the model alone stand under its name, see `model_row`."""
     lines = {kind: getattr(known.facts, kind) for kind in MEMORY}
     row: dict[str, Any] = {name: value for name, value in asdict(known).items() if name != "facts"}
     return {"model": model} | row | {kind: _pair(line) for kind, line in lines.items()}
 
 
 def model_row(facts: ModelFacts) -> dict[str, Any]:
-    """Return what is a model's alone."""
+    """Return a row of the model's own facts."""
     return {name: value for name, value in facts.to_json().items() if name not in MEMORY}
 
 

@@ -1,4 +1,4 @@
-"""Memory of training on one device, by kind: what is held throughout, and what comes and goes within a step.
+"""Memory of training on one device, by kind: held throughout, and held for part of a step.
 
 Activations are never guessed from a formula here: they are an argument, measured on the real graph elsewhere.
 """
@@ -11,7 +11,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 
-# What an allocator holds beyond what is in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
+# An allocator's bytes beyond those in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
 # max_memory_allocated is 1.02 to 1.08 with expandable segments.
 ALLOCATOR_MARGIN: Final = 0.05
 # A training process before its model, and the holes in the heap of a CPU for each byte of activations and workspace,
@@ -23,9 +23,9 @@ COMPILED_HEAP_SHARE: Final = 0.05  # compiled blocks ask for few tensors, and us
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemory:
-    """What training on a CPU takes beside its tensors.
+    """Memory of training on a CPU beside its tensors.
 
-    `heap_share` is what the heap holds beyond activations and workspace, as a share of them. Weights and optimizer
+    `heap_share` is the heap's excess over activations and workspace, as a share of them. Weights and optimizer
     state of `snapshot_from_bytes` or more are copied for a save in the background; None copies nothing.
     """
 
@@ -36,9 +36,9 @@ class HostMemory:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedParameters:
-    """Parameters as optimizer and sharding see them; `num_largest_block` is what FSDP gathers at a time.
+    """Parameters as optimizer and sharding see them; `num_largest_block` is gathered at once by FSDP.
 
-    `num_hidden_matrix` are those in matrices of the layers, which Muon updates; `num_outside_blocks` are embeddings,
+    `num_hidden_matrix` are those in matrices of the layers, updated by Muon; `num_outside_blocks` are embeddings,
     head and last norm, gathered together for the whole of a step. `num_vector` are norms, biases and scalars, the only
     ones that optimizers with factored or coarse state keep in full; `num_edge` counts the rows and columns of all
     other tensors, `num_long_edge` the longer of both for hidden matrices, by which optimizers keep single values.
@@ -53,18 +53,17 @@ class TrainedParameters:
     num_long_edge: int = 0
 
     def num_block_matrix(self, shape: ModelShape) -> int:
-        """Return the parameters in matrices of the blocks that one token meets."""
-        num_idle = shape.num_parameters - shape.num_active_parameters
-        return self.num_total - self.num_outside_blocks - self.num_vector - num_idle
+        """Return the parameters in matrices of the blocks active for one token."""
+        return self.num_hidden_matrix - (shape.num_parameters - shape.num_active_parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
     """Bytes at the peak of a step on one device, by kind.
 
-    `weights` are what the optimizer updates (the master weights), `weights_copy` a kept copy in the compute format,
-    `gathered` the whole tensors that sharding assembles, `workspace` logits and loss, `snapshot` the copy that a save
-    in the background writes, `process` what a process on a CPU takes by itself, `margin` the allocator's.
+    `weights` are the optimizer's master weights, `weights_copy` a kept copy in the compute format,
+    `gathered` the whole tensors under sharding, `workspace` logits and loss, `snapshot` the copy for a save
+    in the background writes, `process` a process on a CPU by itself, `margin` the allocator's.
     """
 
     weights: int
@@ -80,7 +79,7 @@ class DeviceMemory:
 
     @property
     def static(self) -> int:
-        """Add up what is held for the whole run."""
+        """Add up the bytes held for the whole run."""
         return self.weights + self.weights_copy + self.gradients + self.optimizer
 
     @property
@@ -111,8 +110,8 @@ def device_memory(
 
     Each shard is of a rank's part, where `tensor_ranks` compute together.
 
-    `num_gathered_blocks` are whole at once under sharding: the one that computes, and the next one on its way. `host`
-    is what a CPU takes beside; None is a GPU, whose allocator holds `allocator_margin` of everything.
+    `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way. `host`
+    is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator.
     """
     num_devices = num_shards * tensor_ranks
     held = _share(parameters.num_total, num_devices)
@@ -131,7 +130,7 @@ def device_memory(
 
 
 def _on_host(memory: DeviceMemory, host: HostMemory) -> DeviceMemory:
-    """Return what a CPU holds: the tensors, a copy for the save, the process and the holes of its heap."""
+    """Return a CPU's bytes: the tensors, a copy for the save, the process and the holes of its heap."""
     saved, least = memory.weights + memory.optimizer, host.snapshot_from_bytes
     return replace(
         memory,

@@ -1,4 +1,4 @@
-"""What planning needs to know of a model, as plain numbers: counted once on the real model, then read from a file."""
+"""A model's facts for planning, as plain numbers: counted once on the real model, then read from a file."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 
 @dataclass(frozen=True, kw_only=True)
 class LinearBytes:
-    """Bytes as a function of the sequences in a micro-batch: what does not depend on them, and what each one adds."""
+    """Bytes as a function of the sequences in a micro-batch: a fixed part, and a part for each."""
 
     fixed: float
     per_sequence: float
@@ -25,7 +25,7 @@ class LinearBytes:
 class ModelFacts:
     """A model in one context length, precision, recomputation and loss; `components` count parameters by part.
 
-    What comes on top of activations peaks in one place for few sequences (`workspace`), in another for many
+    Memory on top of activations peaks in one place for few sequences (`workspace`), in another for many
     (`workspace_of_many`): the higher one counts.
     """
 
@@ -37,17 +37,17 @@ class ModelFacts:
     workspace_of_many: LinearBytes
 
     def workspace_bytes(self, sequences: int) -> int:
-        """Return what a micro-batch of so many sequences needs for a while beyond its activations."""
+        """Return the peak bytes of a micro-batch beyond its activations."""
         return max(0, self.workspace.of(sequences), self.workspace_of_many.of(sequences))
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values; layers that are alike are counted together."""
+        """Return plain values; equal layers are counted together."""
         layers = [{"num_layers": len(list(same)), **asdict(layer)} for layer, same in groupby(self.shape.attention)]
         return asdict(self) | {"shape": asdict(self.shape) | {"attention": layers}}
 
 
 def facts_from_json(content: Mapping[str, Any]) -> ModelFacts:
-    """Read what `to_json` wrote."""
+    """Read the values of `to_json`."""
     attention: list[AttentionShape] = []
     for layer in content["shape"]["attention"]:
         settings = {name: value for name, value in layer.items() if name != "num_layers"}

@@ -1,11 +1,11 @@
-"""What a model is to arithmetic: how many parameters of which kind, and the shape of each layer's attention."""
+"""A model in numbers: its parameters by kind, and the shape of each layer's attention."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """The attention of one layer; `window_tokens` None means that it sees the whole context."""
+    """The attention of one layer; `window_tokens` None is the whole context."""
 
     num_heads: int
     head_width: int
@@ -16,8 +16,8 @@ class AttentionShape:
 class ModelShape:
     """Parameter counts, and one AttentionShape per layer.
 
-    `num_matmul_parameters` are those that multiply every token: the head counts, tied or not, a lookup does not.
-    `num_active_parameters` are those that one token meets: all of them, unless the model is a mixture of experts.
+    `num_matmul_parameters` multiply every token: the head counts, tied or not, a lookup does not.
+    `num_active_parameters` are active for one token: all of them, unless the model is a mixture of experts.
     """
 
     num_parameters: int

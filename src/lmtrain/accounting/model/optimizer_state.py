@@ -5,7 +5,7 @@ from typing import Final
 
 BF16_BYTES: Final = 2
 FP32_BYTES: Final = 4
-BLOCK_VALUES: Final = 256  # of 8-bit state that share one fp32 scale
+BLOCK_VALUES: Final = 256  # of 8-bit state to one fp32 scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class OptimizerState:
 
 
 def alike(num_values: float, *, value_bytes: float | None = None, vector_bytes: float | None = None) -> OptimizerState:
-    """Return the state of an optimizer that keeps as many values for every parameter."""
+    """Return the state of an optimizer with as many values for every parameter."""
     return OptimizerState(
         per_matrix_value=num_values,
         per_table_value=num_values,

@@ -1,4 +1,4 @@
-"""Balance the time of a run over all of its attempts: every second on one account, and what was done twice as lost."""
+"""Balance the time of a run over all of its attempts: every second on one account, repeated work as lost."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -8,9 +8,9 @@ from typing import Final
 
 LOST: Final = "lost"
 COMPUTE: Final = "compute"
-ONCE: Final = ("setup", "compile", LOST)  # which the rest of a run does not pay again
+ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
-# What to do about each kind of time that is not computing, for when it is the largest.
+# Advice for each kind of time beside computing, given where it is the largest.
 LEVERS: Final[dict[str, str]] = {
     "setup": "longer runs, or prepare the data beforehand with `lmtrain prepare`",
     "compile": "compile=blocks compiles one block once; a second start finds the cache in run.cache",
@@ -40,7 +40,7 @@ class StopwatchReading:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One start of a run; times in unix seconds. `ended_at` of one that was killed is when it was last heard of."""
+    """One start of a run; times in unix seconds. `ended_at` of a killed one is its last sign of life."""
 
     number: int
     started_at: float
@@ -65,7 +65,7 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class TimeBalance:
-    """Seconds by kind, which add up to `wall_seconds`, the time of all attempts."""
+    """Seconds by kind, with the sum `wall_seconds`, the time of all attempts."""
 
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     num_attempts: int = 0
@@ -77,7 +77,7 @@ class TimeBalance:
 
     @property
     def goodput(self) -> float:
-        """Return the share of the clock in which steps were computed that count."""
+        """Return the share of the clock spent on computing steps, repeated ones left out."""
         return self.share(COMPUTE)
 
     def share(self, kind: str) -> float:
@@ -90,13 +90,13 @@ class TimeBalance:
 
     @property
     def biggest_lever(self) -> str | None:
-        """Name the largest kind that is not computing, its share, and what would lower it."""
+        """Name the largest kind beside computing, its share, and its remedy."""
         kind = max(LEVERS, key=lambda kind: self.seconds.get(kind, 0.0))
         return f"{kind.replace('_', ' ')} {self.share(kind):.0%}: {LEVERS[kind]}" if self.share(kind) else None
 
 
 def seconds_left(spent: Mapping[str, float], *, steps_done: int, steps_left: int) -> float | None:
-    """Return how long more steps take at the pace of those done, all that comes with steps counted; None: none done."""
+    """Return the seconds of more steps at the pace of those done, with all that belongs to steps; None: none done."""
     if steps_done < 1:
         return None
     paced = sum(seconds for kind, seconds in spent.items() if kind not in ONCE)
@@ -104,7 +104,7 @@ def seconds_left(spent: Mapping[str, float], *, steps_done: int, steps_left: int
 
 
 def balance(attempts: Sequence[Attempt]) -> TimeBalance:
-    """Add up the attempts of a run, oldest first; steps that a later attempt did again are lost time."""
+    """Add up the attempts of a run, oldest first; steps repeated by a later attempt are lost time."""
     total: defaultdict[str, float] = defaultdict(float)
     for spent in accounts(attempts):
         for kind, seconds in spent.items():
@@ -124,7 +124,7 @@ def accounts(attempts: Sequence[Attempt]) -> list[dict[str, float]]:
 
 
 def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float:
-    """Return the share of the tokens computed that carried loss, 1 where it was not counted; padding carries none."""
+    """Return the share of computed tokens with loss, 1 where it was not counted; padding has none."""
     counted = [attempt for attempt in attempts if attempt.readings and attempt.readings[-1].tokens is not None]
     computed = sum(attempt.last_step - attempt.readings[0].step for attempt in counted) * tokens_per_step
     return sum(attempt.readings[-1].tokens or 0 for attempt in counted) / computed if computed else 1.0
@@ -135,7 +135,7 @@ def _first_step(attempt: Attempt | None) -> int | None:
 
 
 def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:
-    """Return an attempt's seconds by kind; what came after the step that is redone (None: none is) is lost."""
+    """Return an attempt's seconds by kind; time after the first repeated step (None: none) is lost."""
     if not attempt.readings:
         return {"setup": attempt.wall_seconds}
     last = attempt.readings[-1]

@@ -1,4 +1,4 @@
-"""What was measured on machines: peaks of their products, bandwidth, and the speed of configs that were tried."""
+"""Measurements of machines: peaks of their products, bandwidth, and the speed of tried configs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -14,7 +14,7 @@ Kind = Literal["cpu", "gpu"]
 class MeasuredDevice:
     """One device, a CPU with a number of threads: FLOP/s of products by dtype, and bytes per second of a copy.
 
-    `default_threads` is what torch takes by itself, so that a plan knows without torch.
+    `default_threads` is torch's own choice, kept for plans without torch.
     """
 
     kind: Kind
@@ -25,7 +25,7 @@ class MeasuredDevice:
     copy_bytes_per_second: float | None = None
 
     def peak(self, dtype: MatmulDtype) -> Peak | None:
-        """Return the measured peak of products in `dtype`, or None where that was not measured."""
+        """Return the measured peak of products in `dtype`, or None without a measurement."""
         flops = self.matmul_flops.get(dtype)
         threads = "" if self.threads is None else f" on {self.threads} thread{'s' * (self.threads != 1)}"
         return Peak(flops, f"measured by lmtrain doctor: {self.name} {dtype}{threads}") if flops else None
@@ -35,7 +35,7 @@ class MeasuredDevice:
 class Calibration:
     """How long a step of one config took on one device, over how many steps, and its start; without pauses.
 
-    `step_seconds` leaves out what other work took from the process.
+    `step_seconds` leaves out time taken by other processes.
     """
 
     step_seconds: float
@@ -45,7 +45,7 @@ class Calibration:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurements:
-    """All that was measured here: devices, and tried configs by a hash of all that decides their speed."""
+    """All measurements here: devices, and tried configs by a hash of everything behind their speed."""
 
     devices: tuple[MeasuredDevice, ...] = ()
     calibrations: Mapping[str, Calibration] = field(default_factory=dict[str, Calibration])
@@ -58,12 +58,12 @@ class Measurements:
         return None
 
     def default_threads(self, name: str) -> int | None:
-        """Return how many threads torch takes by itself on a CPU of this name, None where that is not known."""
+        """Return torch's own number of threads on a CPU of this name, None if unknown."""
         found = [device.default_threads for device in self.devices if device.name == name and device.default_threads]
         return found[-1] if found else None
 
     def with_device(self, device: MeasuredDevice) -> "Measurements":
-        """Return these with a device, which replaces an older measurement of the same one."""
+        """Return these with a device, in place of an older measurement of it."""
         others = [old for old in self.devices if (old.kind, old.name, old.threads) != _identity(device)]
         return replace(self, devices=(*others, device))
 
@@ -80,7 +80,7 @@ class Measurements:
 
 
 def measurements_from_json(content: Mapping[str, Any]) -> Measurements:
-    """Read what `to_json` wrote; what another version wrote counts as nothing measured."""
+    """Read the values of `to_json`; those of another version count as not measured."""
     try:
         return Measurements(
             devices=tuple(MeasuredDevice(**device) for device in content.get("devices", [])),

@@ -1,4 +1,4 @@
-"""Explain why a run took another time than planned: named parts that add up to the whole difference."""
+"""Explain why a run took another time than planned: named parts with the whole difference as their sum."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ UTILIZATION: Final = "utilization"
 
 @dataclass(frozen=True, kw_only=True)
 class PlanAndFact:
-    """Seconds that the steps done were to take, those they took, and the difference by reason.
+    """Planned and actual seconds of the steps done, and the difference by reason.
 
-    A plan has computing, evaluation, and the start where one was measured. `utilization` is what computing took more
-    (or less) than planned; every other part is a kind of time that the plan does not have, or less of.
+    A plan has computing, evaluation, and the start where one was measured. `utilization` is the excess of computing
+    over the plan; every other part is a kind of time with a smaller or no share in the plan.
     """
 
     planned_seconds: float
@@ -41,7 +41,7 @@ def explain(
 ) -> PlanAndFact:
     """Set the clock of a run beside the seconds planned for the steps it did, the largest reason first.
 
-    `planned_seconds` are of computing. The utilization that it reached follows from the plan's: the same FLOPs, in
+    `planned_seconds` are of computing. The utilization reached follows from the plan's: the same FLOPs, in
     another time.
     """
     computed = balance.seconds.get(COMPUTE, 0.0)

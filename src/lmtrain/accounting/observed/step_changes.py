@@ -1,4 +1,4 @@
-"""Changes of a config that may shorten its step, and what came of those that were tried."""
+"""Possible improvements of a config's step time, and the outcomes of those tried."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from lmtrain.accounting.observed.step_parts import WORTH_TELLING
 class Change:
     """Words for the command line, and why they may help.
 
-    `most_saved` is the share of a token's time that they can save at most, by arithmetic; None: nobody can tell.
-    `compiles` says that a compiled model compiles anew for them.
+    `most_saved` is an upper bound on the saved share of a token's time, by arithmetic; None: unknown.
+    `compiles`: a compiled model compiles anew for them.
     """
 
     words: tuple[str, ...]
@@ -23,7 +23,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeOutcome:
-    """What a change saved, as a share of a token's time; None: it was not tried."""
+    """A change's saving, as a share of a token's time; None: it was not tried."""
 
     change: Change
     saved: float | None
@@ -34,7 +34,7 @@ class ChangeOutcome:
         return self.saved is None or self.saved > WORTH_TELLING
 
     def line(self) -> str:
-        """Say what it brings, or that it was not tried."""
+        """Tell its gain, or its not being tried."""
         words = " ".join(self.change.words)
         if self.saved is not None:
             return f"{words}: {_faster(self.saved)}, measured here ({self.change.why})"
@@ -52,7 +52,7 @@ class ChangeOutcome:
 
 
 def best_first(outcomes: Sequence[ChangeOutcome]) -> list[ChangeOutcome]:
-    """Return those that help: what was measured by its gain, then what was not tried by what it can bring."""
+    """Return the helpful ones: measured ones by their gain, then untried ones by their bound."""
     return sorted(
         (each for each in outcomes if each.helps),
         key=lambda each: (each.saved is None, -(each.saved or each.change.most_saved or 0.0)),
@@ -60,7 +60,7 @@ def best_first(outcomes: Sequence[ChangeOutcome]) -> list[ChangeOutcome]:
 
 
 def without_gain(outcomes: Sequence[ChangeOutcome]) -> str:
-    """Name what was tried and did not help."""
+    """Name the ones tried in vain."""
     return ", ".join(" ".join(each.change.words) for each in outcomes if not each.helps)
 
 

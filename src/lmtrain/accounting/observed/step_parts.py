@@ -1,4 +1,4 @@
-"""Where one optimizer step's time goes, and which part holds it back."""
+"""One optimizer step's time by part, and its bottleneck."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,15 +11,15 @@ from lmtrain.accounting.model.flops import FlopsPerToken
 WORTH_TELLING: Final = 0.05  # of a step
 LARGE_WAIT: Final = 0.15
 LARGE_OPTIMIZER: Final = 0.2
-BUSY: Final = 0.6  # of what matrix products reach: beyond it the device itself is what limits
+BUSY: Final = 0.6  # of the rate of matrix products: beyond it the device itself is the limit
 UNEVEN: Final = 1.3  # of the fastest round: beyond it something else had the machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepParts:
-    """Seconds of one optimizer step by what it does; `whole` is the Trainer's, the parts are timed by themselves.
+    """Seconds of one optimizer step by part; `whole` is the Trainer's, the parts are timed by themselves.
 
-    `optimizer` has clipping and the step. `host` is what the whole takes beyond the parts: callbacks, and the loop.
+    `optimizer` has clipping and the step. `host` is the excess of the whole over the parts: callbacks, and the loop.
     """
 
     whole: float
@@ -30,7 +30,7 @@ class StepParts:
 
     @property
     def host(self) -> float:
-        """Return what is left for callbacks and the loop; 0 where the parts overlap in the whole."""
+        """Return the seconds left for callbacks and the loop; 0 where the parts overlap in the whole."""
         return max(0.0, self.whole - self.data - self.forward - self.backward - self.optimizer)
 
     def shares(self) -> dict[str, float]:
@@ -42,9 +42,9 @@ class StepParts:
 
 @dataclass(frozen=True, kw_only=True)
 class Peaks:
-    """FLOP/s of a device that shares are of; None: unknown.
+    """FLOP/s of a device, as divisors of shares; None: unknown.
 
-    `flops` is the one that MFU divides by, with its `source`; `matmul` what square matrix products reached here.
+    `flops` is MFU's divisor, with its `source`; `matmul` the rate of square matrix products here.
     """
 
     flops: float | None
@@ -56,7 +56,7 @@ class Peaks:
 class Bench:
     """A config's step as it was measured.
 
-    `step_seconds` is the mean of each round, whose median is the step. `setup_seconds` is what building took.
+    `step_seconds` is the mean of each round; their median is the step. `setup_seconds` is the time of building.
     """
 
     parts: StepParts
@@ -83,18 +83,18 @@ class Bench:
 
     @property
     def of_matmul(self) -> float | None:
-        """Return what is computed as a share of what square matrix products reach here."""
+        """Return the rate as a share of that of square matrix products here."""
         rate = self.peaks.matmul
         return None if rate is None else self.flops_per_token.causal * self.tokens_per_second / rate
 
     @property
     def is_uneven(self) -> bool:
-        """Tell whether rounds differed by so much that something else had the machine for a while."""
+        """Tell whether rounds differ too much for a machine without other work."""
         return median(self.step_seconds) > UNEVEN * min(self.step_seconds)
 
     @property
     def bottleneck(self) -> str:
-        """Name what holds the step back: data, host, optimizer, or the model's own computing."""
+        """Name the bottleneck: data, host, optimizer, or the model's own computing."""
         shares = self.parts.shares()
         waits = max(("data", "host"), key=lambda name: shares[name])
         if shares[waits] > LARGE_WAIT:

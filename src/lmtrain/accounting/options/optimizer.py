@@ -1,4 +1,4 @@
-"""What an optimizer says of itself: to plans its state, to rules the company and the numbers that it takes."""
+"""An optimizer's facts: its state for plans, its valid numbers and combinations for rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ class OptimizerFacts:
     """An optimizer's state and rules.
 
     `takes_shards` False needs whole parameters. `decay` is subtracted from weights times the learning rate
-    ("decoupled"), or added to gradients. `update` is the size of a step that carries over to other widths; None has no
-    rule, for the reason `without_rule`. `ranges` are of settings that it alone has; `never_zero` names settings that
-    cannot be 0, each with the loss. `averages_steps` takes the place of a decaying learning rate. `dials_depth`: its
-    rates are those that scaling=depth_dial starts from.
+    ("decoupled"), or added to gradients. `update` is the size of a step, for carrying it over to other widths; None has
+    no rule, for the reason `without_rule`. `ranges` are of its own settings; `never_zero` names settings never 0, each
+    with the loss. `averages_steps` takes the place of a decaying learning rate. `dials_depth`: its
+    rates are the base of scaling=depth_dial.
     """
 
     group: ClassVar[str] = "optimizer"

@@ -1,4 +1,4 @@
-"""What the smaller options say of themselves; silence is the plain case, each class without arguments."""
+"""Facts of the smaller options; silence is the plain case, each class without arguments."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionFacts:
-    """An attention; `measured_as` is the target of a kernel that keeps the same, where its own cannot be measured.
+    """An attention; `measured_as` is the target of a kernel with the same memory, where its own cannot be measured.
 
     `chooses`: it picks the fastest kernel of the device.
     """
@@ -18,9 +18,9 @@ class AttentionFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class RecomputeFacts:
-    """A recomputation; `is_cut` where the compiler, if there is one, decides what a block keeps.
+    """A recomputation; `is_cut` where the compiler, if any, decides about a block's kept tensors.
 
-    `share` is that of the model's blocks whose products with weights are computed twice.
+    `share` of the model's blocks compute their products with weights twice.
     """
 
     group: ClassVar[str] = "recompute"
@@ -100,7 +100,7 @@ class AverageFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingFacts:
-    """The rule by which a model's settings carry over to other sizes of it."""
+    """The rule for carrying a model's settings over to its other sizes."""
 
     group: ClassVar[str] = "model"
     carries_over: Literal["depth", "width"] | None = None

@@ -1,4 +1,4 @@
-"""What a precision says of itself: bytes of a value by role, formats, and whether its steps can be recorded."""
+"""A precision's facts: bytes of a value by role, formats, and whether its steps can be recorded."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -10,11 +10,11 @@ UNTRIED: Final = "has not been tried in a recorded step"
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionFacts:
-    """A precision's formats; `name` is its word, and for one that chooses that of its choice.
+    """A precision's formats; `name` is its word, or the word of its choice.
 
     `compute_dtype` is torch's word for activations beside the products. `casts_parameters` computes with the weights
-    themselves, rounded, so that no copy is kept. `residual` rounds the residual stream, None leaves it as it is.
-    `unrecordable` is the reason against a CUDA graph of its steps, None where that is known to be right.
+    themselves, rounded, without a kept copy. `residual` rounds the residual stream, None leaves it as it is.
+    `unrecordable` is the reason against a CUDA graph of its steps, None where recording is known to be right.
     """
 
     group: ClassVar[str] = "precision"

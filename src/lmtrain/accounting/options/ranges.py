@@ -1,4 +1,4 @@
-"""The numbers that a setting may be."""
+"""The valid numbers of a setting."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """What a number may be: at least `low` and at most `high`, or below it; `usual` is what it mostly is."""
+    """The range of a number: at least `low` and at most `high`, or below it; `usual` is its usual value."""
 
     low: float = 0.0
     high: float = math.inf
@@ -18,7 +18,7 @@ class Range:
     why: str = ""
 
     def refusal(self, value: float) -> str | None:
-        """Return what is wrong with a value and what would do; None for nothing."""
+        """Return a value's error and its remedy; None for a valid one."""
         if self.low <= value < self.high or (value == self.high and not self.is_open):
             return None
         if self.high == math.inf:
@@ -32,7 +32,7 @@ class Range:
 
 SHARE: Final = Range(high=1.0, usual="0.95")  # of a running mean, kept at each step
 RATE: Final = Range(high=1e4, usual="0.001 to 0.5", is_open=False)
-# Settings that mean the same in every optimizer that has them.
+# Settings with one meaning in all optimizers.
 COMMON: Final[Mapping[str, Range]] = MappingProxyType(
     {
         **dict.fromkeys(("momentum", "beta1", "beta2"), SHARE),

@@ -1,4 +1,4 @@
-"""How large a model, on how many tokens, for an amount of compute; and what loss each choice should reach.
+"""How large a model, on how many tokens, for an amount of compute; and the loss expected of each choice.
 
 C = 6 N D and D = 20 N (arXiv 2203.15556) give N = sqrt(C / 120). The loss surface E + A / N^a + B / D^b is with the
 constants of the replication (arXiv 2404.10102), which corrects the fit of the original's third approach.
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 TOKENS_PER_PARAMETER: Final = 20.0
-# The least that the law was fitted to (abstract of arXiv 2203.15556); a loss for less would be no prediction.
+# The smallest of the law's fit (abstract of arXiv 2203.15556); below it there is no prediction.
 FEWEST_PARAMETERS: Final = 70e6
 FEWEST_TOKENS: Final = 5e9
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComputeOptimum:
-    """Parameters and tokens that share an amount of compute in the asked ratio."""
+    """Parameters and tokens for an amount of compute, in the asked ratio."""
 
     num_parameters: float
     tokens: float
@@ -52,7 +52,7 @@ REPLICATION: Final = LossSurface(
 
 
 def compute_optimum(flops: float, *, tokens_per_parameter: float = TOKENS_PER_PARAMETER) -> ComputeOptimum:
-    """Return the model and tokens that spend `flops` = 6 N D in the given ratio of D to N."""
+    """Return the model and tokens for `flops` = 6 N D in the given ratio of D to N."""
     num_parameters = math.sqrt(flops / (6 * tokens_per_parameter))
     return ComputeOptimum(num_parameters=num_parameters, tokens=tokens_per_parameter * num_parameters, flops=flops)
 
@@ -75,7 +75,7 @@ class TradeOff:
 
 
 def trade_off(flops: float, *, factors: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)) -> tuple[TradeOff, ...]:
-    """Return models of `factors` times the optimum's size, each on the tokens that are left for it."""
+    """Return models of `factors` times the optimum's size, each on its remaining tokens."""
     optimum = compute_optimum(flops)
     return tuple(_spend(flops, optimum.num_parameters * factor) for factor in factors)
 

@@ -1,7 +1,7 @@
-"""How a nano of another depth wants to be trained: batch, learning rate and decay from what was best at depth 12.
+"""How a nano of another depth wants to be trained: batch, learning rate and decay from the best at depth 12.
 
 The laws: batch by tokens^0.383 (Power Lines, arXiv 2505.13738), learning rate by the square root of the batch (arXiv
-2205.10287) and, for AdamW's tables and head, of 1 / width; decay so that its timescale in tokens stays a share of the
+2205.10287) and, for AdamW's tables and head, of 1 / width; decay such that its timescale in tokens stays a share of the
 run (arXiv 2405.13698). The reference points are nanochat's, measured at depth 12 and for a model that is trained as
 long per parameter, so that tokens grow as the scaling parameters do: the matrices and the head, which multiply every
 token.
@@ -22,9 +22,9 @@ BATCH_EXPONENT: Final = 0.383
 
 @dataclass(frozen=True, kw_only=True)
 class DepthScaling:
-    """A step's tokens, and what multiplies the settings that are best at depth 12.
+    """A step's tokens, and the factors on the best settings of depth 12.
 
-    `lr_factor` goes to every group, `table_lr_factor` besides to embeddings and head, which AdamW moves.
+    `lr_factor` goes to every group, `table_lr_factor` besides to embeddings and head, AdamW's groups.
     """
 
     tokens_per_step: int
@@ -34,7 +34,7 @@ class DepthScaling:
 
 
 def depth_scaling(depth: int, *, vocab_size: int, tokens_per_step: int | None = None) -> DepthScaling:
-    """Scale the settings of depth 12 to a depth; `tokens_per_step` None takes the batch that the law predicts."""
+    """Scale the settings of depth 12 to a depth; `tokens_per_step` None takes the law's batch."""
     growth = num_scaling_parameters(depth, vocab_size=vocab_size) / REFERENCE_SCALING_PARAMETERS
     if tokens_per_step is None:
         tokens_per_step = best_tokens_per_step(growth)
@@ -52,17 +52,17 @@ def best_tokens_per_step(growth: float) -> int:
 
 
 def batch_lr_factor(tokens_per_step: int) -> float:
-    """Return what a batch multiplies every learning rate by: the square root of its ratio to 2^19."""
+    """Return a batch's factor on every learning rate: the square root of its ratio to 2^19."""
     return (tokens_per_step / REFERENCE_TOKENS_PER_STEP) ** 0.5
 
 
 def table_lr_factor(width: int) -> float:
-    """Return what a width multiplies the rates of tables and head by: the inverse square root of its ratio to 768."""
+    """Return a width's factor on the rates of tables and head: the inverse square root of its ratio to 768."""
     return (width / REFERENCE_WIDTH) ** -0.5
 
 
 def nearest_power_of_two(amount: float) -> int:
-    """Return the power of two whose logarithm is nearest, 1 at the least."""
+    """Return the power of two with the nearest logarithm, 1 at the least."""
     assert amount > 0
     exponent = max(0, int(amount).bit_length() - 1)
     return 2 ** (exponent + (amount > 2 ** (exponent + 0.5)))

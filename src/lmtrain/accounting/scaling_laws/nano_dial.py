@@ -1,10 +1,10 @@
-"""What the depth dial of nano sets, as arithmetic: width, heads and how many parameters multiply every token."""
+"""The depth dial of nano: width, heads and the number of parameters multiplying every token."""
 
 from typing import Final
 
 WIDTH_PER_LAYER: Final = 64
 HEAD_WIDTH: Final = 128
-VALUE_GATE_WIDTH: Final = 12  # dimensions of a token that open its value embeddings
+VALUE_GATE_WIDTH: Final = 12  # dimensions of a token behind the gate of its value embeddings
 
 
 def nano_width(depth: int) -> int:
@@ -18,7 +18,7 @@ def value_embedding_layers(depth: int) -> range:
 
 
 def num_scaling_parameters(depth: int, *, vocab_size: int) -> int:
-    """Count the parameters that multiply every token: the matrices of attention and feed-forward, the gates, the head.
+    """Count the parameters multiplying every token: the matrices of attention and feed-forward, the gates, the head.
 
     A layer has 4 width x width of attention and 8 of its feed-forward.
     """

@@ -1,9 +1,9 @@
-"""muP: what multiplies the settings of a narrow model so that they are as good for a wide one.
+"""muP: factors on the settings of a narrow model for a wide one.
 
 Tensor Programs V (arXiv 2203.03466), table 3: matrices inside the model start with a variance of 1 / width and move by
 1 / width under Adam; the head starts with a spread and moves by 1 / width; tables and vectors stay as they are; scores
 of attention are divided by the head width instead of its root. An orthogonalised update has the same spectral norm at
-any width, which is what a matrix needs (arXiv 2310.17813): under Muon matrices keep their rate.
+any width, as a matrix needs (arXiv 2310.17813): under Muon matrices keep their rate.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Update = Literal["coordinates", "spectrum"]  # a step makes each number of a mat
 
 @dataclass(frozen=True, kw_only=True)
 class WidthTransfer:
-    """What multiplies each setting of the base; all are 1 at its width.
+    """Factors on each setting of the base; all are 1 at its width.
 
     `weight_decay` is per unit of learning rate: it grows as rates shrink, so that a step forgets as much as before.
     `attention` multiplies scores beside 1 / sqrt(head width).
@@ -31,7 +31,7 @@ class WidthTransfer:
 def width_transfer(
     width: int, *, base_width: int, head_width: int, base_head_width: int, update: Update
 ) -> WidthTransfer:
-    """Return the factors from a base to a width; everything else that is wide is taken to grow in proportion."""
+    """Return the factors from a base to a width; all other widths are taken to grow in proportion."""
     share = base_width / width
     matrix_lr = share if update == "coordinates" else 1.0
     return WidthTransfer(

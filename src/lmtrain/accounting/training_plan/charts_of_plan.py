@@ -1,4 +1,4 @@
-"""What a plan looks like when one of its terms moves: the curves and bars of the page, as plain numbers."""
+"""A plan as a function of one of its terms: the curves and bars of the page, as plain numbers."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -31,7 +31,7 @@ def charts(plan: Plan, setting: Setting, optimizers: Mapping[str, OptimizerState
 
 
 def days_by_devices(plan: Plan) -> list[dict[str, float]]:
-    """Return the days that the run takes on fewer and more devices, at the same utilization of each."""
+    """Return the days of the run on fewer and more devices, at the same utilization of each."""
     hours, devices = plan.hours, plan.batch.num_ranks
     if hours is None:
         return []
@@ -42,7 +42,7 @@ def days_by_devices(plan: Plan) -> list[dict[str, float]]:
 def optimizer_bytes(
     setting: Setting, optimizers: Mapping[str, OptimizerState], *, num_shards: int
 ) -> list[dict[str, Any]]:
-    """Return what each optimizer would keep on a device, the least first."""
+    """Return each optimizer's bytes on a device, the least first."""
     parameters = setting.facts.parameters
     found = [
         {"name": name, "bytes": state_bytes(parameters, precision=setting.precision, optimizer=state) / num_shards}
@@ -52,7 +52,7 @@ def optimizer_bytes(
 
 
 def trade_offs(flops: float, *, num_parameters: float, tokens: float) -> dict[str, Any]:
-    """Return the loss that other sizes would reach with the FLOPs of a run, and where the run and the optimum are."""
+    """Return the loss of other sizes with the FLOPs of a run, and the places of the run and the optimum."""
     choices = trade_off(flops, factors=FACTORS)
     optimum = compute_optimum(flops)
     return {

@@ -13,7 +13,7 @@ from lmtrain.accounting.model.optimizer_state import OptimizerState
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlan:
-    """Bytes of one checkpoint and of all that are kept; `every_seconds` None where no failure rate is stated."""
+    """Bytes of one checkpoint and of all kept ones; `every_seconds` None where no failure rate is stated."""
 
     checkpoint_bytes: int
     kept_bytes: int
@@ -29,7 +29,7 @@ def checkpoint_plan(
     stall_seconds: float | None = None,
     seconds_between_failures: float | None = None,
 ) -> CheckpointPlan:
-    """Count weights and optimizer state, which a checkpoint holds, and set the cadence that loses least time.
+    """Count a checkpoint's weights and optimizer state, and set the cadence with the least lost time.
 
     While one more is written than is kept, disks must hold `num_kept` + 1.
     """

@@ -1,4 +1,4 @@
-"""Bytes that one device sends in a step, and the seconds they take, by strategy.
+"""One device's bytes sent in a step, and their seconds, by strategy.
 
 Ring algorithms: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n from each, a gather or a scatter half of
 it. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009), and arXiv 1910.02054 section 7.
@@ -15,7 +15,7 @@ from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationVolume:
-    """What one device sends for one optimizer step, by group too; `seconds` None where a link's rate is not known."""
+    """One device's bytes sent for one optimizer step, by group too; `seconds` None where a link's rate is unknown."""
 
     gathered_bytes: int
     reduced_bytes: int
@@ -45,7 +45,7 @@ def communication(
     gathered_value_bytes: int = 2,
     stream: Stream | None = None,
 ) -> CommunicationVolume:
-    """Count what a device sends: gradients once a step, gathered weights and the stream for every micro-step."""
+    """Count a device's bytes sent: gradients once a step, gathered weights and the stream for every micro-step."""
     sent = tuple(
         spread.collectives(
             num_ranks=num_ranks,
@@ -72,7 +72,7 @@ def step_communication(
     gathered_value_bytes: int,
     share_again: float = 0.0,
 ) -> CommunicationVolume:
-    """Return what a device sends in a step of a batch, `share_again` of its layers computed twice."""
+    """Return a device's bytes sent in a step of a batch, `share_again` of its layers computed twice."""
     num_tokens = batch.micro_batch_sequences * batch.context_tokens
     stream = Stream(
         num_tokens=num_tokens,
@@ -118,8 +118,8 @@ def _rate(cluster: Cluster, sent: Collective) -> float | None:
 def link_rate(cluster: Cluster) -> float | None:
     """Return the bytes per second and device of rings over the cluster: the lesser of a node's link and its network.
 
-    A ring enters and leaves a node once, so that its bytes cross the network as often as one device sends them; rings
-    that start at each network card share them out. Source: NCCL's rings, one for each card.
+    A ring enters and leaves a node once: its bytes cross the network as often as one device sends them; rings
+    starting at each network card share them out. Source: NCCL's rings, one for each card.
     """
     device = cluster.known_device
     link = device.link_bytes_per_second if device else None

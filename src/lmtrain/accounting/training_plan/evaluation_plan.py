@@ -1,4 +1,4 @@
-"""What a run reads of held-out text, and how long that takes: a forward pass is a third of a training step's FLOPs."""
+"""A run's passes over held-out text, and their seconds: a forward pass is a third of a training step's FLOPs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ def evaluation_plan(
 ) -> EvaluationPlan | None:
     """Return the passes of a run; None without any, or where no text is known.
 
-    `held_out` counts the tokens of each text that a pass reads, of which it takes no more than the whole run trains on.
+    `held_out` counts the tokens of each text in a pass, at most as many as in the whole training.
     """
     if passes is None or not held_out:
         return None

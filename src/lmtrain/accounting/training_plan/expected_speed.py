@@ -20,12 +20,12 @@ def expected_speed(
     sent: CommunicationVolume | None = None,
     recomputed_flops: float = 0.0,
 ) -> Speed | None:
-    """Return the time of a step at the utilization that the cluster states, or a usual one; None without a peak.
+    """Return the time of a step at the cluster's stated utilization, or a usual one; None without a peak.
 
-    `flops_per_token` is PaLM's; `recomputed_flops` are those that a token costs beside, for what its backward pass
+    `flops_per_token` is PaLM's; `recomputed_flops` are a token's extra ones, for tensors its backward pass
     computes again. A stated utilization is the model's (MFU), the usual one the hardware's (HFU). A `calibration` of
     this very config comes before what is usual. Where nothing is stated a step takes no less than its links do for
-    what is `sent`, with which all of its computing may overlap.
+    the `sent` bytes, which may overlap with all of its computing.
     """
     if peak is None:
         return None
@@ -54,7 +54,7 @@ def expected_speed(
 
 
 def rate_of(cluster: Cluster, speed: Speed | None, *, num_ranks: int) -> Rate:
-    """Return what a budget of time counts on: this speed, None where there is none, and the price of all devices."""
+    """Return the basis of a budget of time: this speed, None if unknown, and the price of all devices."""
     price = cluster.usd_per_gpu_hour
     return Rate(
         seconds_per_step=speed.step_seconds if speed else None,

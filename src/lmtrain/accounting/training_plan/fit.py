@@ -1,4 +1,4 @@
-"""What fits into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
+"""The fit into a device: the memory of a run as set, the largest micro batch, and the fewest devices."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -34,9 +34,9 @@ class TensorGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """Everything that decides the memory of a device but the batch; `is_sharded` spreads the model.
+    """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
-    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `host` is what a CPU takes
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `host` is the memory of a CPU
     beside the tensors; None is a GPU.
     """
 
@@ -50,7 +50,7 @@ class Setting:
     host: HostMemory | None = None
 
     def num_shards(self, num_ranks: int) -> int:
-        """Return the devices that share one copy of the model."""
+        """Return the number of devices sharing one copy of the model, or of its part."""
         num_parts = num_ranks // self.tensor.num_ranks
         return min(num_parts, self.most_shards or num_parts) if self.is_sharded else 1
 
@@ -73,7 +73,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
 
 
 def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:
-    """Return the batch of the same tokens per step with the largest micro batch that fits, or None where none does."""
+    """Return the batch of the same tokens per step with the largest fitting micro batch, or None without one."""
     for sequences in range(batch.sequences_per_rank, 0, -1):
         micro_steps, rest = divmod(batch.sequences_per_rank, sequences)
         if rest:
@@ -109,7 +109,7 @@ def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
 
 
 def more_devices(batch: BatchPlan, *, fewest: float) -> Iterator[int]:
-    """Give the numbers of devices from `fewest` on that divide a step as its micro batches do, fewest first."""
+    """Give the numbers of devices from `fewest` on which divide a step as its micro batches do, fewest first."""
     num_micro_batches = batch.num_ranks * batch.accumulation_micro_steps
     for num in NUMBERS_OF_DEVICES[bisect_left(NUMBERS_OF_DEVICES, fewest) :]:
         if num_micro_batches % num == 0:

@@ -1,4 +1,4 @@
-"""What a run is going to be, computed before anything is allocated and kept beside its results."""
+"""A run's plan, computed before any allocation and kept beside its results."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -18,7 +18,7 @@ from lmtrain.accounting.training_plan.utilization import kwh, usd
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """How long an optimizer step is expected to take, by what share of the peak, and who says so.
+    """Expected seconds of an optimizer step, its share of the peak, and the source of the figure.
 
     `mfu_palm` counts the model's FLOPs, `hfu_palm` also those of recomputation, None where nothing tells of them.
     `setup_seconds` is the time before the first step, 0 where nobody measured it.
@@ -39,9 +39,9 @@ class Speed:
 class Plan:
     """Shape, batch, horizon and FLOPs of one run; None where something is not known.
 
-    `seen_tokens` are what attention goes over for a token on average where documents do not see one another; None is
+    `seen_tokens` are the mean tokens in a token's attention where documents are separate; None is
     the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
-    `measured_flops` are what products reached on the device, its roofline. `device_bytes` is one device's memory.
+    `measured_flops` is the device's measured rate of products, its roofline. `device_bytes` is one device's memory.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     """
 
@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def usd(self) -> float | None:
-        """Return what the devices cost for that long."""
+        """Return the price of the devices for so long."""
         if self.seconds is None or self.usd_per_gpu_hour is None:
             return None
         return usd(self.seconds, num_devices=self.batch.num_ranks, usd_per_gpu_hour=self.usd_per_gpu_hour)
@@ -111,7 +111,7 @@ class Plan:
         return kwh(self.seconds, num_devices=self.batch.num_ranks, device_watts=self.device_watts)
 
     def to_json(self) -> dict[str, Any]:
-        """Return nested plain numbers under the keys that scripts rely on."""
+        """Return nested plain numbers under stable keys for scripts."""
         report: dict[str, Any] = {
             "parameters": {
                 "total": self.shape.num_parameters,

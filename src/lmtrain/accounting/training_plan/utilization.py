@@ -13,7 +13,7 @@ def training_seconds(flops: float, *, peak_flops: float, num_devices: int, utili
 def model_flops_utilization(
     flops_per_token: float, *, tokens_per_second: float, peak_flops: float, num_devices: int
 ) -> float:
-    """Return the share of the dense peak that `tokens_per_second` of the whole run amounts to.
+    """Return `tokens_per_second` of the whole run as a share of the dense peak.
 
     Raises: ConfigurationError above 1, where the peak or the count of devices must be wrong.
     """
@@ -21,7 +21,7 @@ def model_flops_utilization(
     if utilization > 1:
         raise ConfigurationError(
             f"cluster.peak_flops={peak_flops:.4g} on {num_devices} devices gives {utilization:.1%} utilization, and "
-            "over 100% is an error in the numbers; set it to the dense peak of the dtype that the matmuls run in."
+            "over 100% is an error in the numbers; set it to the dense peak of the matmuls' dtype."
         )
     return utilization
 

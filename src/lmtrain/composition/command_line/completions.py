@@ -20,7 +20,7 @@ CONFIGS: Final = {
     "tokenizer": "make_tokenizer",
 }
 OF_A_RUN: Final = frozenset({"generate", "chat", "serve", "ledger", "report", "compare", "sync"})
-FORMATS: Final = {"export": ("hf", "gguf"), "import": ("hf",), "completion": ("bash",)}
+FORMATS: Final = {"export": ("hf", "gguf"), "import": ("hf",), "completion": ("bash",), "calc": ("tensor", "matmul")}
 FLAGS: Final = ("--help", "--json")
 RUN_KEYS: Final = {"run.name": "", "init_from": "runs/", "resume": "runs/"}
 WORDS: Final = {"resume": ("auto", "never", "must")}

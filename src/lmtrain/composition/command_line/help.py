@@ -29,16 +29,24 @@ VERB_PAGES: Final = {
     "plan": """\
 {program}: what a training config will need, take and cost; no GPU needed.
 
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      the words that `lmtrain train` then takes
-  {program} model=llama_3_8b cluster=h100_8x strategy=fsdp budget.tokens=160B cluster.usd_per_gpu_hour=3
-  {program} fleet.num_parameters=70B fleet.tokens=15T fleet.num_devices=1024 fleet.mfu=0.5
-                                                        solve for whichever quantity is left out
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]  the words of `lmtrain train`
+  {program} model=llama_3_8b cluster=h100_8x strategy=fsdp budget.tokens=160B
+  {program} cluster=h100_8x fleet.num_parameters=8B fleet.tokens=160B
+                         a fleet: the terms that are left out are computed
+
+Terms of a fleet, fleet.TERM=VALUE
+  work      num_parameters, tokens, tokens_per_parameter, flops; model=NAME
+  devices   device, num_devices, hours or days, device_hours; cluster=NAME
+  money     usd_per_gpu_hour, usd
+  speed     mfu, also a range: 0.3-0.5; precision=NAME, dtype, peak_flops
 
   -m KEY=VALUE,VALUE     a plan of each value
-  --web                  the same as a page of sliders and plots, on this machine only
+  --web                  a page of sliders and plots, on this machine only
   --json                 one object a config
 
-Ends with 1 where the run does not fit its devices or its budget; the last lines then name the nearest change that does.
+Ends with 1 where the run does not fit its devices or its budget; the last lines
+then name the nearest change that does. `lmtrain calc` sizes a tensor and times
+a matrix product.
 """,
     "bench": """\
 {program}: time a training config's step by part on this machine, name the bottleneck and what would help.

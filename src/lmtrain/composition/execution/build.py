@@ -17,6 +17,7 @@ from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_lo
 from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.composition.parts.schedules import schedules_of
+from lmtrain.composition.parts.strategy import build_strategy
 from lmtrain.composition.planning.auto_batch import batch_of
 from lmtrain.composition.planning.calibration import measured_flops
 from lmtrain.composition.planning.evaluation import validated_split
@@ -31,6 +32,7 @@ from lmtrain.interop.hf_export import export_line
 from lmtrain.launch.agree import agree_on
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
+from lmtrain.optim.trained_parameters import trained_parameters
 from lmtrain.parallel.compilation import run_eagerly
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision
@@ -90,7 +92,7 @@ def build_run(
     print_lines(datamodule, context.plan, config.model, rank=rank)
     attention.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
-    parallelism: Parallelism = config.strategy.build(facts=facts)
+    parallelism = build_strategy(config, facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
     callbacks = build_callbacks(config, facts)
     agreement = config_hash({"config": config.values, "data": datamodule.identity})
@@ -207,7 +209,7 @@ def plan_of_run(
     config: RunConfig, *, model: LanguageModel, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision
 ) -> Plan:
     """Compute the plan of the run, on its devices and its data."""
-    cluster, trainer = config.cluster, config.trainer
+    cluster, trainer, shape = config.cluster, config.trainer, model.shape()
     peak = device_peak(
         cluster,
         matmul=precision.matmul,
@@ -216,10 +218,10 @@ def plan_of_run(
         cpu_threads=trainer.cpu_threads,
     )
     facts = PlanFacts(
-        shape=model.shape(),
+        shape=shape,
         batch=batch,
         value_bytes=precision.bytes_of.activations,
-        num_block_parameters=model.num_block_matrix(),
+        num_block_parameters=trained_parameters(model).num_block_matrix(shape),
         train_tokens=datamodule.train_tokens,
         held_out=datamodule.held_out_tokens(validated_split(config)),
         folder=datamodule.dataset.folder,

@@ -1,12 +1,7 @@
 // Sliders write a command line; the answer to it is drawn. All accounting is `lmtrain plan`'s.
-import { amount, bars, bytes, curve, days, element, kilowattHours, products, ranges, stackedBar } from "/charts.js";
-
-const power = (exponent) => 2 ** exponent;
-const rounded = (value) => Number((10 ** value).toPrecision(2));
-const dollars = (value) => `$${value.toLocaleString("en", { maximumFractionDigits: 2 })}`;
-const select = (key, name, options, start) => ({ key, name, options, start });
-const slider = (key, name, [least, most, step], start, value, show) => ({ key, name, least, most, step, start, value, show });
-const same = (value) => value;
+import { amount, bars, bytes, curve, days, kilowattHours, products, ranges, stackedBar } from "/charts.js";
+import { drawFleet, fleetControls, fleetWords, startFleet } from "/fleet.js";
+import { BUDGETS, HOLDERS, Panel, dollars, drawTradeOff, power, rounded, same, select, slider } from "/panel.js";
 
 function runControls({ options, devices }) {
   return [
@@ -31,135 +26,6 @@ function runControls({ options, devices }) {
   ];
 }
 
-function fleetControls({ devices }) {
-  return [
-    select("find", "Find", ["model and tokens", "model", "tokens", "devices", "days", "MFU"], "model and tokens"),
-    slider("fleet.num_parameters", "Parameters", [7, 13, 0.02], 9.9, rounded, (value) => amount(value)),
-    slider("fleet.tokens", "Tokens", [8, 14, 0.05], 11.2, rounded, (value) => amount(value)),
-    select("fleet.device", "Device", devices, "NVIDIA H100 80GB HBM3"),
-    slider("fleet.num_devices", "Devices", [0, 14, 1], 5, power, (value) => value.toLocaleString("en")),
-    slider("fleet.days", "Days", [0.25, 120, 0.25], 14, same, (value) => `${value} days`),
-    slider("fleet.mfu", "MFU", [5, 70, 1], 40, (value) => value / 100, (value) => `${Math.round(value * 100)}%`),
-    slider("fleet.usd_per_gpu_hour", "Price of a device and hour", [0, 12, 0.1], 2.5, same, dollars),
-  ];
-}
-
-const LOST = {
-  "model and tokens": ["fleet.num_parameters", "fleet.tokens"], model: ["fleet.num_parameters"], tokens: ["fleet.tokens"],
-  devices: ["fleet.num_devices"], days: ["fleet.days"], MFU: ["fleet.mfu"],
-};
-const BUDGETS = {
-  tokens: "budget.tokens", "tokens per parameter": "budget.tokens_per_parameter", days: "budget.hours", dollars: "budget.usd",
-};
-const HOLDERS = ["budget", "devices", "accumulation", "find"]; // controls that are no key themselves
-
-class Panel {
-  constructor(place, controls, { words, draw, extra = [] }) {
-    Object.assign(this, { place, words, draw, extra, controls: {} });
-    const form = place.querySelector("form");
-    for (const control of controls) form.append(this.make(control));
-    form.addEventListener("input", () => this.changed());
-    form.addEventListener("submit", (event) => event.preventDefault());
-    for (const button of place.querySelectorAll("button")) button.addEventListener("click", () => this.copy(button));
-    this.tell("computing ...", "");
-  }
-
-  make(control) {
-    const output = element("output");
-    const input = control.options
-      ? element("select", control.options.map((name) => element("option", name)), { name: control.key })
-      : element("input", "", { type: "range", name: control.key, min: control.least, max: control.most, step: control.step });
-    input.value = control.start;
-    const label = element("label", [element("span", control.name), control.options ? "" : output, input]);
-    this.controls[control.key] = { ...control, input, output, label };
-    return label;
-  }
-
-  value(key) {
-    const { input, value } = this.controls[key];
-    return value ? value(Number(input.value)) : input.value;
-  }
-
-  start(words) {
-    for (const word of words) {
-      const [key, text] = [word.slice(0, word.indexOf("=")), word.slice(word.indexOf("=") + 1)];
-      const control = this.controls[key];
-      if (control?.options?.includes(text)) control.input.value = text;
-      else if (control?.value && Number.isFinite(Number(text))) this.nearest(control, Number(text));
-      else this.extra.push(word);
-      const budget = Object.keys(BUDGETS).find((name) => BUDGETS[name] === key);
-      if (budget && control) this.controls.budget.input.value = budget;
-    }
-  }
-
-  nearest(control, wanted) {
-    const places = [];
-    for (let place = control.least; place <= control.most; place += control.step) places.push(place);
-    const off = (place) => Math.abs(control.value(place) - wanted);
-    control.input.value = places.reduce((best, place) => (off(place) < off(best) ? place : best));
-  }
-
-  changed(wait = 150) {
-    for (const { key, show, input, output } of Object.values(this.controls)) {
-      if (!show) continue;
-      output.textContent = show(this.value(key));
-      input.setAttribute("aria-valuetext", output.textContent);
-    }
-    this.asked = [...this.words(this), ...this.extra];
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.ask(this.asked), wait);
-  }
-
-  show(key, isShown) {
-    this.controls[key].label.hidden = !isShown;
-  }
-
-  async ask(words) {
-    const slow = setTimeout(() => this.tell("counting this model on fake tensors, once; some seconds ...", ""), 1200);
-    this.place.classList.add("asking");
-    const response = await fetch(`/plan?${new URLSearchParams(words.map((word) => ["word", word]))}`).catch(() => null);
-    clearTimeout(slow);
-    if (this.asked !== words) return; // a later question is on its way
-    this.place.classList.remove("asking");
-    if (!response?.ok) return this.tell("lmtrain plan --web has ended; start it again", "bad");
-    const found = await response.json();
-    for (const code of this.place.querySelectorAll("code")) code.textContent = found[code.dataset.command] ?? "";
-    this.place.classList.toggle("refused", Boolean(found.error));
-    this.list(".advice", []);
-    if (found.error) this.tell(found.error, "bad");
-    else this.draw(this, found);
-    this.place.dataset.answered = found.command;
-  }
-
-  tell(text, style) {
-    const state = this.place.querySelector(".state");
-    state.textContent = text;
-    state.className = `state ${style}`;
-  }
-
-  list(selector, lines) {
-    this.place.querySelector(selector).replaceChildren(...lines.map((line) => element("li", line)));
-  }
-
-  tiles(rows) {
-    const made = rows.map(([value, name, isFound]) =>
-      element("div", [element("b", value), element("span", name)], isFound ? { class: "found" } : {}));
-    this.place.querySelector(".tiles").replaceChildren(...made);
-  }
-
-  chart(name, parts) {
-    this.place.querySelector(`[data-chart=${name}]`).replaceChildren(...parts);
-  }
-
-  async copy(button) {
-    await navigator.clipboard.writeText(button.previousElementSibling.textContent);
-    const name = button.textContent;
-    if (name === "Copied") return;
-    button.textContent = "Copied";
-    setTimeout(() => (button.textContent = name), 1200);
-  }
-}
-
 function runWords(panel) {
   const devices = panel.value("devices"), perNode = Math.min(8, devices);
   const budget = BUDGETS[panel.value("budget")];
@@ -173,18 +39,6 @@ function runWords(panel) {
     given[0], "cluster=h100_8x", `cluster.num_nodes=${devices / perNode}`, `cluster.devices_per_node=${perNode}`,
     ...given.slice(1), `batch.tokens_per_step=${sequences * panel.value("batch.context_tokens")}`,
   ];
-}
-
-function fleetWords(panel) {
-  const lost = LOST[panel.value("find")];
-  const given = [];
-  for (const { key } of Object.values(panel.controls)) {
-    if (HOLDERS.includes(key)) continue;
-    panel.show(key, !lost.includes(key));
-    if (!lost.includes(key)) given.push(`${key}=${panel.value(key)}`);
-    else if (key === "fleet.mfu") given.push("fleet.mfu=null");
-  }
-  return given.filter((word) => word !== "fleet.usd_per_gpu_hour=0");
 }
 
 function drawRun(panel, { plan, charts }) {
@@ -217,38 +71,6 @@ function drawRun(panel, { plan, charts }) {
   panel.chart("formats", ranges(charts.formats));
 }
 
-function drawTradeOff(panel, { curve: points, optimum, run }) {
-  const at = (size) => points.reduce((best, each) => (Math.abs(Math.log(each.num_parameters / size)) < Math.abs(Math.log(best.num_parameters / size)) ? each : best));
-  const mark = (size, name, colour) => ({ x: at(size).num_parameters, y: at(size).loss, name, colour });
-  const isNear = run.num_parameters >= points[0].num_parameters && run.num_parameters <= points.at(-1).num_parameters;
-  const marks = [mark(optimum.num_parameters, `optimum ${amount(optimum.num_parameters)}`, "var(--c1)")];
-  if (isNear) marks.push(mark(run.num_parameters, `this run, ${amount(run.num_parameters)}`, "var(--c5)"));
-  const chart = curve(points.map((each) => ({ x: each.num_parameters, y: each.loss })), {
-    showX: (value) => amount(value, 2), showY: (value) => value.toFixed(2), label: "predicted loss by parameters", marks, logY: false,
-  });
-  const far = isNear ? "" : ` This run's ${amount(run.num_parameters)} parameters on ${amount(run.tokens)} tokens are beyond the curve.`;
-  panel.chart("trade_off", [...chart, element("p", `Predicted loss (nats a token) by parameters, each on the tokens that the FLOPs leave.${far}`)]);
-}
-
-function drawFleet(panel, { fleet, charts }) {
-  panel.tell(fleet.ok ? "It fits and finishes." : "Not like this:", fleet.ok ? "good" : "bad");
-  panel.list(".advice", fleet.advice);
-  const found = new Set(fleet.found);
-  panel.tiles([
-    [amount(fleet.num_parameters), "parameters", found.has("num_parameters")],
-    [amount(fleet.tokens), "tokens", found.has("tokens")],
-    [fleet.num_devices.toLocaleString("en"), "devices", found.has("num_devices")],
-    [days(fleet.days), "time", found.has("hours")],
-    [`${(fleet.mfu * 100).toFixed(1)}%`, "MFU", found.has("mfu")],
-    [fleet.usd === null ? "-" : `$${amount(fleet.usd)}`, "cost", found.has("usd")],
-    [fleet.flops.toExponential(2), "FLOPs, 6 x parameters x tokens"],
-    [bytes(fleet.static_bytes), "memory before activations, all devices"],
-  ]);
-  drawTradeOff(panel, charts.trade_off);
-  const rows = fleet.trade_offs.map((each) => ({ name: `${amount(each.num_parameters)}, loss ${each.predicted_loss.toFixed(3)}`, value: each.tokens }));
-  panel.chart("others", bars(rows, (value) => amount(value)));
-}
-
 function showPage() {
   const shown = location.hash === "#fleet" ? "fleet" : "run";
   for (const page of document.querySelectorAll("main")) page.hidden = page.id !== shown;
@@ -263,7 +85,8 @@ const offered = await (await fetch("/choices")).json();
 const run = new Panel(document.querySelector("#run"), runControls(offered), { words: runWords, draw: drawRun });
 const fleet = new Panel(document.querySelector("#fleet"), fleetControls(offered), { words: fleetWords, draw: drawFleet });
 run.start(offered.start.filter((word) => !word.startsWith("fleet.")));
-fleet.start(offered.start.filter((word) => word.startsWith("fleet.")));
+const isFleet = offered.start.some((word) => word.startsWith("fleet."));
+startFleet(fleet, offered.start.filter((word) => word.startsWith("fleet.") || (isFleet && word.startsWith("precision="))));
 addEventListener("hashchange", showPage);
 showPage();
 run.changed(0);

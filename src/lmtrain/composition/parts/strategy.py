@@ -1,0 +1,29 @@
+"""A run's strategy, held to the facts by which it was planned."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.nodes.facts import require_facts
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
+from lmtrain.parallel.strategy import Parallelism
+
+
+def build_strategy(config: RunConfig, *, facts: Mapping[str, Any]) -> Parallelism:
+    """Build the strategy; one made of another, by `replace`, has to bring its own facts.
+
+    Raises:
+        ConfigurationError: It refuses its ranks, states no facts, or trains by others than those.
+    """
+    parallelism: Parallelism = config.strategy.build(facts=facts)
+    stated = require_facts(config.strategy.values, ModelSpread, allowed=config.allowed)
+    trained, planned, word = asdict(parallelism.spread), asdict(stated), config.strategy.word
+    for name in planned:
+        if trained[name] != planned[name]:
+            raise ConfigurationError(
+                f"strategy={word} trains with {name}={trained[name]} and is planned with {name}={planned[name]}; "
+                f"give its Parallelism spread={word}_facts(), with the same settings."
+            )
+    return parallelism
