@@ -93,7 +93,7 @@ def _cut_gpt2(model: GPT2, layout: TensorLayout) -> None:
     for index, block in enumerate(model.layers):
         assert isinstance(block, GPT2Block)
         name = f"layers.{index}"
-        layout.cut_rows(block.qkv, f"{name}.qkv", parts=(block.output.in_features,) * 3)
+        layout.cut_rows(block.qkv, f"{name}.qkv", parts=block.fused_rows["qkv.weight"])
         layout.cut_columns(block.output, f"{name}.output")
         _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
         block.num_heads //= layout.num_ranks
@@ -122,7 +122,7 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
 
 
 def _cut_attention(attention: SelfAttention, name: str, layout: TensorLayout) -> None:
-    layout.cut_rows(attention.qkv, f"{name}.qkv", parts=attention.widths)
+    layout.cut_rows(attention.qkv, f"{name}.qkv", parts=attention.fused_rows["qkv.weight"])
     layout.cut_columns(attention.output, f"{name}.output")
     if attention.value_gate is not None:
         layout.cut_rows(attention.value_gate, f"{name}.value_gate", parts=(attention.num_kv_heads,))
@@ -137,7 +137,7 @@ def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout) 
     assert isinstance(feed_forward, SwiGLU | SquaredReLU | GELU)
     width = feed_forward.down.in_features
     if isinstance(feed_forward, SwiGLU):
-        layout.cut_rows(feed_forward.gate_up, f"{name}.gate_up", parts=(width, width))
+        layout.cut_rows(feed_forward.gate_up, f"{name}.gate_up", parts=feed_forward.fused_rows["gate_up.weight"])
     else:
         layout.cut_rows(feed_forward.up, f"{name}.up", parts=(width,))
     layout.cut_columns(feed_forward.down, f"{name}.down")

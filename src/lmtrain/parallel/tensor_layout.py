@@ -75,6 +75,7 @@ class TensorLayout:
             return F.linear(input, _local(layer.weight), None if bias is None else bias[of_rank])  # its gradient a part
 
         layer.forward = forward
+        layer.out_features //= self.num_ranks
 
     def cut_columns(self, linear: nn.Module, name: str) -> None:
         """Give each rank its share of the columns: inputs are its share, outputs its slice of the sequence."""
@@ -86,6 +87,7 @@ class TensorLayout:
             return summed if bias is None else summed + bias
 
         layer.forward = forward
+        layer.in_features //= self.num_ranks
 
     def cut_vocabulary(self, table: nn.Embedding, name: str) -> None:
         """Give each rank its share of the rows of a table [V, D]; every rank gets every token's vector."""

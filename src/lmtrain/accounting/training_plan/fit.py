@@ -50,7 +50,7 @@ class Setting:
     host: HostMemory | None = None
 
     def num_shards(self, num_ranks: int) -> int:
-        """Return the number of devices sharing one copy of the model."""
+        """Return the number of devices sharing one copy of the model, or of its part."""
         num_parts = num_ranks // self.tensor.num_ranks
         return min(num_parts, self.most_shards or num_parts) if self.is_sharded else 1
 
