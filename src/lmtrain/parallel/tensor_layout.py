@@ -139,8 +139,8 @@ class TensorLayout:
 def _plain(linear: nn.Module, name: str) -> nn.Linear:
     if type(linear) is not nn.Linear:
         raise ConfigurationError(
-            f"{name} is a {type(linear).__name__}, which cannot be cut over a tensor group; use precision=bf16_mixed, "
-            "or strategy=fsdp."
+            f"{name} is a {type(linear).__name__}, which cannot be cut over a tensor group; use a precision with plain "
+            "products, in bf16 or fp32, or a strategy without tensor groups."
         )
     return linear
 

@@ -1,6 +1,7 @@
 """Parts of a run unfit for ranks that compute each product together, decided from a config alone."""
 
-from lmtrain.accounting.options.parts import LossFacts
+from lmtrain.accounting.options.parts import CompileFacts, LossFacts
+from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -19,11 +20,12 @@ def require_parts(config: RunConfig) -> None:
     if config.compilation.compiles:
         raise ConfigurationError(
             f"compile={config.compile.word} does not compile the messages of strategy={config.strategy.word}; nearest "
-            "valid: compile=none."
+            f"valid: {one_of(words_of(CompileFacts, lambda other: not other.compiles))}."
         )
     loss = facts_of(config.loss.values, LossFacts, allowed=config.allowed) or LossFacts()
     if not loss.takes_shards:
         raise ConfigurationError(
             f"loss={config.loss.target.split('.')[-2]} reads the whole vocabulary, and under strategy="
-            f"{config.strategy.word} a rank has a shard of it; nearest valid: loss=chunked."
+            f"{config.strategy.word} a rank has a shard of it; nearest valid: "
+            f"{one_of(words_of(LossFacts, lambda other: other.takes_shards))}."
         )
