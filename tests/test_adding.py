@@ -19,9 +19,10 @@ PAGE = (tiny.PROJECT / "docs" / "adding.md").read_text()
 FENCED_FILE = re.compile(r"^`([^`\n]+)`\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)  # headed by its path
 FILES = dict(FENCED_FILE.findall(PAGE))
 COPIED = ("conf", "src", "data_pipelines", "tests", "train.py", "pyproject.toml")
-NAMES = "bigram or signum or epochs or hsdp or bf16_light"
+NAMES = "bigram or signum or epochs or pairs or bf16_light"
 PARTS = ["model=bigram", "optimizer=signum", "callbacks=[default,epochs]"]
-OPTIONS = ["optimizer=signum", "strategy=hsdp", "precision=bf16_light"]
+OPTIONS = ["optimizer=signum", "strategy=pairs", "precision=bf16_light"]
+PAIR = "trainer.devices=2"
 SMALL_GPT = [
     *("model=gpt2_124m", "model.width=64", "model.num_layers=2", "model.num_heads=2"),
     *("model.vocab_size=512", "model.max_context_tokens=32"),
@@ -144,13 +145,13 @@ def test_the_help_page_lists_them_by_the_first_line_of_their_options(project: Pa
 
 
 def test_a_plan_counts_what_they_say_of_themselves(project: Path) -> None:
-    """Llama 3 8B on two nodes of 8: an eighth of 4 + 4 + 4 bytes a parameter, no copies, and links by kind."""
+    """Llama 3 8B on two nodes of 8: half of 4 + 4 + 4 bytes a parameter, no copies, and links by kind."""
     words = [
         "model=llama_3_8b",
         "cluster=h100_8x",
         "cluster.num_nodes=2",
         "budget.tokens=1B",
-        "batch.context_tokens=8192",
+        "batch.context_tokens=2048",
     ]
     words += ["batch.tokens_per_step=262144", "batch.micro_batch_sequences=auto", *OPTIONS]
     ended = run(project, "-m", "lmtrain.cli", "plan", "--json", *words)
@@ -158,9 +159,9 @@ def test_a_plan_counts_what_they_say_of_themselves(project: Path) -> None:
     plan = json.loads(ended.stdout)
     num_parameters, memory = plan["parameters"]["total"], plan["memory"]["per_device_bytes"]
     kinds = ("weights", "gradients", "optimizer", "weights_copy")
-    assert [memory[kind] for kind in kinds] == pytest.approx([num_parameters * 4 / 8] * 3 + [0])
-    gathered = 2 * plan["batch"]["accumulation_micro_steps"] * 2 * num_parameters * 7 / 8
-    reduced = 4 * num_parameters * (7 / 8 + 1 / 8)
+    assert [memory[kind] for kind in kinds] == pytest.approx([num_parameters * 4 / 2] * 3 + [0])
+    gathered = 2 * plan["batch"]["accumulation_micro_steps"] * 2 * num_parameters / 2
+    reduced = 4 * num_parameters * (1 / 2 + 2 * 7 / 8 / 2)
     assert plan["communication"]["bytes_per_step"] == pytest.approx(gathered + reduced)
     assert plan["checkpoints"]["checkpoint_bytes"] == num_parameters * (4 + 4)
     assert plan["ok"]
@@ -168,7 +169,7 @@ def test_a_plan_counts_what_they_say_of_themselves(project: Path) -> None:
 
 
 def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> None:
-    ended = run(project, "-m", "lmtrain.cli", "doctor", *RUN[:-1], *SMALL_GPT, *OPTIONS)
+    ended = run(project, "-m", "lmtrain.cli", "doctor", *RUN[:-1], *SMALL_GPT, *OPTIONS, PAIR)
     assert "precision=bf16_light" in ended.stdout, ended.stderr
     assert "planned for checkpoints" in ended.stdout
     code = f"""
@@ -176,13 +177,13 @@ from lmtrain.accounting.batches import plan_batches
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.planning import auto_batch
-config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS]}), allowed=[])
-batch = plan_batches(config.batch, num_ranks=1)
-auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 4_000_000)
+config = check_config(compose_config({[*RUN, *SMALL_GPT, *OPTIONS, PAIR]}), allowed=[])
+batch = plan_batches(config.batch, num_ranks=2)
+auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, 2_500_000)
 print(auto_batch.out_of_memory(config, batch))
 """
     ended = run(project, "-c", code)
-    assert "out of memory at batch.micro_batch_sequences=8: the plan says 0.0 GB" in ended.stdout, ended.stderr
+    assert "out of memory at batch.micro_batch_sequences=4: the plan says 0.0 GB" in ended.stdout, ended.stderr
     assert "fits with batch.micro_batch_sequences=" in ended.stdout
 
 
@@ -192,8 +193,8 @@ def test_they_train_on_two_ranks_go_on_on_one_and_are_exported(project: Path) ->
     together += ["batch.micro_batch_sequences=auto", "schedule=constant"]
     for words in (
         ["run.name=straight", "budget.steps=5"],
-        ["run.name=nodes", "budget.steps=3", "strategy=hsdp", "trainer.devices=2", "strategy.ranks_per_node=1"],
-        ["run.name=nodes", "budget.steps=5", "strategy=hsdp"],
+        ["run.name=nodes", "budget.steps=3", "strategy=pairs", PAIR],
+        ["run.name=nodes", "budget.steps=5", "strategy=single"],
     ):
         ended = run(project, "train.py", *together, *words)
         assert ended.returncode == 0, ended.stderr

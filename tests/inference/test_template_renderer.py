@@ -23,12 +23,6 @@ def test_what_grows_too_large_is_refused():
         renderer.render("{{ 'x' * 20000000 }}", {})
 
 
-def test_templates_have_what_transformers_gives_them():
-    renderer = TemplateRenderer()
-    template = "{% for a in all %}{% if a == 'c' %}{% break %}{% endif %}{{ a | tojson }}{% endfor %}\n"
-    assert renderer.render(template, {"all": ["<a>&", "c", "d"]}) == '"<a>&"'
-
-
 def test_its_process_ends_with_it():
     renderer = TemplateRenderer()
     assert renderer.render("x", {}) == "x"

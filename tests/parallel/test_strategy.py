@@ -7,6 +7,7 @@ from torch import nn
 
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.parallel.fsdp import fsdp, fsdp_facts
+from lmtrain.parallel.hsdp import hsdp, hsdp_facts
 from lmtrain.parallel.replicate import auto, auto_facts, ddp, ddp_facts, single, single_facts
 from lmtrain.parallel.strategy import Parallelism, whole
 
@@ -34,6 +35,7 @@ def test_the_precision_is_the_trainer_s_unless_the_strategy_s_facts_say_otherwis
             partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16, reshard_after_forward=False),
             fsdp_facts(reshard_after_forward=False),
         ),
+        (partial(hsdp, num_ranks=4, compute_dtype=torch.bfloat16, shard_size=2), hsdp_facts(shard_size=2)),
     ],
 )
 def test_training_and_planning_read_the_same_facts(build: partial[Parallelism], facts: ModelSpread):

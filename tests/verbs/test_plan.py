@@ -66,7 +66,7 @@ def test_large_runs_take_the_known_days(
 
 def test_what_does_not_fit_answers_1_and_names_the_nearest_change(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["model=llama_3_8b", "cluster=h100_8x", "batch.context_tokens=8192", "batch.tokens_per_step=524288"]
-    words.append("recompute=every_block")
+    words += ["recompute=every_block", "strategy=ddp"]
     found = asked(capsys, *words, "budget.tokens=1B", code=1)
     assert found["memory"]["fits"] is False
     (advised,) = (line.removeprefix("fits with ").split() for line in found["advice"] if "strategy=fsdp" in line)
@@ -76,6 +76,7 @@ def test_what_does_not_fit_answers_1_and_names_the_nearest_change(capsys: pytest
 
 def test_a_micro_batch_called_auto_is_the_largest_that_fits(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["model=llama_3_2_1b", "cluster=h100_8x", "batch.context_tokens=4096", "batch.tokens_per_step=4194304"]
+    words.append("strategy=ddp")
     found = asked(capsys, *words, "budget.tokens=1B", "batch.micro_batch_sequences=auto")
     sequences = found["batch"]["micro_batch_sequences"]
     assert found["memory"]["fits"] is True

@@ -23,12 +23,22 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """The same on a number of ranks."""
+    """The same on a number of ranks; `tensor_ranks` neighbours read the same tokens."""
 
     context_tokens: int
     micro_batch_sequences: int
     accumulation_micro_steps: int
     num_ranks: int
+    tensor_ranks: int = 1
+
+    @property
+    def num_data_ranks(self) -> int:
+        """Count the ranks, or groups of them, with tokens of their own."""
+        return self.num_ranks // self.tensor_ranks
+
+    def data_rank(self, rank: int) -> int:
+        """Return whose tokens a rank reads, counted from 0."""
+        return rank // self.tensor_ranks
 
     @property
     def sequences_per_rank(self) -> int:
@@ -38,7 +48,7 @@ class BatchPlan:
     @property
     def sequences_per_step(self) -> int:
         """Count the sequences of one step over all ranks."""
-        return self.sequences_per_rank * self.num_ranks
+        return self.sequences_per_rank * self.num_data_ranks
 
     @property
     def tokens_per_step(self) -> int:
@@ -46,10 +56,10 @@ class BatchPlan:
         return self.sequences_per_step * self.context_tokens
 
 
-def plan_batches(batch: Batch, *, num_ranks: int = 1) -> BatchPlan:
-    """Divide a step over ranks and micro-steps.
+def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1) -> BatchPlan:
+    """Divide a step over ranks and micro-steps; `tensor_ranks` neighbours share a sequence among themselves.
 
-    Raises: ConfigurationError for a value below 1, and for an indivisible step.
+    Raises: ConfigurationError for a value below 1, and for an indivisible step or sequence.
     """
     assert batch.micro_batch_sequences != "auto", "composition has found the number by now"
     sequences = 1 if batch.micro_batch_sequences is None else batch.micro_batch_sequences
@@ -61,21 +71,32 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1) -> BatchPlan:
     ):
         if value < 1:
             raise ConfigurationError(f"{key}={value} is below 1; nearest valid: 1.")
-    unit = sequences * batch.context_tokens * num_ranks
+    if batch.context_tokens % tensor_ranks:
+        raise ConfigurationError(
+            f"batch.context_tokens={batch.context_tokens} is not a multiple of strategy.tensor_size={tensor_ranks}, "
+            f"whose ranks take slices of a sequence; nearest valid: {_nearest(batch.context_tokens, tensor_ranks)}."
+        )
+    num_data_ranks = num_ranks // tensor_ranks
+    unit = sequences * batch.context_tokens * num_data_ranks
     num_units, rest = divmod(batch.tokens_per_step, unit)
     if rest:
-        raise ConfigurationError(_does_not_divide(batch, sequences, num_ranks, unit))
+        raise ConfigurationError(_does_not_divide(batch, sequences, num_data_ranks, unit))
     whole_share = batch.micro_batch_sequences is None
     return BatchPlan(
         context_tokens=batch.context_tokens,
         micro_batch_sequences=num_units if whole_share else sequences,
         accumulation_micro_steps=1 if whole_share else num_units,
         num_ranks=num_ranks,
+        tensor_ranks=tensor_ranks,
     )
 
 
+def _nearest(value: int, unit: int) -> int:
+    return max(1, (value + unit // 2) // unit) * unit
+
+
 def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) -> str:
-    nearest = max(1, (batch.tokens_per_step + unit // 2) // unit) * unit
+    nearest = _nearest(batch.tokens_per_step, unit)
     return (
         f"batch.tokens_per_step={batch.tokens_per_step} is not a multiple of {unit} "
         f"({sequences} sequence{'s' * (sequences != 1)} x {batch.context_tokens} tokens x "

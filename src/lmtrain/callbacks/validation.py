@@ -118,7 +118,13 @@ class Validation(pl.Callback):
         assert isinstance(module, CausalLMModule)
         batches = datamodule.held_out_batches(self._split, max_tokens=self._max_tokens, source=source)
         with trainer.precision_plugin.forward_context():
-            return evaluate(module.language_model, batches, token_bytes=self._token_bytes, loss=module.loss)
+            return evaluate(
+                module.language_model,
+                batches,
+                token_bytes=self._token_bytes,
+                loss=module.loss,
+                num_copies=self._context.plan.batch.tensor_ranks,
+            )
 
 
 def validation_facts(

@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, get_type_hints
 
-from lmtrain.accounting.batches import Batch
+from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
 from lmtrain.accounting.budgets import Budget
 from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.scaling import Scaling
 from lmtrain.composition.nodes.check import check_value
+from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.scaling import scaling_of
 from lmtrain.composition.settings import RunSettings, TrainerSettings
@@ -72,6 +75,26 @@ class RunConfig:
     def num_ranks(self) -> int:
         """Count the processes of all nodes."""
         return self.trainer.devices * self.trainer.num_nodes
+
+    @property
+    def spread(self) -> ModelSpread:
+        """Return what the strategy says of itself; the plain case where it says nothing."""
+        return facts_of(self.strategy.values, ModelSpread, allowed=self.allowed) or ModelSpread()
+
+    @property
+    def compilation(self) -> CompileFacts:
+        """Return what is compiled: nothing in a tensor group, where the option may fall back."""
+        found = facts_of(self.compile.values, CompileFacts, allowed=self.allowed) or CompileFacts()
+        return CompileFacts(compiles=False) if found.falls_back and self.spread.tensor_ranks > 1 else found
+
+    def divided(self, batch: Batch) -> BatchPlan:
+        """Divide a step over the run's ranks.
+
+        Raises:
+            ConfigurationError: It does not divide, or the ranks do not.
+        """
+        self.spread.require_ranks(self.num_ranks)
+        return plan_batches(batch, num_ranks=self.num_ranks, tensor_ranks=self.spread.tensor_ranks)
 
     def changed(self, **groups: Any) -> "RunConfig":
         """Return the reading of the same config with other groups, each a node or plain values."""

@@ -37,13 +37,19 @@ class BitsPerByte:
 
 
 def evaluate(
-    model: LanguageModel, batches: Iterable[tuple[Tensor, ...]], *, token_bytes: Tensor, loss: Loss
+    model: LanguageModel,
+    batches: Iterable[tuple[Tensor, ...]],
+    *,
+    token_bytes: Tensor,
+    loss: Loss,
+    num_copies: int = 1,
 ) -> BitsPerByte:
     """Score every valid target of (inputs, targets), int64 [B, T] each with -100 for no target, over all ranks.
 
     A batch may have a third tensor, the documents [B, T] that do not see one another.
 
-    `token_bytes` [V] is how many bytes of text each token stands for. Every rank calls this with batches of its own;
+    `token_bytes` [V] is how many bytes of text each token stands for. Every rank calls this with batches of its own,
+    or `num_copies` neighbours with the same ones;
     the model is put into evaluation mode and back. Raises: DataError when the targets have no bytes at all.
     """
     device = next(model.parameters()).device
@@ -58,7 +64,7 @@ def evaluate(
                 sums += _score(model, inputs.to(device), targets.to(device), seen, token_bytes, loss)
     finally:
         model.train(was_training)
-    nats, num_bytes, num_tokens = sum_over_ranks(sums).tolist()
+    nats, num_bytes, num_tokens = (sum_over_ranks(sums) / num_copies).tolist()
     if not num_bytes:
         raise DataError(f"validation has {num_tokens:.0f} targets and 0 bytes of text; it needs at least one byte.")
     return BitsPerByte(nats=nats, num_bytes=round(num_bytes), num_tokens=round(num_tokens))

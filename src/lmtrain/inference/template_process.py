@@ -34,13 +34,14 @@ def main() -> None:
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, asked["cpu_seconds"])  # whose signal ends a process, in C code too
-        answer = _answer(asked["template"], asked["variables"])
+        written = answer(asked["template"], asked["variables"])
         signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.write(json.dumps(written) + "\n")
         sys.stdout.flush()
 
 
-def _answer(template: str, variables: Mapping[str, Any]) -> dict[str, str]:
+def answer(template: str, variables: Mapping[str, Any]) -> dict[str, str]:
+    """Return a template's `text`, or the `problem` with it."""
     try:
         pieces, num_characters = list[str](), 0
         for piece in _compiled(template).generate(**variables):

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.models.head import OutputHead
@@ -62,3 +63,8 @@ def _require_package() -> None:
         raise EnvironmentProblem(
             "loss=liger needs the package liger_kernel: pip install 'lmtrain[liger]', or use loss=chunked."
         )
+
+
+def liger_cross_entropy_facts() -> LossFacts:
+    """Make the head's products in kernels of its own, over the whole vocabulary."""
+    return LossFacts(takes_shards=False)

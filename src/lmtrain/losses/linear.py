@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
 from lmtrain.losses.chunked import MIN_CHUNKS, compute_dtype
@@ -78,3 +79,8 @@ class LinearCrossEntropy(TokenLoss):
 
 def _at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
+
+
+def linear_cross_entropy_facts() -> LossFacts:
+    """Make the head's products in kernels of its own, over the whole vocabulary."""
+    return LossFacts(takes_shards=False)

@@ -38,6 +38,13 @@ def previous(x: Shaped[Tensor, "B T *D"], documents: Documents | None = None) ->
     return shifted.masked_fill(first if x.ndim == 2 else first.unsqueeze(-1), 0)
 
 
+def smeared(
+    x: Float[Tensor, "B T D"], weight: Float[Tensor, " D"], documents: Documents | None = None
+) -> Float[Tensor, "B T D"]:
+    """Add the previous token's vector, by a weight per dimension: [B, T, D] -> [B, T, D]."""
+    return x + (previous(x, documents) * weight).to(x.dtype)
+
+
 @final
 class Smear(nn.Module):
     """Add the previous token's vector, by a learned weight per dimension, zero at the start."""
@@ -48,7 +55,7 @@ class Smear(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"], documents: Documents | None = None) -> Float[Tensor, "B T D"]:
         """Mix: [B, T, D] -> [B, T, D]."""
-        return x + (previous(x, documents) * self.weight).to(x.dtype)
+        return smeared(x, self.weight, documents)
 
     def initialize_weights(self) -> None:
         """Start with no smear."""

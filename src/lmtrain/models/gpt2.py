@@ -62,11 +62,10 @@ class GPT2Block(nn.Module):
     def _attend(
         self, x: Float[Tensor, "B T D"], documents: Int[Tensor, "B T"] | Prepared | None
     ) -> Float[Tensor, "B T D"]:
-        num_batch, num_tokens, width = x.shape
-        heads = self.qkv(x).view(num_batch, num_tokens, 3, self.num_heads, width // self.num_heads)
+        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # [B, T, 3, H, K]
         q, k, v = (part.transpose(1, 2) for part in heads.unbind(2))  # [B, H, T, K] each
         mixed = self.attention(q, k, v, documents=documents)  # [B, H, T, K]
-        return self.output(mixed.transpose(1, 2).reshape(num_batch, num_tokens, width))
+        return self.output(mixed.transpose(1, 2).flatten(2))
 
 
 @final

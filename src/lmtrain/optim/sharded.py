@@ -11,7 +11,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: TID251  
 class Place:
     """How a tensor lies over the ranks of `ranks`: as slices of its first axis, or as copies; None: all that there is.
 
-    A tensor placed otherwise (on a mesh of several axes) counts as alone, and is gathered whole where needed.
+    Slices may have copies elsewhere, each group of which works for itself. A tensor placed otherwise (cut along
+    another axis, or along two) counts as alone, and is gathered whole where needed.
     """
 
     ranks: ProcessGroup | None = None
@@ -24,8 +25,9 @@ ALONE = Place()
 def place_of(tensor: Tensor) -> Place:
     """Return a parameter's place; a plain one is a copy of the other ranks', as data parallelism keeps it."""
     if isinstance(tensor, DTensor):
-        is_sliced = tensor.device_mesh.ndim == 1 and tensor.placements == (Shard(0),)
-        return Place(tensor.device_mesh.get_group(), is_sliced=True) if is_sliced else ALONE
+        *copies, last = tensor.placements
+        is_sliced = last == Shard(0) and all(place.is_replicate() for place in copies)
+        return Place(tensor.device_mesh.get_group(len(copies)), is_sliced=True) if is_sliced else ALONE
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         return Place(distributed.group.WORLD)
     return ALONE

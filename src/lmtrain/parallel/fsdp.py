@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_optimizer_state_dict,
     set_optimizer_state_dict,
 )
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -57,7 +57,11 @@ def fsdp(
     return Parallelism(
         name="fsdp",
         strategy=FullyShardedStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds),
-        parallelize=partial(shard_blocks, compute_dtype=compute_dtype, reshard_after_forward=reshard_after_forward),
+        parallelize=partial(
+            shard_blocks,
+            compute_dtype=compute_dtype,
+            reshard_after_forward=reshard_after_forward,
+        ),
         spread=fsdp_facts(reshard_after_forward=reshard_after_forward),
     )
 
@@ -68,18 +72,31 @@ def fsdp_facts(*, reshard_after_forward: bool = True) -> ModelSpread:
 
 
 def shard_blocks(
-    model: LanguageModel, mesh: DeviceMesh | None, *, compute_dtype: torch.dtype, reshard_after_forward: bool
+    model: LanguageModel,
+    mesh: DeviceMesh | None,
+    *,
+    shard_size: int | None = None,
+    compute_dtype: torch.dtype,
+    reshard_after_forward: bool,
 ) -> LanguageModel:
-    """Shard each block, then the rest, over the mesh's data axis; reduce gradients in fp32."""
+    """Shard each block, then the rest, over groups of so many neighbours (None: all); reduce gradients in fp32."""
     assert mesh is not None
     options: dict[str, Any] = {
-        "mesh": mesh["data_parallel"],
+        "mesh": _copies_by_shards(mesh, shard_size),
         "mp_policy": MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=torch.float32),
     }
     for block in model.blocks:
         fully_shard(block, reshard_after_forward=reshard_after_forward, **options)
     fully_shard(model, **options)
     return model
+
+
+def _copies_by_shards(mesh: DeviceMesh, shard_size: int | None) -> DeviceMesh:
+    """Return the mesh over which FSDP2 shards: of one axis, or of copies by shards, where it averages copies too."""
+    if shard_size is None or shard_size == mesh.size():
+        return mesh["data_parallel"]
+    num_copies = mesh.size() // shard_size
+    return init_device_mesh(mesh.device_type, (num_copies, shard_size), mesh_dim_names=("copies", "shards"))
 
 
 class FullyShardedStrategy(ModelParallelStrategy):
@@ -175,26 +192,28 @@ class FullyShardedStrategy(ModelParallelStrategy):
         assert self.model is not None
         weights = {WEIGHTS: get_model_state_dict(self.model)}
         read_shards(weights, sharded)
-        self._take_weights(weights[WEIGHTS])
+        self.take_weights(weights[WEIGHTS])
         for index, optimizer in enumerate(self.optimizers):
             state = {sharded_name(index): get_optimizer_state_dict(self.model, optimizer)}
             read_shards(state, sharded)
-            self._take_optimizer_state(optimizer, state[sharded_name(index)])
+            self.take_optimizer_state(optimizer, state[sharded_name(index)])
 
     def _restore_whole(self, whole: dict[str, Any]) -> None:
         """Cut this rank's part out of a state, whole on every rank."""
         assert self.model is not None
-        self._take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
+        self.take_weights(part_weights(whole[WEIGHTS], get_model_state_dict(self.model)))
         for optimizer, state in zip(self.optimizers, whole[OPTIMIZERS], strict=True):
             like = get_optimizer_state_dict(self.model, optimizer)
-            self._take_optimizer_state(optimizer, part_optimizer_state(state, like))
+            self.take_optimizer_state(optimizer, part_optimizer_state(state, like))
 
-    def _take_weights(self, weights: dict[str, Any]) -> None:
+    def take_weights(self, weights: dict[str, Any]) -> None:
+        """Fill the module from this rank's part of the weights."""
         assert self.model is not None
         assert self.lightning_module is not None
         self.model.load_state_dict(weights, strict=self.lightning_module.strict_loading)
 
-    def _take_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+    def take_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Fill an optimizer from this rank's part of its state."""
         assert self.model is not None
         options = StateDictOptions(cpu_offload=True)
         set_optimizer_state_dict(self.model, optimizer, optim_state_dict=state, options=options)

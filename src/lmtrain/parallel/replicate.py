@@ -34,7 +34,7 @@ def ddp(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
 
 
 def auto(*, num_ranks: int, timeout_seconds: float = 600.0) -> Parallelism:
-    """Choose `single` for one rank and `ddp` for several."""
+    """Choose `single` for one rank and `ddp` for several; for a known device a plan has chosen before."""
     chosen = single(num_ranks=1) if num_ranks == 1 else ddp(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
     return replace(chosen, spread=auto_facts())
 
@@ -50,5 +50,5 @@ def ddp_facts() -> ModelSpread:
 
 
 def auto_facts() -> ModelSpread:
-    """Keep the whole model on every rank, be it one or several."""
-    return ModelSpread(reduces_alone=False)
+    """Keep the whole model on every rank, be it one or several, where a plan chooses no other strategy."""
+    return ModelSpread(reduces_alone=False, chooses=True)

@@ -14,13 +14,15 @@ from lmtrain.models.base import LanguageModel
 class Parallelism:
     """A Lightning strategy with the function for spreading the model over its mesh.
 
-    `spread` is the option's own statement of facts, also read by plans: training and planning cannot differ in it.
+    `require` refuses a model that it cannot spread, before ranks start. `spread` is the option's own statement of
+    facts, also read by plans: training and planning cannot differ in it.
     """
 
     name: str
     strategy: Strategy | str
     parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel]
     spread: ModelSpread
+    require: Callable[[LanguageModel], object] = lambda model: None
 
     @property
     def casts_parameters(self) -> bool:

@@ -91,7 +91,8 @@ def _product(plan: Plan) -> str:
     batch = plan.batch
     return (
         f"{batch.micro_batch_sequences} sequences x {batch.context_tokens} tokens x "
-        f"{batch.accumulation_micro_steps} micro-steps x {batch.num_ranks} devices"
+        f"{batch.accumulation_micro_steps} micro-steps x {batch.num_data_ranks} "
+        + ("devices" if batch.tensor_ranks == 1 else f"groups of {batch.tensor_ranks} devices")
     )
 
 
@@ -160,7 +161,10 @@ def _sent(plan: Plan) -> str:
     assert plan.communication is not None
     seconds = plan.communication.seconds
     took = "at a rate that is not known" if seconds is None else f"{seconds:.3g} s of link time"
-    return f"{_gb(plan.communication.total_bytes)} from each device, {took}"
+    groups = plan.communication.groups
+    parts = [f"{_gb(round(each.num_bytes))} in {each.group} of {each.num_ranks}" for each in groups]
+    by_group = f" ({', '.join(parts)})" if len(parts) > 1 else ""
+    return f"{_gb(plan.communication.total_bytes)} from each device{by_group}, {took}"
 
 
 def _scaling_heading(plan: Plan) -> str:

@@ -79,7 +79,10 @@ class TokenDataModule(pl.LightningDataModule):
             self._check = BackgroundCheck(self._datasets)
         rows, order = self._rows_in_order()
         rank_rows = RankRows(
-            order, batch=self._batch, rank=self.trainer.global_rank, start_step=self.trainer.global_step
+            order,
+            batch=self._batch,
+            rank=self._batch.data_rank(self.trainer.global_rank),
+            start_step=self.trainer.global_step,
         )
         batches: Iterable[Tensor | TokenBatch] = (
             worker_loader(rows, rank_rows, num_workers=self._num_workers)
@@ -152,9 +155,9 @@ class TokenDataModule(pl.LightningDataModule):
             dataset, split, context_tokens=self._batch.context_tokens, max_tokens=max_tokens
         )
         num_sequences = min(self._batch.micro_batch_sequences, max(1, windows.num_windows))
-        stride = num_sequences * self._batch.num_ranks
+        stride = num_sequences * self._batch.num_data_ranks
         for start in range(0, windows.num_windows, stride):
-            first = start + self.trainer.global_rank * num_sequences
+            first = start + self._batch.data_rank(self.trainer.global_rank) * num_sequences
             rows = [windows.window(first + row) for row in range(num_sequences)]
             parts = [np.stack(part) for part in zip(*rows, strict=True) if part[0] is not None]
             for ids in parts[:2]:

@@ -60,7 +60,7 @@ class CausalLMModule(pl.LightningModule):
         super().__init__()
         self.language_model = model
         self.loss = loss
-        self.step_metrics = StepMetrics()
+        self.step_metrics = StepMetrics(num_copies=batch.tensor_ranks)
         self.spikes = spikes
         self.weight_average = weight_average
         self._optimizer = optimizer
@@ -78,7 +78,7 @@ class CausalLMModule(pl.LightningModule):
             scales_loss=scales_loss,
         )
         self._make_graph = make_graph
-        self._micro_steps = batch.accumulation_micro_steps
+        self._micro_steps, self._data_rank = batch.accumulation_micro_steps, batch.data_rank
         self.total_steps = total_steps
         self._seed = seed
         self._transforms = transforms or ModelTransforms()
@@ -111,7 +111,7 @@ class CausalLMModule(pl.LightningModule):
     def on_train_start(self) -> None:
         """Switch to the trained weights, where an optimizer keeps others for evaluation."""
         to_training(self.trainer.optimizers)
-        self._place = self.device, self.trainer.global_rank
+        self._place = self.device, self._data_rank(self.trainer.global_rank)
 
     def on_train_end(self) -> None:
         """Leave the weights meant for use."""

@@ -70,7 +70,7 @@ class OptimizerStep:
         self._parameters = list(self.model.parameters())  # walking the modules takes a while
         self._folds = can_fold(self.optimizer)
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
-        micro_steps, ranks = self.batch.accumulation_micro_steps, self.batch.num_ranks
+        micro_steps, ranks = self.batch.accumulation_micro_steps, self.batch.num_data_ranks
         self._loss_weight = micro_steps * ranks / self.batch.tokens_per_step
         self._undo: tuple[Undo, Tensor] | None = None
         self._recorded: RecordedMicroStep | None = None

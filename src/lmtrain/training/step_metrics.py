@@ -78,7 +78,9 @@ def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
 class StepMetrics:
     """Sum micro-batches into steps and hold the steps of one log interval."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, num_copies: int = 1) -> None:
+        """Count `num_copies` ranks with the same tokens once."""
+        self._num_copies = num_copies
         self._micro_steps: list[StepSums] = []
         self._finished: list[FinishedStep] = []
         self._last_step: FinishedStep | None = None
@@ -126,6 +128,7 @@ class StepMetrics:
         totals = torch.stack([torch.stack(parts).double().sum() for parts in zip(first, *others, strict=True)])
         if is_distributed:
             distributed.all_reduce(totals)
+            totals = totals if self._num_copies == 1 else totals / self._num_copies
         return StepSums(totals[0], totals[1])
 
     def finish_step(

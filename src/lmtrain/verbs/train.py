@@ -113,8 +113,12 @@ def make_job(
     """
     keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler: it settles on its own
     from lmtrain.composition.execution.check_config import check_config
+    from lmtrain.composition.planning.auto_strategy import with_strategy
 
-    checked = check_config(config, allowed=arguments.allowed_targets)
+    checked, chosen = with_strategy(check_config(config, allowed=arguments.allowed_targets))
+    outer = outer_launcher(os.environ)
+    if chosen and swept is None and (outer is None or outer.rank == 0):
+        print(chosen, flush=True)
     return Job(
         config=checked,
         overrides=overrides,

@@ -4,6 +4,7 @@ import pytest
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import communication, link_rate, step_communication
 
@@ -60,7 +61,8 @@ def test_the_formula_is_what_a_ring_sends():
 def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it():
     cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8)
     batch = BatchPlan(context_tokens=8, micro_batch_sequences=1, accumulation_micro_steps=4, num_ranks=8)
-    shape = {"num_parameters": 10**9, "gathered_value_bytes": 2}
+    model = ModelShape(10**9, 0, 10**9, 10**9, (AttentionShape(2, 4),) * 3)
+    shape = {"shape": model, "gathered_value_bytes": 2}
     assert step_communication(cluster, batch, spread=FSDP, **shape) == communication(FSDP, 10**9, **SETTINGS)
     assert step_communication(cluster, batch, spread=ModelSpread(), **shape) == communication(
         ModelSpread(), 10**9, **SETTINGS
@@ -69,8 +71,18 @@ def test_a_step_sends_what_its_strategy_its_micro_steps_and_its_cluster_make_it(
 
 def test_shards_within_a_node_are_gathered_there_and_averaged_across():
     cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8, num_nodes=2, network_bytes_per_second=400e9)
-    hybrid = ModelSpread(shards_over="node", casts_parameters=True)
+    hybrid = ModelSpread(shards_over=8, casts_parameters=True)
     sent = communication(hybrid, 10**9, cluster=cluster, num_ranks=16, accumulation_micro_steps=4)
     assert sent.gathered_bytes == 7 / 8 * 2e9 * 2 * 4
     assert sent.reduced_bytes == 7 / 8 * 4e9 + 2 * 1 / 2 * 4e9 / 8
     assert sent.seconds == pytest.approx((14e9 + 3.5e9) / 450e9 + 0.5e9 / 50e9)
+    assert [(each.group, each.num_ranks) for each in sent.groups] == [("shards", 8), ("copies", 2)]
+
+
+def test_groups_that_reach_beyond_a_node_share_its_network():
+    """Shards of two neighbours leave eight copies: four rings a node would share its network were each copy whole."""
+    cluster = Cluster(name="x", device="NVIDIA H200", devices_per_node=8, num_nodes=2, network_bytes_per_second=400e9)
+    pairs = communication(ModelSpread(shards_over=2), 10**9, cluster=cluster, num_ranks=16, accumulation_micro_steps=1)
+    inside, across = pairs.groups
+    assert (across.stride, across.num_ranks) == (2, 8)
+    assert pairs.seconds == pytest.approx(inside.num_bytes / 450e9 + across.num_bytes / (400e9 / 2))

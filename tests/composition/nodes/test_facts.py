@@ -29,7 +29,7 @@ def hsdp(**settings):
     no_such_package.run()
 
 def hsdp_facts():
-    return ModelSpread(shards_over="node", casts_parameters=True)
+    return ModelSpread(shards_over=8, casts_parameters=True)
 
 def mixed_up_facts():
     return no_such_package.facts()
@@ -83,7 +83,7 @@ def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_r
             require_facts({"_target_": target}, ModelSpread)
     assert "toy_strategies" not in sys.modules
     node = {"_target_": "toy_strategies.hybrid.hsdp"}
-    assert require_facts(node, ModelSpread, allowed=[elsewhere]).shards_over == "node"
+    assert require_facts(node, ModelSpread, allowed=[elsewhere]).shards_over == 8
     assert "toy_strategies.hybrid" not in sys.modules
 
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_said_is_refused_with_its_reason(name: str, message: str)
 
 
 def test_saying_nothing_is_the_plain_case_of_the_other_groups() -> None:
-    assert facts_of(facts.node("loss", "liger"), LossFacts) is None
+    assert facts_of(facts.node("loss", "cross_entropy"), LossFacts) is None
     assert facts_of(facts.node("loss", "chunked"), LossFacts) == LossFacts(makes_head_products=True, in_chunks=True)
     assert facts_of({}, LossFacts) is None
 

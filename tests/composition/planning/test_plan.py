@@ -3,7 +3,8 @@ import random
 import pytest
 
 from lmtrain.composition.planning import known_models
-from lmtrain.composition.planning.plan import changes, fit_setting, planned_runs, planned_with
+from lmtrain.composition.planning.fit_setting import fit_setting
+from lmtrain.composition.planning.plan import changes, planned_runs, planned_with
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.report.plan_advice import advice

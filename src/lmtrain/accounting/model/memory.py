@@ -99,6 +99,7 @@ def device_memory(
     precision: PrecisionBytes,
     optimizer: OptimizerState,
     num_shards: int = 1,
+    tensor_ranks: int = 1,
     num_gathered_blocks: int = 2,
     activations: int = 0,
     workspace: int = 0,
@@ -107,16 +108,19 @@ def device_memory(
 ) -> DeviceMemory:
     """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
 
+    Each shard is of a rank's part, where `tensor_ranks` compute together.
+
     `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way. `host`
     is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator.
     """
-    held = _share(parameters.num_total, num_shards)
+    num_devices = num_shards * tensor_ranks
+    held = _share(parameters.num_total, num_devices)
     before_margin = DeviceMemory(
         weights=held * precision.weights,
         weights_copy=held * precision.compute_copy,
         gradients=held * precision.gradients,
-        optimizer=math.ceil(state_bytes(parameters, precision=precision, optimizer=optimizer) / num_shards),
-        gathered=_gathered(parameters, precision, num_gathered_blocks) if num_shards > 1 else 0,
+        optimizer=math.ceil(state_bytes(parameters, precision=precision, optimizer=optimizer) / num_devices),
+        gathered=_gathered(parameters, precision, num_gathered_blocks) // tensor_ranks if num_devices > 1 else 0,
         activations=activations,
         workspace=workspace,
     )

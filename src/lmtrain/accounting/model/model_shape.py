@@ -25,3 +25,8 @@ class ModelShape:
     num_matmul_parameters: int
     num_active_parameters: int
     attention: tuple[AttentionShape, ...]
+
+    @property
+    def width(self) -> int:
+        """Return the numbers of a token in the residual stream, as many as those of all heads; 0 without attention."""
+        return max((layer.num_heads * layer.head_width for layer in self.attention), default=0)

@@ -38,12 +38,14 @@ class RecomputeFacts:
 class LossFacts:
     """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8.
 
-    `in_chunks`: it never holds the scores of all tokens.
+    `in_chunks`: it never holds the scores of all tokens. `takes_shards`: it is plain cross-entropy, which can be summed
+    over shards of a vocabulary.
     """
 
     group: ClassVar[str] = "loss"
     makes_head_products: bool = False
     in_chunks: bool = False
+    takes_shards: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,19 +1,53 @@
-"""What a strategy says of itself, for plans: what it shards, over how many devices, what it casts and sends."""
+"""What a strategy says of itself, for plans: what it shards, over how many devices, what it casts and sends.
+
+Neighbouring ranks hold the shards of one copy of the model; copies follow one another.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-Reach = Literal["all ranks", "node"]
+from lmtrain.errors import ConfigurationError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Bytes that each device sends in a step; `over` "nodes" each device has a ring of its own."""
+    """Bytes that each device sends in a step within its group of `num_ranks` ranks, `stride` apart from one another."""
 
+    group: Literal["tensor groups", "shards", "copies"]
+    num_ranks: int
+    stride: int = 1
     gathered_bytes: float = 0.0
     reduced_bytes: float = 0.0
-    over: Literal["all ranks", "node", "nodes"] = "all ranks"
+
+    @property
+    def num_bytes(self) -> float:
+        """Add both directions of work up."""
+        return self.gathered_bytes + self.reduced_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and layers that change it.
+
+    `share_again` is that of the layers whose forward pass is computed again in the backward pass.
+    """
+
+    num_tokens: int
+    num_bytes: float
+    num_layers: int
+    share_again: float = 0.0
+
+    def sent(self, num_ranks: int) -> float:
+        """Return the bytes that one of `num_ranks` ranks sends in a micro-step to compute its layers together.
+
+        A layer gathers twice and scatters twice, the backward pass the other way round; again without the last
+        scatter, whose sum nobody reads. The embedding is summed on all ranks and the last norm gathered. The loss takes
+        of a token's logits the largest, the sum and the right one, in fp32.
+        """
+        moves = (8 + 3 * self.share_again) * self.num_layers + 5
+        of_loss = 2 * 3 * 4 * self.num_tokens
+        return (moves * self.num_bytes + of_loss) * (num_ranks - 1) / num_ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,49 +55,100 @@ class ModelSpread:
     """How a strategy spreads a model; the plain case keeps all of it on every rank and averages gradients.
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
-    those of one node and copied across nodes. `casts_parameters` computes with weights in the format of the products,
-    so that no copy is kept. `reshard_after_forward` gathers weights again for the backward pass. `reduces_alone`: a
-    single rank reduces its gradients in the backward pass too. `most_ranks` None sets no limit.
+    so many neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
+    format of the products, so that no copy is kept. `reshard_after_forward` gathers weights again for the backward
+    pass. `reduces_alone`: a single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of
+    a gradient as it is sent. `tensor_ranks` neighbours compute each product together, with a part of every matrix, on
+    the same tokens; shards and copies are then of a rank's part. `chooses`: a plan
+    for a known device may put another strategy in its place. `most_ranks` None sets no limit.
     """
 
     group: ClassVar[str] = "strategy"
     saying: ClassVar[str] = "what it shards and sends"
 
-    shards_over: Reach | None = None
+    shards_over: int | Literal["all ranks"] | None = None
     casts_parameters: bool = False
     reshard_after_forward: bool = True
     reduces_alone: bool = True
+    gradient_bytes: int = 4
+    tensor_ranks: int = 1
+    chooses: bool = False
     most_ranks: int | None = None
+
+    @property
+    def most_shards(self) -> int | None:
+        """Return the number that the shards of a copy are cut over; None cuts over all ranks, or nothing."""
+        return self.shards_over if isinstance(self.shards_over, int) else None
+
+    @property
+    def cuts_parameters(self) -> bool:
+        """Tell whether a device holds less than whole parameters."""
+        return self.shards_over is not None or self.tensor_ranks > 1
 
     @property
     def replicates(self) -> bool:
         """Tell whether each of any number of ranks keeps the whole model."""
-        return self.shards_over is None and self.most_ranks is None
+        return not self.cuts_parameters and self.most_ranks is None
 
     @property
     def shards_most(self) -> bool:
-        """Tell whether all ranks share one copy of the model."""
-        return self.shards_over == "all ranks"
+        """Tell whether all ranks share one copy of the model, each with tokens of its own."""
+        return self.shards_over == "all ranks" and self.tensor_ranks == 1
 
-    def num_shards(self, num_ranks: int, devices_per_node: int) -> int:
-        """Return the number of devices that share one copy of the model."""
+    def num_shards(self, num_ranks: int) -> int:
+        """Return the number of ranks that share the model, or the same part of it in as many tensor groups."""
         if self.shards_over is None:
             return 1
-        return num_ranks if self.shards_over == "all ranks" else min(num_ranks, devices_per_node)
+        whole = num_ranks // self.tensor_ranks
+        return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
+
+    def require_ranks(self, num_ranks: int) -> None:
+        """Refuse a number of ranks that its groups do not divide.
+
+        Raises:
+            ConfigurationError: With the nearest size of a group.
+        """
+        _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
+        if self.most_shards is not None:
+            _require_divisor("strategy.shard_size", self.most_shards, num_ranks // self.tensor_ranks)
 
     def collectives(
-        self, *, num_ranks: int, devices_per_node: int, gathered: float, reduced: float, micro_steps: int
+        self, *, num_ranks: int, gathered: float, num_gradients: float, micro_steps: int, stream: Stream | None = None
     ) -> Iterator[Collective]:
-        """Give what a device sends in a step for `gathered` bytes of whole weights and `reduced` of whole gradients.
+        """Give what a device sends in a step for `gathered` bytes of whole weights and so many gradients.
+
+        `stream` is that of a micro-step; None is of a model without layers.
 
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.
         """
-        shards = self.num_shards(num_ranks, devices_per_node)
+        parts = self.tensor_ranks
+        shards, reduced = self.num_shards(num_ranks), num_gradients * self.gradient_bytes / parts
+        if parts > 1 and stream:
+            yield Collective(group="tensor groups", num_ranks=parts, gathered_bytes=stream.sent(parts) * micro_steps)
         if shards > 1:
             passes = (2 if self.reshard_after_forward else 1) * micro_steps
             rest = (shards - 1) / shards
-            over = "node" if self.shards_over == "node" else "all ranks"
-            yield Collective(gathered_bytes=rest * gathered * passes, reduced_bytes=rest * reduced, over=over)
-        if (copies := num_ranks // shards) > 1:
-            over = "all ranks" if shards == 1 else "nodes"
-            yield Collective(reduced_bytes=2 * (copies - 1) / copies * reduced / shards, over=over)
+            yield Collective(
+                group="shards",
+                num_ranks=shards,
+                stride=parts,
+                gathered_bytes=rest * gathered / parts * passes,
+                reduced_bytes=rest * reduced,
+            )
+        if (copies := num_ranks // (shards * parts)) > 1:
+            yield Collective(
+                group="copies",
+                num_ranks=copies,
+                stride=shards * parts,
+                reduced_bytes=2 * (copies - 1) / copies * reduced / shards,
+            )
+
+
+def _require_divisor(key: str, size: int, num_ranks: int) -> None:
+    if size >= 1 and num_ranks % size == 0:
+        return
+    nearest = max(one for one in range(1, max(1, min(size, num_ranks)) + 1) if num_ranks % one == 0)
+    raise ConfigurationError(
+        f"{key}={size} does not divide {num_ranks} rank{'s' * (num_ranks != 1)} "
+        f"(trainer.devices x trainer.num_nodes); nearest valid: {nearest}."
+    )

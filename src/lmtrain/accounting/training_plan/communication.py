@@ -4,20 +4,23 @@ Ring algorithms: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n f
 it. Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms" (2009), and arXiv 1910.02054 section 7.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.accounting.options.strategy import Collective, ModelSpread
+from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
 
 
 @dataclass(frozen=True, kw_only=True)
 class CommunicationVolume:
-    """One device's bytes sent for one optimizer step; `seconds` None where the rate of a link is unknown."""
+    """One device's bytes sent for one optimizer step, by group too; `seconds` None where a link's rate is unknown."""
 
     gathered_bytes: int
     reduced_bytes: int
     bytes_per_second: float | None
+    groups: tuple[Collective, ...] = ()
 
     @property
     def total_bytes(self) -> int:
@@ -40,62 +43,75 @@ def communication(
     num_ranks: int,
     accumulation_micro_steps: int,
     gathered_value_bytes: int = 2,
-    gradient_value_bytes: int = 4,
+    stream: Stream | None = None,
 ) -> CommunicationVolume:
-    """Count a device's bytes sent: gradients once a step, and gathered weights for every micro-step."""
-    sent = list(
+    """Count a device's bytes sent: gradients once a step, gathered weights and the stream for every micro-step."""
+    sent = tuple(
         spread.collectives(
             num_ranks=num_ranks,
-            devices_per_node=devices_in_a_node(cluster, num_ranks),
             gathered=num_parameters * gathered_value_bytes,
-            reduced=num_parameters * gradient_value_bytes,
+            num_gradients=num_parameters,
             micro_steps=accumulation_micro_steps,
+            stream=stream,
         )
     )
     return CommunicationVolume(
         gathered_bytes=round(sum(each.gathered_bytes for each in sent)),
         reduced_bytes=round(sum(each.reduced_bytes for each in sent)),
         bytes_per_second=_mean_rate(cluster, sent),
+        groups=sent,
     )
 
 
 def step_communication(
-    cluster: Cluster, batch: BatchPlan, *, spread: ModelSpread, num_parameters: int, gathered_value_bytes: int
+    cluster: Cluster,
+    batch: BatchPlan,
+    *,
+    spread: ModelSpread,
+    shape: ModelShape,
+    gathered_value_bytes: int,
+    share_again: float = 0.0,
 ) -> CommunicationVolume:
-    """Return a device's bytes sent in a step of a batch."""
+    """Return a device's bytes sent in a step of a batch, `share_again` of its layers computed twice."""
+    num_tokens = batch.micro_batch_sequences * batch.context_tokens
+    stream = Stream(
+        num_tokens=num_tokens,
+        num_bytes=num_tokens * shape.width * gathered_value_bytes,
+        num_layers=len(shape.attention),
+        share_again=share_again,
+    )
     return communication(
         spread,
-        num_parameters,
+        shape.num_parameters,
         cluster=cluster,
         num_ranks=batch.num_ranks,
         accumulation_micro_steps=batch.accumulation_micro_steps,
         gathered_value_bytes=gathered_value_bytes,
+        stream=stream,
     )
 
 
-def devices_in_a_node(cluster: Cluster, num_ranks: int) -> int:
-    """Return the ranks of one node: all of them where the cluster has one."""
-    return num_ranks if cluster.num_nodes == 1 else min(num_ranks, cluster.devices_per_node)
-
-
-def _mean_rate(cluster: Cluster, sent: list[Collective]) -> float | None:
+def _mean_rate(cluster: Cluster, sent: Sequence[Collective]) -> float | None:
     """Return the bytes per second over collectives one after the other; None where the rate of a link is not known."""
-    if len({each.over for each in sent}) <= 1:
-        return _rate(cluster, sent[0].over) if sent else link_rate(cluster)
+    if not sent:
+        return link_rate(cluster)
     seconds = 0.0
     for each in sent:
-        if not (rate := _rate(cluster, each.over)):
+        if not (rate := _rate(cluster, each)):
             return None
-        seconds += (each.gathered_bytes + each.reduced_bytes) / rate
-    return sum(each.gathered_bytes + each.reduced_bytes for each in sent) / seconds
+        seconds += each.num_bytes / rate
+    num_bytes = sum(each.num_bytes for each in sent)
+    return num_bytes / seconds if num_bytes else _rate(cluster, sent[0])
 
 
-def _rate(cluster: Cluster, over: str) -> float | None:
-    if over == "node":
+def _rate(cluster: Cluster, sent: Collective) -> float | None:
+    """Return the bytes per second and device of a group; groups that reach beyond a node share its network."""
+    in_a_node = cluster.devices_per_node
+    if cluster.num_nodes == 1 or in_a_node % (sent.stride * sent.num_ranks) == 0:
         return link_rate(replace(cluster, num_nodes=1))
     rate, network = link_rate(cluster), cluster.network_bytes_per_second
-    if over == "nodes" and rate and network:  # a ring for each device, all at once
-        return min(rate, network / cluster.devices_per_node)
+    if rate and network:
+        return min(rate, network / min(sent.stride, in_a_node))
     return rate
 
 

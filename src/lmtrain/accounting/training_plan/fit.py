@@ -16,6 +16,23 @@ NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
 
 
 @dataclass(frozen=True, kw_only=True)
+class TensorGroup:
+    """Ranks that compute each product together, with 1 / `num_ranks` of the memory of one that computes it alone.
+
+    But products of a layer keep their inputs gathered: `input_bytes` of a token each, `num_inputs` of them.
+    """
+
+    num_ranks: int = 1
+    input_bytes: int = 0
+    num_inputs: int = 0
+
+    def activations(self, alone: int, *, num_tokens: int) -> int:
+        """Return the bytes of a rank for so many tokens, of which one rank would keep `alone`."""
+        gathered = self.input_bytes * self.num_inputs * num_tokens
+        return (alone + (self.num_ranks - 1) * gathered) // self.num_ranks
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
@@ -29,11 +46,13 @@ class Setting:
     is_sharded: bool
     device_bytes: int | None
     most_shards: int | None = None
+    tensor: TensorGroup = TensorGroup()
     host: HostMemory | None = None
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the number of devices sharing one copy of the model."""
-        return min(num_ranks, self.most_shards or num_ranks) if self.is_sharded else 1
+        num_parts = num_ranks // self.tensor.num_ranks
+        return min(num_parts, self.most_shards or num_parts) if self.is_sharded else 1
 
 
 def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
@@ -43,8 +62,12 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         precision=setting.precision,
         optimizer=setting.optimizer,
         num_shards=setting.num_shards(batch.num_ranks),
-        activations=setting.facts.activations.of(batch.micro_batch_sequences),
-        workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences),
+        tensor_ranks=setting.tensor.num_ranks,
+        activations=setting.tensor.activations(
+            setting.facts.activations.of(batch.micro_batch_sequences),
+            num_tokens=batch.micro_batch_sequences * batch.context_tokens,
+        ),
+        workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences) // setting.tensor.num_ranks,
         host=setting.host,
     )
 
@@ -66,10 +89,10 @@ def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
 
     Up to a node, or in whole nodes. They divide the step; where no number of them does, one is larger than it was.
     """
-    sharded = replace(setting, is_sharded=True, most_shards=None)
+    sharded = replace(setting, is_sharded=True, most_shards=None, tensor=TensorGroup())
 
     def does_fit(num_ranks: int) -> int:
-        one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks)
+        one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks, tensor_ranks=1)
         return int(fits(sharded, one))
 
     fewest = bisect_left(NUMBERS_OF_DEVICES, 1, key=does_fit)  # more devices hold less each
@@ -81,6 +104,7 @@ def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
             micro_batch_sequences=1,
             accumulation_micro_steps=-(-batch.sequences_per_step // num_ranks),
             num_ranks=num_ranks,
+            tensor_ranks=1,
         )
 
 

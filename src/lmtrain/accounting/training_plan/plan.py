@@ -149,7 +149,11 @@ class Plan:
         report: dict[str, Any] = {}
         if self.communication is not None:
             sent = self.communication
-            report["communication"] = {"bytes_per_step": sent.total_bytes, "seconds_per_step": sent.seconds}
+            report["communication"] = {
+                "bytes_per_step": sent.total_bytes,
+                "seconds_per_step": sent.seconds,
+                "groups": [asdict(group) for group in sent.groups],
+            }
         if self.kwh is not None:
             usd = None if self.usd_per_kwh is None else self.kwh * self.usd_per_kwh
             report["energy"] = {
@@ -170,6 +174,7 @@ class Plan:
             "micro_batch_sequences": self.batch.micro_batch_sequences,
             "accumulation_micro_steps": self.batch.accumulation_micro_steps,
             "num_ranks": self.batch.num_ranks,
+            "tensor_ranks": self.batch.tensor_ranks,
             "sequences_per_step": self.batch.sequences_per_step,
             "tokens_per_step": self.batch.tokens_per_step,
         }

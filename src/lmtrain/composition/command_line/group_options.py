@@ -29,7 +29,8 @@ def options_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Itera
     """Give the options of a group whose facts at their usual settings are as asked; `place` is beside the settings."""
     for file in sorted((conf_folder() / kind.group).glob("*.yaml")):
         values = file_values(f"{kind.group}={file.stem}")
-        facts = facts_of(values, kind, **place)
+        own = {key: value for key, value in values.items() if "${" not in str(value)}  # other groups decide those
+        facts = facts_of(own, kind, **place)
         if facts is not None and holds(facts):
             yield GroupOption(f"{kind.group}={file.stem}", values, facts)
 

@@ -33,6 +33,7 @@ from lmtrain.launch.agree import agree_on
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.trained_parameters import trained_parameters
+from lmtrain.parallel.compilation import run_eagerly
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision
 from lmtrain.tokenizers.base import Tokenizer
@@ -176,7 +177,7 @@ def build_module(
             start_from=find_weights(config.init_from, model, node=config.model),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=config.recompute.build(),
-            compile=config.compile.build().apply,
+            compile=config.compile.build().apply if config.compilation.compiles else run_eagerly,
             parallelize=parallelism.parallelize,
         ),
     )

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from lmtrain.accounting.batches import plan_batches
 from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Horizon, horizon
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.expected_speed import rate_of
@@ -21,10 +20,12 @@ from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
+from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, read_fork
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.strategy import Parallelism
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.loop.last_step import LastStep
@@ -49,12 +50,17 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
         model: LanguageModel = config.model.build()
     if precision is not None:
         precision.explain(model)  # refuses a precision unfit for the model
+    require_parts(config)
+    strategy: Parallelism = config.strategy.build(
+        facts={"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
+    )
+    strategy.require(model)
     optimizer = rehearsed_optimizer(config, model)
     config.spikes.build()
     config.weight_average.build()
     batch = config.batch
     is_auto = batch.micro_batch_sequences == "auto"  # found on the device
-    divided = plan_batches(replace(batch, micro_batch_sequences=None) if is_auto else batch, num_ranks=config.num_ranks)
+    divided = config.divided(replace(batch, micro_batch_sequences=None) if is_auto else batch)
     tokens_per_step = divided.tokens_per_step
     if touches_device and not is_auto:
         require_memory(config, divided, num_parameters=model.shape().num_parameters)

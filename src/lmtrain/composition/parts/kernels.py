@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import torch
 
-from lmtrain.accounting.options.parts import CompileFacts
-from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
@@ -56,7 +54,7 @@ def fit_attention(config: RunConfig, *, compute_dtype: torch.dtype) -> FittedAtt
 
 def is_compiled(config: RunConfig) -> bool:
     """Tell whether the run will be compiled on this machine."""
-    found = facts_of(config.compile.values, CompileFacts, allowed=config.allowed) or CompileFacts()
+    found = config.compilation
     return found.compiles and (not found.falls_back or missing_compiler() is None)
 
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from lmtrain.accounting.batches import BatchPlan, plan_batches
+from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.less_memory import less_memory
-from lmtrain.composition.planning.plan import fit_setting, fitted_batch
+from lmtrain.composition.planning.plan import fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.settings import TrainerSettings
@@ -36,7 +37,7 @@ def batch_of(config: RunConfig) -> BatchPlan:
         ConfigurationError: It does not divide, or not even one sequence fits.
     """
     if config.batch.micro_batch_sequences != "auto":
-        return plan_batches(config.batch, num_ranks=config.num_ranks)
+        return config.divided(config.batch)
     return broadcast_outcome(lambda: _largest(config))
 
 
@@ -95,7 +96,7 @@ def _half(batch: BatchPlan) -> int:
 
 
 def _largest(config: RunConfig) -> BatchPlan:
-    found = fitted_batch(config.batch, setting_here(config), num_ranks=config.num_ranks)
+    found = fitted_batch(config, setting_here(config))
     print(
         f"batch.micro_batch_sequences=auto: {found.micro_batch_sequences} of {found.sequences_per_rank} sequences at a "
         f"time, {found.accumulation_micro_steps} micro-steps a step",

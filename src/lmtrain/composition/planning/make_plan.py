@@ -58,8 +58,9 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         cluster,
         batch,
         spread=require_facts(config.strategy.values, ModelSpread, allowed=config.allowed),
-        num_parameters=shape.num_parameters,
+        shape=shape,
         gathered_value_bytes=facts.value_bytes,
+        share_again=_recompute(config).share,
     )
     seen = seen_tokens(batch.context_tokens, documents=documents)
     speed = _speed(config, facts, flops_per_token=flops.palm, seen=seen, sent=sent)
@@ -91,11 +92,14 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
     return with_evaluation(plan, config, held_out=facts.held_out)
 
 
+def _recompute(config: RunConfig) -> RecomputeFacts:
+    return facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
+
+
 def _speed(
     config: RunConfig, facts: PlanFacts, *, flops_per_token: float, seen: float, sent: CommunicationVolume
 ) -> Speed | None:
     """Return the time of a step, with the products recomputed in its backward pass."""
-    recompute = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
     again = block_forward_flops(facts.shape, num_block_parameters=facts.num_block_parameters, seen=seen)
     return expected_speed(
         config.cluster,
@@ -104,5 +108,5 @@ def _speed(
         flops_per_token=flops_per_token,
         calibration=calibration_of(config, facts.batch),
         sent=sent,
-        recomputed_flops=recompute.share * again,
+        recomputed_flops=_recompute(config).share * again,
     )

@@ -6,21 +6,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lmtrain.accounting.batches import Batch, BatchPlan, plan_batches
+from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
-from lmtrain.accounting.training_plan.communication import devices_in_a_node
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.parts.schedules import require_ramps_fit
+from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.calibration import peak_here
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.evaluation import validated_split
+from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.known_models import facts_known, model_facts
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.prepared_tokens import (
@@ -66,6 +67,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         config = read_config(composed, allowed=arguments.allowed_targets)
         refuse_typed(config, choices.overrides)
         require_settings(config)
+        config, chosen = with_strategy(config)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
         planned = plan_on_paper(config, setting, facts)
@@ -79,6 +81,8 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
         fit = fit_setting(setting, facts)
         possible = changes(config, setting, is_tight=planned.fits is False)
         said = advice(planned, fit, possible)
+        if chosen:
+            said = replace(said, lines=(chosen, *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
     for_each_config(task, arguments, config_name="train", program=program)
@@ -92,7 +96,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
         ConfigurationError: An indivisible batch, or an impossible budget.
     """
     fit = fit_setting(setting, facts)
-    batch = planned_batch(config, setting, fit)
+    batch = planned_batch(config, fit)
     device = setting.cluster.known_device
     plan = make_plan(
         config,
@@ -133,22 +137,6 @@ def with_time_of_evaluation(plan: Plan) -> Plan:
         steps = plan.horizon.steps - math.ceil(plan.evaluation_seconds / plan.speed.step_seconds)
         plan = replace(plan, horizon=plan.horizon.ending_at(max(1, steps)))
     return plan
-
-
-def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
-    """Return the setting behind the memory of a device."""
-    device = setting.cluster.known_device
-    return Setting(
-        facts=facts,
-        precision=setting.bytes_of,
-        optimizer=setting.state,
-        is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
-        most_shards=(
-            devices_in_a_node(setting.cluster, setting.num_ranks) if setting.spread.shards_over == "node" else None
-        ),
-        device_bytes=device.memory_bytes if device else None,
-        host=setting.host,
-    )
 
 
 def changes(config: RunConfig, setting: PlannedSetting, *, is_tight: bool) -> Changes:
@@ -208,21 +196,21 @@ def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[Sequence[s
     return found
 
 
-def planned_batch(config: RunConfig, setting: PlannedSetting, fit: Setting) -> BatchPlan:
+def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Divide a step over the devices; a micro batch called `auto` becomes the largest that fits."""
     batch = config.batch
     if batch.micro_batch_sequences == "auto":
-        return fitted_batch(batch, fit, num_ranks=setting.num_ranks)
-    return plan_batches(batch, num_ranks=setting.num_ranks)
+        return fitted_batch(config, fit)
+    return config.divided(batch)
 
 
-def fitted_batch(batch: Batch, fit: Setting, *, num_ranks: int) -> BatchPlan:
+def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Return the batch with the largest micro batch for a device.
 
     Raises:
         ConfigurationError: Not even one sequence does.
     """
-    whole = plan_batches(replace(batch, micro_batch_sequences=None), num_ranks=num_ranks)
+    whole = config.divided(replace(config.batch, micro_batch_sequences=None))
     found = largest_micro_batch(fit, whole)
     if found is None:
         single = replace(whole, micro_batch_sequences=1, accumulation_micro_steps=whole.sequences_per_rank)

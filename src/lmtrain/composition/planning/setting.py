@@ -8,7 +8,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, HostMemory
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
-from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, CompileFacts, RecomputeFacts
+from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.group_options import one_of, words_of
@@ -20,6 +20,7 @@ from lmtrain.composition.planning.measured_here import kind_here, measurements_o
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.composition.rules.rounding import require_rounding
+from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
@@ -76,9 +77,10 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     """
     require_float8_head(config)
     require_rounding(config)
+    require_parts(config)
     require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed
-    compiles = facts_of(config.compile.values, CompileFacts, allowed=allowed) or CompileFacts()
+    compiles = config.compilation
     place: dict[str, Any] = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
     spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
     _require_ranks(spread, config.num_ranks, strategy=config.strategy.word)
@@ -96,6 +98,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
 
 
 def _require_ranks(spread: ModelSpread, num_ranks: int, *, strategy: str) -> None:
+    spread.require_ranks(num_ranks)
     if spread.most_ranks is not None and num_ranks > spread.most_ranks:
         raise ConfigurationError(
             f"strategy={strategy} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "

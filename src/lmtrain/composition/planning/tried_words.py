@@ -3,8 +3,9 @@
 For advice: each is planned first, and there may be many to try.
 """
 
-from collections.abc import Sequence
-from typing import Final
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.fit import NODE
@@ -12,6 +13,7 @@ from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.run_config import RunConfig
 
 # Settings with another's value by default, conf/trainer/default.yaml.
+NAMED: Final = re.compile(r"\$\{([\w.]+)\}")
 FOLLOWERS: Final = {
     "cluster.devices_per_node": "trainer.devices",
     "cluster.num_nodes": "trainer.num_nodes",
@@ -24,10 +26,22 @@ def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
         key, _, value = word.partition("=")
         if "." not in key:
             how_to_build = {name: held for name, held in config.values[key].items() if name.startswith("_")}
-            config = config.changed(**{key: how_to_build | file_values(word)})
+            config = config.changed(**{key: how_to_build | _settled(file_values(word), config.values)})
         else:
             config = _with_number(config, key, parse_quantity(value, key))
     return config
+
+
+def _settled(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an option's settings with the values of other groups in the place of their names."""
+    return {key: _looked_up(held, values) for key, held in settings.items()}
+
+
+def _looked_up(held: Any, values: Any) -> Any:
+    named = NAMED.fullmatch(held) if isinstance(held, str) else None
+    for name in named[1].split(".") if named else ():
+        values = values[name]
+    return values if named else held
 
 
 def words_of_devices(config: RunConfig, num_devices: int) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def require_settings(config: RunConfig) -> None:
     if found is None:
         return
     spread = facts_of(config.strategy.values, ModelSpread, allowed=allowed) or ModelSpread()
-    if spread.shards_over is not None and not found.takes_shards:
+    if spread.cuts_parameters and not found.takes_shards:
         can = [word for word, facts in _own_optimizers().items() if facts.takes_shards]
         whole = one_of(words_of(ModelSpread, lambda other: other.replicates))
         raise ConfigurationError(

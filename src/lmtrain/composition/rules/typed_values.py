@@ -6,7 +6,6 @@ Everything is checked again, and more, before anything is allocated; here the re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmtrain.accounting.batches import plan_batches
 from lmtrain.accounting.budgets import limits_of
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.check import TARGET, check_value
@@ -27,8 +26,8 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
     for key in keys:
         _require_type(config.values, key)
     groups = {key.partition(".")[0] for key in keys}
-    if groups & {"batch", "trainer"} and config.batch.micro_batch_sequences != "auto":
-        plan_batches(config.batch, num_ranks=config.num_ranks)
+    if groups & {"batch", "trainer", "strategy"} and config.batch.micro_batch_sequences != "auto":
+        config.divided(config.batch)
     if "budget" in groups:
         limits_of(config.budget)
     if "optimizer" in groups:

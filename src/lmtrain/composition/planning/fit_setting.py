@@ -1,0 +1,34 @@
+"""From a config's choices and a model's facts to the setting behind the memory of a device."""
+
+from typing import Final
+
+from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.training_plan.fit import Setting, TensorGroup
+from lmtrain.composition.planning.setting import PlannedSetting
+
+INPUTS_OF_A_LAYER: Final = 2  # of attention and of the feed-forward
+
+
+def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
+    """Return the setting behind the memory of a device."""
+    device = setting.cluster.known_device
+    return Setting(
+        facts=facts,
+        precision=setting.bytes_of,
+        optimizer=setting.state,
+        is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
+        tensor=_tensor_group(setting, facts),
+        most_shards=setting.spread.most_shards,
+        device_bytes=device.memory_bytes if device else None,
+        host=setting.host,
+    )
+
+
+def _tensor_group(setting: PlannedSetting, facts: ModelFacts) -> TensorGroup:
+    """Return the group behind the memory of a device; recomputed layers gather their inputs again, one at a time."""
+    num_kept = round(len(facts.shape.attention) * (1 - setting.recompute.share))
+    return TensorGroup(
+        num_ranks=setting.spread.tensor_ranks,
+        input_bytes=facts.shape.width * setting.bytes_of.activations,
+        num_inputs=INPUTS_OF_A_LAYER * max(1, num_kept),
+    )

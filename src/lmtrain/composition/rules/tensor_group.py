@@ -1,0 +1,29 @@
+"""Parts of a run unfit for ranks that compute each product together, decided from a config alone."""
+
+from lmtrain.accounting.options.parts import LossFacts
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
+
+
+def require_parts(config: RunConfig) -> None:
+    """Refuse a loss over a whole vocabulary, of which each rank of a tensor group has a shard, and compilation.
+
+    torch takes minutes to compile messages between the layers' products, again for every shape (2.13).
+
+    Raises:
+        ConfigurationError: Naming the nearest part that can be.
+    """
+    if config.spread.tensor_ranks == 1:
+        return
+    if config.compilation.compiles:
+        raise ConfigurationError(
+            f"compile={config.compile.word} does not compile the messages of strategy={config.strategy.word}; nearest "
+            "valid: compile=none."
+        )
+    loss = facts_of(config.loss.values, LossFacts, allowed=config.allowed) or LossFacts()
+    if not loss.takes_shards:
+        raise ConfigurationError(
+            f"loss={config.loss.target.split('.')[-2]} reads the whole vocabulary, and under strategy="
+            f"{config.strategy.word} a rank has a shard of it; nearest valid: loss=chunked."
+        )

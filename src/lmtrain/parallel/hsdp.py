@@ -1,0 +1,45 @@
+"""FSDP2 within groups of ranks, and copies across them: weights are gathered over the fast links of a node alone.
+
+arXiv 2304.11277 section 3.2.2. Gradients are scattered within a group and then averaged over the copies of each shard.
+"""
+
+from functools import partial
+
+import torch
+
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.parallel.fsdp import FullyShardedStrategy, shard_blocks
+from lmtrain.parallel.strategy import Parallelism
+
+
+def hsdp(
+    *,
+    num_ranks: int,
+    compute_dtype: torch.dtype,
+    shard_size: int,
+    reshard_after_forward: bool = True,
+    timeout_seconds: float = 600.0,
+) -> Parallelism:
+    """Shard weights, gradients and optimizer state over `shard_size` neighbouring ranks; each such group has a copy.
+
+    Raises:
+        ConfigurationError: Groups of another size than the ranks divide into.
+    """
+    spread = hsdp_facts(shard_size=shard_size, reshard_after_forward=reshard_after_forward)
+    spread.require_ranks(num_ranks)
+    return Parallelism(
+        name="hsdp",
+        strategy=FullyShardedStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds),
+        parallelize=partial(
+            shard_blocks,
+            shard_size=shard_size,
+            compute_dtype=compute_dtype,
+            reshard_after_forward=reshard_after_forward,
+        ),
+        spread=spread,
+    )
+
+
+def hsdp_facts(*, shard_size: int = 8, reshard_after_forward: bool = True) -> ModelSpread:
+    """Shard over neighbours, and compute with weights that are cast as they are gathered."""
+    return ModelSpread(shards_over=shard_size, casts_parameters=True, reshard_after_forward=reshard_after_forward)

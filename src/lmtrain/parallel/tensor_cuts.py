@@ -1,0 +1,185 @@
+"""The cuts of the models of this package: GPT-2, and Llama with its relatives.
+
+Between the layers' norms and projections tokens are whole and features cut; elsewhere in the layers each rank has a
+slice of the sequence; before and after them all ranks have all.
+"""
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from torch import Tensor, nn
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.losses.base import TokenLoss
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.feed_forward import GELU, SquaredReLU, SwiGLU
+from lmtrain.models.gpt2 import GPT2, GPT2Block
+from lmtrain.models.head import OutputHead
+from lmtrain.models.llama import Llama
+from lmtrain.models.llama_block import LlamaBlock
+from lmtrain.models.loss import LossTotal
+from lmtrain.models.self_attention import SelfAttention
+from lmtrain.parallel.sharded_loss import score_shards
+from lmtrain.parallel.tensor_layout import TensorLayout
+from lmtrain.parallel.tensor_regions import Regions
+
+
+def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
+    """Refuse a model that cannot be cut over so many ranks.
+
+    Raises:
+        ConfigurationError: Its heads, features or rows do not divide, or it has layers that are not known here.
+    """
+    if not isinstance(model, GPT2 | Llama):
+        raise ConfigurationError(
+            f"{type(model).__name__} has no cuts for a tensor group, GPT2 and Llama have; use strategy=fsdp."
+        )
+    if -(-model.vocab_size // num_ranks) * (num_ranks - 1) >= model.vocab_size:
+        _refuse_size(num_ranks, "model.vocab_size", model.vocab_size)
+    for block in model.layers:
+        assert isinstance(block, GPT2Block | LlamaBlock)
+        if isinstance(block, LlamaBlock):
+            _require_attention(block.self_attention, num_ranks)
+        elif block.num_heads % num_ranks:
+            _refuse_size(num_ranks, "model.num_heads", block.num_heads)
+        if not isinstance(block.feed_forward, SwiGLU | SquaredReLU | GELU):
+            raise ConfigurationError(
+                f"{type(block.feed_forward).__name__} cannot be cut over a tensor group; use strategy=fsdp, or a model "
+                "without experts."
+            )
+        if (width := block.feed_forward.down.in_features) % num_ranks:
+            _refuse_size(num_ranks, "model.feed_forward_width", width)
+
+
+def _require_attention(attention: SelfAttention, num_ranks: int) -> None:
+    if attention.qk_norm.over == "width":
+        raise ConfigurationError(
+            "model.qk_norm_over=width reads the heads of all ranks of a tensor group; use strategy=fsdp, or "
+            "model.qk_norm_over=head."
+        )
+    for key, number in (("num_heads", attention.num_heads), ("num_kv_heads", attention.num_kv_heads)):
+        if number % num_ranks:
+            _refuse_size(num_ranks, f"model.{key}", number)
+
+
+def _refuse_size(num_ranks: int, key: str, number: int) -> NoReturn:
+    nearest = max(size for size in range(1, num_ranks) if number % size == 0)
+    raise ConfigurationError(
+        f"strategy.tensor_size={num_ranks} does not divide {key}={number} into parts; nearest valid: {nearest}."
+    )
+
+
+def cut_model(model: LanguageModel, regions: Regions) -> TensorLayout:
+    """Cut a model's weights in place over a tensor group, and let its layers compute with their parts.
+
+    Raises:
+        ConfigurationError: It cannot be cut.
+    """
+    layout = TensorLayout(regions=regions)
+    require_cuts(model, num_ranks=layout.num_ranks)
+    if isinstance(model, GPT2):
+        _cut_gpt2(model, layout)
+    else:
+        assert isinstance(model, Llama)
+        _cut_llama(model, layout)
+    _score_by_shards(model, layout)
+    return layout
+
+
+def _cut_gpt2(model: GPT2, layout: TensorLayout) -> None:
+    layout.cut_vocabulary(model.token_embedding, "token_embedding")
+    if model.head is not None:
+        layout.cut_head(model.head, "head")
+    for index, block in enumerate(model.layers):
+        assert isinstance(block, GPT2Block)
+        name = f"layers.{index}"
+        layout.cut_rows(block.qkv, f"{name}.qkv", parts=(block.output.in_features,) * 3)
+        layout.cut_columns(block.output, f"{name}.output")
+        _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
+        block.num_heads //= layout.num_ranks
+        _gather_after(layout, block.attention_norm, block.feed_forward_norm)
+    regions = layout.regions
+    model.layers[0].register_forward_pre_hook(lambda _, inputs: (regions.slice(inputs[0]), *inputs[1:]))
+    _end(model, layout, outside=("token_embedding", "position_embedding", "head"))
+
+
+def _cut_llama(model: Llama, layout: TensorLayout) -> None:
+    layout.cut_vocabulary(model.embedding.token, "embedding.token")
+    if model.head is not None:
+        layout.cut_head(model.head, "head")
+    for name, table in model.value_embeddings.items():
+        assert isinstance(table, nn.Embedding)
+        layout.cut_features(table, f"value_embeddings.{name}")
+    for index, block in enumerate(model.layers):
+        assert isinstance(block, LlamaBlock)
+        name = f"layers.{index}"
+        _cut_attention(block.self_attention, f"{name}.self_attention", layout)
+        _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
+        _gather_after(layout, block.attention_norm, block.feed_forward_norm)
+    regions = layout.regions
+    model.embedding.register_forward_hook(_after(regions.slice))
+    _end(model, layout, outside=("embedding", "value_embeddings", "head"))
+
+
+def _cut_attention(attention: SelfAttention, name: str, layout: TensorLayout) -> None:
+    layout.cut_rows(attention.qkv, f"{name}.qkv", parts=attention.widths)
+    layout.cut_columns(attention.output, f"{name}.output")
+    if attention.value_gate is not None:
+        layout.cut_rows(attention.value_gate, f"{name}.value_gate", parts=(attention.num_kv_heads,))
+    if attention.key_smear is not None:
+        layout.slice_smear(attention.key_smear)
+    attention.num_heads //= layout.num_ranks
+    attention.num_kv_heads //= layout.num_ranks
+    attention.widths = (attention.num_heads * attention.head_width, attention.value_width, attention.value_width)
+
+
+def _cut_feed_forward(feed_forward: nn.Module, name: str, layout: TensorLayout) -> None:
+    assert isinstance(feed_forward, SwiGLU | SquaredReLU | GELU)
+    width = feed_forward.down.in_features
+    if isinstance(feed_forward, SwiGLU):
+        layout.cut_rows(feed_forward.gate_up, f"{name}.gate_up", parts=(width, width))
+    else:
+        layout.cut_rows(feed_forward.up, f"{name}.up", parts=(width,))
+    layout.cut_columns(feed_forward.down, f"{name}.down")
+
+
+def _gather_after(layout: TensorLayout, *norms: nn.Module) -> None:
+    for norm in norms:
+        norm.register_forward_hook(_after(layout.regions.gather))
+
+
+def _after(move: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Return the hook that moves a module's output."""
+    return lambda module, inputs, output: move(output)
+
+
+def _end(model: GPT2 | Llama, layout: TensorLayout, *, outside: tuple[str, ...]) -> None:
+    """Gather after the last norm; all that is not cut from the first layer to it sees a slice, or some heads, alone."""
+    _gather_after(layout, model.final_norm)
+    names = {name for name, _ in model.named_parameters()}
+    layout.parts = {name for name in names - layout.cut if name.split(".")[0] not in outside}
+
+
+def _score_by_shards(model: LanguageModel, layout: TensorLayout) -> None:
+    """Let the loss, and whoever asks for logits, work on shards of the vocabulary."""
+    first_row, mesh = layout.first_row(model.vocab_size), layout.mesh
+
+    def score(head: OutputHead, hidden: Tensor, targets: Tensor, loss: TokenLoss) -> LossTotal:
+        weight: Any = head.weight
+        return score_shards(
+            weight.to_local(),
+            hidden,
+            targets,
+            loss,
+            soft_cap=head.soft_cap,
+            first_row=first_row,
+            ranks=mesh.get_group(),
+        )
+
+    def logits(hidden: Tensor) -> Tensor:
+        head = model.output_head()
+        weight: Any = head.weight
+        return OutputHead(weight.full_tensor(), head.soft_cap)(hidden)
+
+    for name, replacement in (("score", score), ("logits", logits)):
+        setattr(model, name, replacement)

@@ -1,0 +1,151 @@
+"""How a model's weights are cut over the ranks of a tensor group, found by the kinds of its layers.
+
+A layer's first matrices are cut along their rows, heads and features whole on a rank, and its last along their columns
+(arXiv 1909.08053 section 3). A matrix that fuses several keeps its rows in the order of ranks: rank r has its share of
+each. `V` vocabulary, `D` width, `E` a matrix's rows, `I` its columns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.nn import functional as F
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.models.documents import Documents
+from lmtrain.models.embeddings import Smear, smeared
+from lmtrain.parallel.tensor_regions import Regions
+
+ROWS, COLUMNS = Shard(0), Shard(1)
+
+
+@final
+@dataclass(kw_only=True)
+class TensorLayout:
+    """What was cut: the order of the rows of fused matrices [E], and the parameters whose gradients are parts of a sum.
+
+    Both by the parameter's name in the model. `cut` are all names of cut parameters.
+    """
+
+    regions: Regions
+    row_orders: dict[str, Int[Tensor, " E"]] = field(default_factory=dict)
+    parts: set[str] = field(default_factory=set)
+    cut: set[str] = field(default_factory=set)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """Return the group's mesh."""
+        return self.regions.mesh
+
+    @property
+    def num_ranks(self) -> int:
+        """Return the ranks of a group."""
+        return self.mesh.size()
+
+    @property
+    def rank(self) -> int:
+        """Return this rank's place in its group."""
+        return self.mesh.get_local_rank()
+
+    def cut_rows(self, linear: nn.Module, name: str, *, parts: Sequence[int]) -> None:
+        """Give each rank its share of the rows of each of the fused `parts`; inputs are whole, outputs its share."""
+        mine = [part // self.num_ranks for part in parts]
+        starts = [sum(parts[:index]) for index in range(len(parts))]
+        order = torch.cat(
+            [
+                torch.arange(start + rank * rows, start + (rank + 1) * rows)
+                for rank in range(self.num_ranks)
+                for start, rows in zip(starts, mine, strict=True)
+            ]
+        )
+        layer = _plain(linear, name)
+        rows = order.to(layer.weight.device)
+        if len(parts) > 1:
+            self.row_orders[f"{name}.weight"] = rows
+        self._cut(layer, f"{name}.weight", layer.weight.detach()[rows], ROWS)
+        of_rank = rows.split(sum(mine))[self.rank]
+
+        def forward(input: Tensor) -> Tensor:  # noqa: A002  as torch calls it
+            bias = _bias(layer)
+            return F.linear(input, _local(layer.weight), None if bias is None else bias[of_rank])  # its gradient a part
+
+        layer.forward = forward
+
+    def cut_columns(self, linear: nn.Module, name: str) -> None:
+        """Give each rank its share of the columns: inputs are its share, outputs its slice of the sequence."""
+        layer = _plain(linear, name)
+        self._cut(layer, f"{name}.weight", layer.weight.detach(), COLUMNS)
+
+        def forward(input: Tensor) -> Tensor:  # noqa: A002
+            bias, summed = _bias(layer), self.regions.sum_to_slice(F.linear(input, _local(layer.weight)))
+            return summed if bias is None else summed + bias
+
+        layer.forward = forward
+
+    def cut_vocabulary(self, table: nn.Embedding, name: str) -> None:
+        """Give each rank its share of the rows of a table [V, D]; every rank gets every token's vector."""
+        self._cut(table, f"{name}.weight", table.weight.detach(), ROWS)
+        first_row = self.first_row(table.num_embeddings)
+
+        def forward(input: Tensor) -> Tensor:  # noqa: A002
+            weight = _local(table.weight)
+            row = input - first_row
+            is_elsewhere = (row < 0) | (row >= len(weight))
+            found = F.embedding(row.masked_fill(is_elsewhere, 0), weight)
+            return self.regions.sum_to_whole(found.masked_fill(is_elsewhere.unsqueeze(-1), 0))
+
+        table.forward = forward
+
+    def cut_features(self, table: nn.Embedding, name: str) -> None:
+        """Give each rank its share of the columns of a table, and of each token's vector."""
+        self._cut(table, f"{name}.weight", table.weight.detach(), COLUMNS)
+
+        def forward(input: Tensor) -> Tensor:  # noqa: A002
+            return F.embedding(input, _local(table.weight))
+
+        table.forward = forward
+
+    def slice_smear(self, smear: Smear) -> None:
+        """Let each rank smear its share of the dimensions; their weight is whole on each, and its gradient a part."""
+
+        def forward(x: Tensor, documents: Documents | None = None) -> Tensor:
+            return smeared(x, smear.weight.chunk(self.num_ranks)[self.rank], documents)
+
+        smear.forward = forward
+
+    def cut_head(self, head: nn.Linear, name: str) -> None:
+        """Give each rank its share of the rows of the output head, which a loss over shards reads."""
+        self._cut(head, f"{name}.weight", head.weight.detach(), ROWS)
+
+    def first_row(self, num_rows: int) -> int:
+        """Return the first row of this rank's shard, as DTensor cuts: even shards but for the last ones."""
+        return -(-num_rows // self.num_ranks) * self.rank
+
+    def _cut(self, module: nn.Module, name: str, values: Tensor, placement: Shard) -> None:
+        """Keep this rank's part of values that every rank has: no communication."""
+        parameter: Any = module.get_parameter("weight")
+        placed = distribute_tensor(values.contiguous(), self.mesh, [placement], src_data_rank=None)
+        module.register_parameter("weight", nn.Parameter(placed, requires_grad=parameter.requires_grad))
+        self.cut.add(name)
+
+
+def _plain(linear: nn.Module, name: str) -> nn.Linear:
+    if type(linear) is not nn.Linear:
+        raise ConfigurationError(
+            f"{name} is a {type(linear).__name__}, which cannot be cut over a tensor group; use precision=bf16_mixed, "
+            "or strategy=fsdp."
+        )
+    return linear
+
+
+def _bias(layer: nn.Linear) -> Tensor | None:
+    return layer.bias
+
+
+def _local(weight: Any) -> Tensor:
+    return weight.to_local()

@@ -1,0 +1,49 @@
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.rules.tensor_group import require_parts
+from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.errors import ConfigurationError
+
+PAIR = ["strategy=tensor", "trainer.devices=2"]
+
+
+def config(*words: str) -> RunConfig:
+    return read_config(compose_config([*PAIR, *words]), allowed=[])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["loss=liger"], "loss=liger reads the whole vocabulary, and under strategy=tensor .* loss=chunked"),
+        (["loss=linear"], "loss=linear reads the whole vocabulary"),
+        (
+            ["compile=blocks"],
+            "compile=blocks does not compile the messages of strategy=tensor; .* compile=none",
+        ),
+    ],
+)
+def test_what_a_tensor_group_cannot_do_is_refused_and_what_can_named(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        require_parts(config(*words))
+
+
+@pytest.mark.parametrize("words", [[], ["loss=chunked"], ["compile=none"], ["strategy=fsdp", "loss=liger"]])
+def test_what_it_can_do_is_not(words: list[str]) -> None:
+    require_parts(config(*words))
+
+
+def test_the_automatic_compilation_falls_back_in_a_tensor_group_alone() -> None:
+    assert not config().compilation.compiles
+    assert config("strategy=fsdp").compilation.compiles
+
+
+def test_a_step_divides_over_groups_and_a_sequence_within_one() -> None:
+    batch = config(
+        "batch.context_tokens=64", "batch.tokens_per_step=128", "trainer.devices=4", "strategy.tensor_size=2"
+    )
+    divided = batch.divided(batch.batch)
+    assert (divided.num_data_ranks, divided.sequences_per_rank, divided.data_rank(3)) == (2, 1, 1)
+    odd = config("batch.context_tokens=33", "batch.tokens_per_step=66")
+    with pytest.raises(ConfigurationError, match=r"context_tokens=33 is not a multiple of strategy.tensor_size=2"):
+        odd.divided(odd.batch)

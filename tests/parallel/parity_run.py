@@ -1,0 +1,201 @@
+"""Ranks that train tiny models by some strategies in turn, started by strategy_parity.py; rank 0 notes what it found.
+
+Arguments: folder, and the cases as JSON. Documents are of unequal length, and the vocabulary divides by no number of
+ranks. Each case is a fresh fit, perhaps from the checkpoint of another.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch.distributed.tensor import DTensor
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.data.packing import BestFit
+from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.process_group import join
+from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.optim.adamw import adamw
+from lmtrain.optim.muon import muon
+from lmtrain.optim.schedules import constant
+from lmtrain.parallel.activation_checkpoint import every_block
+from lmtrain.parallel.fsdp import fsdp
+from lmtrain.parallel.fsdp_tensor import fsdp_tensor
+from lmtrain.parallel.hsdp import hsdp
+from lmtrain.parallel.replicate import ddp, single
+from lmtrain.parallel.tensor import TensorStrategy, tensor
+from lmtrain.training.checkpointing.checkpoint_io import FACTS
+from lmtrain.training.datamodule import TokenDataModule
+from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.module import CausalLMModule
+from lmtrain.training.trainer import make_trainer
+from lmtrain.training.transforms import ModelTransforms, unchanged
+from tests.data.documents import make_dataset
+from tests.leave import leave
+from tests.parallel.sent import Message, Sent
+from tests.parallel.strategy_parity import CLIP
+
+CONTEXT_TOKENS, SEQUENCES_PER_STEP, VOCAB_SIZE = 16, 8, 301
+LENGTHS = [3, 15, 7, 14, 2, 9, 13, 4, 12, 5, 8, 9, 11, 2, 10, 6] * 3
+MODELS: dict[str, Callable[..., LanguageModel]] = {
+    "gpt2": partial(GPT2, width=16, num_layers=2, num_heads=4),
+    "llama": partial(Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24),
+    "qwen": partial(
+        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=4, feed_forward_width=24, qk_norm=True,
+        tie_embeddings=True,
+    ),
+    "nano": partial(
+        Llama, width=16, num_layers=3, num_heads=4, num_kv_heads=2, feed_forward_width=32, activation="relu_squared",
+        embedding_norm=True, embedding_skip=True, backout=True, embedding_smear=True, num_bigram_buckets=16,
+        value_embedding_layers=(0, 2), value_gate_width=4, key_smear=True, logit_soft_cap=15.0, qk_norm=True,
+        qk_norm_scale=1.2,
+        value_embedding_init_std=0.1,
+    ),
+}  # fmt: skip
+OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
+    "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper
+    "muon": partial(
+        muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, row_beta=0.9, iteration_dtype="fp32", eps=1e-4
+    ),
+}
+LOSSES = {"plain": CrossEntropy(), "chunked": ChunkedCrossEntropy(chunk_tokens=5, z_loss_weight=1e-3)}
+STRATEGIES: dict[str, Callable[..., Any]] = {
+    "single": single,
+    "ddp": ddp,
+    "fsdp": partial(fsdp, compute_dtype=torch.float32),
+    "hsdp": partial(hsdp, compute_dtype=torch.float32),
+    "tensor": partial(tensor, compute_dtype=torch.float32),
+    "fsdp_tensor": partial(fsdp_tensor, compute_dtype=torch.float32),
+}
+
+
+class Notes(pl.Callback):
+    """Keeps the first step's whole gradients, saves where asked, and ends the run."""
+
+    def __init__(self, *, last_step: int, save_to: Path | None, save_at: int) -> None:
+        self.last_step, self.save_to, self.save_at = last_step, save_to, save_at
+        self.gradients: dict[str, torch.Tensor] = {}
+        self.sent = Sent()
+        self.sent_by_step: list[list[Message]] = []
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        if not self.gradients:
+            self.gradients = whole(pl_module, {name: one.grad for name, one in model_of(pl_module).named_parameters()})
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not is_step_end(trainer, batch_idx):
+            return
+        self.sent_by_step.append(self.sent.take())
+        if self.save_to and trainer.global_step == self.save_at:
+            trainer.save_checkpoint(self.save_to)
+            self.sent.take()
+        trainer.should_stop = trainer.global_step >= self.last_step
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict) -> None:
+        checkpoint[FACTS] = {"step": trainer.global_step, "tokens": 0, "identity": {}}
+
+
+def model_of(module: pl.LightningModule) -> LanguageModel:
+    """Return the model of a module."""
+    assert isinstance(module, CausalLMModule)
+    return module.language_model
+
+
+def whole(module: pl.LightningModule, tensors: dict[str, torch.Tensor | None]) -> dict[str, torch.Tensor]:
+    """Return the tensors of parameters, whole and in the model's own order."""
+    strategy = module.trainer.strategy
+    own = strategy.in_model_order(tensors) if isinstance(strategy, TensorStrategy) else tensors
+    return {
+        name: (one.full_tensor() if isinstance(one, DTensor) else one).detach().clone()
+        for name, one in own.items()
+        if one is not None
+    }
+
+
+def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Train one case and return its losses, gradient norms, first gradients and last weights."""
+    num_ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    parallelism = STRATEGIES[case["strategy"]](num_ranks=num_ranks, **case.get("settings", {}))
+    batch = plan_batches(
+        Batch(
+            context_tokens=CONTEXT_TOKENS,
+            tokens_per_step=CONTEXT_TOKENS * SEQUENCES_PER_STEP,
+            micro_batch_sequences=case.get("micro_batch_sequences", 1),
+        ),
+        num_ranks=num_ranks,
+        tensor_ranks=parallelism.spread.tensor_ranks,
+    )
+    with torch.device("meta"):
+        model = MODELS[case["model"]](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)
+    steps, save_to = case.get("steps", 3), case.get("save_to")
+    module = CausalLMModule(
+        model,
+        loss=LOSSES[case["loss"]],
+        optimizer=OPTIMIZERS[case["optimizer"]],
+        schedule=constant,
+        batch=batch,
+        total_steps=steps,
+        seed=7,
+        gradient_clip_norm=CLIP,
+        transforms=ModelTransforms(
+            recompute=every_block if case.get("recompute") else unchanged, parallelize=parallelism.parallelize
+        ),
+    )
+    notes = Notes(last_step=steps, save_to=folder / save_to if save_to else None, save_at=case.get("save_at", 1))
+    trainer = make_trainer(
+        strategy=parallelism.strategy,
+        precision="32-true",
+        devices=num_ranks,
+        accelerator="cpu",
+        accumulation_micro_steps=batch.accumulation_micro_steps,
+        folder=folder,
+        callbacks=[notes],
+    )
+    data = TokenDataModule(folder=folder / "data", batch=batch, seed=7, packing=BestFit(document_mask=True))
+    resume = case.get("resume")
+    with notes.sent:
+        trainer.fit(module, datamodule=data, ckpt_path=folder / resume if resume else None, weights_only=True)
+    records = module.step_metrics.drain()
+    return {
+        "losses": {record.step: record.loss for record in records},
+        "norms": {record.step: record.gradient_norm for record in records},
+        "tokens": {record.step: record.num_tokens for record in records},
+        "sent": notes.sent_by_step,
+        "gradients": notes.gradients,
+        "weights": whole(module, dict(model_of(module).named_parameters())),
+    }
+
+
+def main(folder: Path, cases: list[dict[str, Any]]) -> None:
+    """Train every case on these ranks, one after another."""
+    torch.set_num_threads(1)
+    outer = outer_launcher(os.environ)
+    join(outer, timeout_seconds=60)
+    is_first = outer is None or outer.rank == 0
+    if is_first and not (folder / "data").exists():
+        make_dataset(folder / "data", LENGTHS, num_ids=VOCAB_SIZE)
+    if outer is not None:
+        torch.distributed.barrier()
+    found = [train(case, folder) for case in cases]
+    if is_first:
+        torch.save(found, folder / f"found{outer.world_size if outer else 1}.pt")
+    if outer is not None:
+        leave()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,52 @@
+"""Train cases of tests/parallel/parity_run.py on forked ranks, and hold them to a single process.
+
+Sums in fp32 are taken in another order when ranks share them: losses and norms equal to 2e-6 relative, gradients to
+2e-6 of the largest entry of their tensor (a few units in the last place; 1e-8 where they are nearly zero), and weights
+to 5e-6, a two-thousandth of one of their updates, in which small gradients with their roundings count like large ones.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests import forked, tiny
+
+SCRIPT = Path(__file__).with_name("parity_run.py")
+RELATIVE = 2e-6
+OF_WEIGHTS = 5e-6
+CLIP = 0.3  # below the norm of every step, so that clipping acts
+Found = dict[str, Any]
+
+
+def trained(folder: Path, cases: Sequence[Mapping[str, Any]], *, num_ranks: int = 1) -> list[Found]:
+    """Train each case in turn on so many ranks; return losses, norms, first gradients and last weights."""
+    words = [str(folder), json.dumps([dict(case) for case in cases])]
+    ended = forked.run(SCRIPT, words, folder=folder, environment=tiny.environment(), num_ranks=num_ranks)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return torch.load(folder / f"found{num_ranks}.pt", weights_only=False)
+
+
+def require_same(found: Found, expected: Found) -> None:
+    """Hold one training to another: losses, norms, tokens, and every parameter's gradient and weight."""
+    for kind in ("losses", "norms"):
+        assert found[kind] == pytest.approx(expected[kind], rel=RELATIVE), kind
+    assert found["tokens"] == expected["tokens"]
+    require_same_end(found, expected)
+    for name, tensor in found["gradients"].items():
+        wanted = expected["gradients"][name]
+        _require_close(tensor, wanted, atol=max(RELATIVE * wanted.abs().max().item(), 1e-8), name=f"gradient of {name}")
+
+
+def require_same_end(found: Found, expected: Found) -> None:
+    """Hold the last weights of one training to another's."""
+    assert found["weights"].keys() == expected["weights"].keys()
+    for name, tensor in found["weights"].items():
+        _require_close(tensor, expected["weights"][name], atol=OF_WEIGHTS, name=name)
+
+
+def _require_close(found: torch.Tensor, expected: torch.Tensor, *, atol: float, name: str) -> None:
+    torch.testing.assert_close(found, expected, rtol=0, atol=atol, msg=lambda message: f"{name}: {message}")
