@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.composition.execution import run as run_module
 from lmtrain.composition.execution.run import execute, fit, is_done, train
 from lmtrain.composition.execution.start import run_saved
@@ -17,6 +18,7 @@ from lmtrain.tracking.no_tracking import FolderHandle
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import read_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+from lmtrain.training.loop.last_step import LastStep
 from lmtrain.training.stopping import StoppedEarly
 from tests.configs import config_with
 from tests.points import append_point
@@ -80,13 +82,16 @@ def test_a_run_past_its_budget_is_refused_under_the_key_that_ends_it() -> None:
     ("stop_signal", "code"), [(None, 0), (signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 85)]
 )
 def test_a_run_that_was_told_to_stop_has_the_code_of_its_signal(stop_signal: int | None, code: int) -> None:
+    context: Any = SimpleNamespace(last_step=LastStep(9))
+    stop = GracefulStop(every_steps=1, context=context)
+    stop.stop_signal = stop_signal
     seen: dict[str, Any] = {}
     run = SimpleNamespace(
         trainer=SimpleNamespace(fit=lambda module, **settings: seen.update(settings)),
         module=None,
         datamodule=None,
         context=SimpleNamespace(events=SimpleNamespace(close=lambda: None)),
-        callbacks={"graceful_stop": SimpleNamespace(stop_signal=stop_signal)},
+        callbacks={"stop": stop},
     )
     assert fit(run, None) == code
     run.callbacks = {}
