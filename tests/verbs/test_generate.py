@@ -27,6 +27,11 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
         generate([str(tmp_path)])
 
 
+def test_a_prompt_by_itself_gets_its_flag() -> None:
+    with pytest.raises(ConfigurationError, match=r"write lmtrain generate runs/x --prompt 'Once upon'\."):
+        generate(["runs/x", "Once", "upon"])
+
+
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     saved("llama", tmp_path, tokenizer=False)
     with pytest.raises(DataError, match=r"has no tokenizer.json"):

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
 def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
     """Print a prompt and the model's continuation, or answer a file of prompts."""
-    arguments = _parser(program).parse_args(words)
+    parser = _parser(program)
+    arguments, rest = parser.parse_known_args(words)
+    if rest and not any(word.startswith("-") for word in rest):
+        prompt = shlex.quote(" ".join(rest))
+        raise ConfigurationError(f"{prompt} stands alone; write {program} {arguments.run} --prompt {prompt}.")
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if arguments.prompts is not None:
         return _answer_file(arguments)
     if arguments.out is not None:
