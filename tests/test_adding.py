@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.accounting.quantities import format_quantity
 from tests import tiny
 
 PAGE = (tiny.PROJECT / "docs" / "adding.md").read_text()
@@ -76,23 +77,57 @@ def test_a_part_is_two_files_and_its_test() -> None:
     assert sorted(kinds) == [".py"] * 5 + [".yaml"] * 5 + ["tests"] * 5
 
 
-def test_the_three_parts_train_together_and_no_old_file_changes(project: Path) -> None:
+def test_the_three_parts_train_go_on_and_are_planned_and_no_old_file_changes(project: Path) -> None:
+    """All verbs in one process: a new model is trained, resumed, planned, examined, and refused by transformers."""
     before = contents(project)
-    ended = run(project, "train.py", *RUN, "run.name=toy", "budget.steps=3", *PARTS)
+    words = [*RUN, *PARTS, "run.name=toy", "batch.micro_batch_sequences=auto"]
+    code = f"""
+from lmtrain.accounting.training_plan.fit import memory_of
+from lmtrain.cli import serve
+from lmtrain.composition.planning import auto_batch
+from lmtrain.verbs import doctor
+from tests.configs import config_of
+
+words = {words}
+assert serve("train", [*words, "budget.steps=3"], program="train.py") == 0
+assert serve("train", [*words, "budget.steps=5"], program="train.py") == 0
+config = config_of(*words)
+print(*(finding.found for finding in doctor.examine(config)), sep="\\n")
+whole = auto_batch.batch_of(config)
+needed = memory_of(auto_batch.setting_here(config), whole).total
+auto_batch.held_device = lambda _: auto_batch.HeldDevice(None, needed - 1)
+print(auto_batch.out_of_memory(config, whole))
+assert serve("export", ["hf", "runs/toy", "toy"], program="lmtrain export") == 2
+for refused in (["strategy=single", "trainer.devices=2"], ["optimizer=adafactor", "strategy=fsdp"]):
+    assert serve("plan", [*words, *refused], program="lmtrain plan") == 2
+print(doctor.fitting_precisions(frozenset()))
+assert serve("plan", ["--json", *words, "budget.steps=5"], program="lmtrain plan") == 0
+"""
+    ended = run(project, "-c", code)
     assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("batch.micro_batch_sequences=auto: 8 of 8 sequences") == 3
+    assert "out of memory at batch.micro_batch_sequences=8: the plan says 0.0 GB" in ended.stdout
+    assert "fits with batch.micro_batch_sequences=4" in ended.stdout
+    assert "has no counterpart in transformers" in ended.stderr
+    for group, said in (("strategy", ended.stderr), ("optimizer", ended.stderr), ("precision", ended.stdout)):
+        (option,) = (Path(path).stem for path in FILES if path.startswith(f"conf/{group}/"))
+        assert re.search(rf"one of {group}=[\w, ]*\b{option}\b", said), f"{group}={option} is not advised"
+    plan = json.loads(ended.stdout.splitlines()[-1])
+    num_parameters, memory = 2 * 512 * 64, plan["memory"]["per_device_bytes"]
+    assert plan["parameters"]["total"] == num_parameters
+    assert [memory[kind] for kind in ("weights", "gradients", "optimizer")] == [4 * num_parameters] * 3
+    assert f"{format_quantity(plan['checkpoints']['kept_bytes'], 'bytes')} planned for checkpoints" in ended.stdout
     points = [json.loads(line) for line in (project / "runs/toy/metrics.jsonl").read_text().splitlines()]
     epochs = [point["step"] for point in points if "data/epochs" in point["metrics"]]
-    assert epochs == [1, 2, 3]
+    assert epochs == [1, 2, 3, 4, 5]
     losses = list(tiny.losses(project / "runs/toy").values())
     assert losses[0] == pytest.approx(math.log(512), abs=0.1)
-    assert losses[2] < losses[0]
+    assert losses[0] > losses[2] > losses[4]
     config = (project / "runs/toy/config.yaml").read_text()
     assert all(
         target in config for target in ("models.bigram.Bigram", "optim.signum.signum", "callbacks.epochs.Epochs")
     )
     assert contents(project) == before
-    ended = run(project, "-m", "lmtrain.cli", "export", "hf", "runs/toy", "toy")
-    assert (ended.returncode, "has no counterpart in transformers" in ended.stderr) == (2, True)
 
 
 def test_their_own_tests_and_the_checks_of_their_options_pass(project: Path) -> None:
@@ -128,6 +163,9 @@ def test_a_plan_counts_what_they_say_of_themselves(project: Path) -> None:
     gathered = 2 * plan["batch"]["accumulation_micro_steps"] * 2 * num_parameters / 2
     reduced = 4 * num_parameters * (1 / 2 + 2 * 7 / 8 / 2)
     assert plan["communication"]["bytes_per_step"] == pytest.approx(gathered + reduced)
+    assert plan["checkpoints"]["checkpoint_bytes"] == num_parameters * (4 + 4)
+    assert plan["ok"]
+    assert memory["total"] <= plan["memory"]["device_bytes"], "auto fits"
 
 
 def test_the_doctor_and_the_advice_out_of_memory_know_them(project: Path) -> None:

@@ -44,7 +44,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/parallel/tensor_layout.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/parallel/tensor_regions.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/tracking/mlflow_run.py": "tests/tracking/test_mlflow_sink.py, on a real store",
-    "src/lmtrain/tracking/sweeps.py": "tests/tracking/test_mlflow_sink.py",
 }
 
 # What composes a config, checks it, or keeps it as data; everything else takes the typed one.

@@ -1,9 +1,11 @@
 import importlib
 import importlib.metadata
 import inspect
+import json
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -50,6 +52,11 @@ def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.Capture
     assert printed.out == ""
 
 
+def test_a_setting_in_a_verb_s_place_gets_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lr=1e-3"]) == 2
+    assert capsys.readouterr().err == ("lmtrain: lr=1e-3: there is no key lr; write lmtrain train optimizer.lr=1e-3.\n")
+
+
 def test_a_verb_gets_its_words_and_its_exit_code_is_returned(verb: ModuleType) -> None:
     seen: list[object] = []
     verb.function = lambda words, program: seen.append((words, program)) or 85
@@ -78,6 +85,17 @@ def test_a_refusal_is_one_line_on_stderr_and_its_exit_code(
     assert serve("train", [], program="python train.py") == code
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", f"lmtrain: {error}\n")
+
+
+def test_words_that_a_command_lacks_are_told_with_the_whole_command(
+    verb: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(words: list[str], program: str) -> int:
+        raise ConfigurationError("a is 2.", lacking=["b=[1]"])
+
+    verb.function = refuse
+    assert serve("train", ["a=2", "b=[3]"], program="lmtrain train") == 2
+    assert capsys.readouterr().err == "lmtrain: a is 2. Write lmtrain train a=2 'b=[1]'\n"
 
 
 def test_no_secret_is_in_a_refusal_nor_in_a_bugs_traceback(
@@ -133,6 +151,52 @@ def test_the_command_line_answers_without_importing_anything_heavy() -> None:
         [sys.executable, "-c", check], capture_output=True, text=True, check=True, env=_environment()
     )
     assert finished.stdout.splitlines()[-1] == "set()"
+
+
+REFUSE = """
+import contextlib, io, json, sys
+from lmtrain.cli import main
+for words in json.load(sys.stdin):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        code = main(words)
+    print(json.dumps([code, said.getvalue(), sorted({"torch", "lightning"} & {*sys.modules})]))
+"""
+WRONG = {
+    "train model.width=-3": (2, "model.width=-3 is below 1"),
+    "train resume=must": (2, "runs/llama_tiny holds no checkpoint"),
+    "train -m resume=must seed=1,2": (2, "This is trial 1 of 2"),
+    "train -m optimizer.lr=0.1,abc": (2, "optimizer.lr=abc is not a number"),
+    "train trainer.num_nodes=2": (2, "trainer.num_nodes=2 needs a launcher"),
+    "plan model.width=1e30": (2, "is more than any model can have"),
+    "plan batch.context_tokens=1e30": (2, "is more than any model can have"),
+    "plan optimizer.lr=abc": (2, "optimizer.lr=abc is not a number"),
+    "doctor trainer.accelerator=gpux": (2, "is none of auto, cpu"),
+    "bench model.width=1e30": (2, "is more than any model can have"),
+    "bench source=files source.paths=[nowhere]": (4, "source.paths: nowhere does not exist"),
+    "chat nowhere": (2, "RUN=nowhere is neither a run"),
+    "generate nowhere": (2, "RUN=nowhere is neither a run"),
+    "serve nowhere": (2, "RUN=nowhere is neither a run"),
+    "export hf nowhere out": (2, "SOURCE=nowhere is neither a run"),
+    "import hf nowhere out": (2, "FOLDER=nowhere is not a folder"),
+}
+
+
+def test_a_wrong_word_is_refused_before_torch_is_there(tmp_path: Path) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-c", REFUSE],
+        input=json.dumps([words.split() for words in WRONG]),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=_environment(),
+        cwd=tmp_path,
+    )
+    for (words, (code, said)), line in zip(WRONG.items(), finished.stdout.splitlines(), strict=True):
+        told: list[object] = json.loads(line)
+        assert (told[0], told[2]) == (code, []), words
+        assert said in str(told[1]), words
+    assert list(tmp_path.iterdir()) == []
 
 
 def _environment() -> dict[str, str]:

@@ -1,9 +1,12 @@
-"""No code asks for an option's name outside the option's own file: what it wants to know, the option says itself."""
+"""No code asks for an option's name outside the option's own file: what it wants to know, the option says itself.
+
+Nor does a text advise GROUP=NAME of another package: `words_of` finds options by their facts, new ones too.
+"""
 
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -34,33 +37,59 @@ ALLOWED = {
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
 }
+# Groups whose options state facts, by which advice finds them. Models are a person's choice, named as examples.
+ADVISED = (
+    *("attention", "compile", "loss", "optimizer", "precision", "recompute", "schedule", "strategy"),
+    "weight_average",
+)
+# Where a text names one all the same, with the reason.
+NAMING = {
+    "src/lmtrain/composition/command_line/help.py": "examples of a command line",
+    "src/lmtrain/verbs/compare.py": "an example of a command line",
+    "src/lmtrain/composition/depth_dial.py": "its own file: the dial was tuned for this optimizer",
+}
+Constants = Mapping[str, set[str]]
 TARGET = re.compile(r"^_target_: (\S+)|^  _target_: (\S+)", re.MULTILINE)
 
 
 @cache
+def parsed(source: str) -> ast.Module:
+    """Parse a module once for all tests."""
+    return ast.parse(source)
+
+
+@cache
 def own_files() -> dict[str, set[str]]:
-    """Return the words and targets of all options, each with the modules of its code."""
+    """Return the words (OPTION and GROUP=OPTION) and targets of all options, each with the modules of its code."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in (path for group in GROUPS for path in (ROOT / "conf" / group).glob("*.yaml")):
         match = TARGET.search(path.read_text())
         target = (match.group(1) or match.group(2)) if match else ""
         module, _, name = target.rpartition(".")
-        for word in {path.stem, name, target} - {"", "???"}:
-            found[word].add(f"src/{module.replace('.', '/')}.py")
+        file = f"src/{module.replace('.', '/')}.py" if module else path.relative_to(ROOT).as_posix()
+        for word in {path.stem, f"{path.parent.name}={path.stem}", name, target} - {"", "???"}:
+            found[word].add(file)
     return found
 
 
 @cache
 def constants() -> dict[str, set[str]]:
-    """Return the strings in each constant of a module, by the constant's name."""
+    """Return the strings in each constant of any module, by the constant's name."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in MODULES:
-        for statement in ast.parse(path.read_text()).body:
-            if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
-                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-                for target in targets:
-                    if isinstance(target, ast.Name) and target.id.isupper():
-                        found[target.id] |= strings(statement.value)
+        for name, held in constants_of(parsed(path.read_text())).items():
+            found[name] |= held
+    return found
+
+
+def constants_of(tree: ast.Module) -> dict[str, set[str]]:
+    """Return the strings in each constant of one module."""
+    found: dict[str, set[str]] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name) and target.id.isupper()]
+            found |= {name: strings(statement.value) for name in names}
     return found
 
 
@@ -78,10 +107,10 @@ def strings(expression: ast.AST) -> set[str]:
     }
 
 
-def says(operand: ast.expr) -> set[str]:
-    """Return the strings that a comparison is made with: literal ones and those of constants."""
+def says(operand: ast.expr, own: Constants) -> set[str]:
+    """Return the strings that a comparison is made with: literal ones and those of constants, its `own` first."""
     if isinstance(operand, ast.Name):
-        return constants().get(operand.id, set())
+        return own.get(operand.id) or constants().get(operand.id, set())
     literal = isinstance(operand, ast.Constant | ast.Tuple | ast.List | ast.Set)
     return strings(operand) if literal else set()
 
@@ -116,31 +145,32 @@ def bound_names(function: ast.AST) -> frozenset[str]:
     return frozenset(found)
 
 
-def questions(tree: ast.AST) -> Iterator[tuple[int, set[str], bool]]:
+def questions(tree: ast.Module) -> Iterator[tuple[int, set[str], bool]]:
     """Give line and strings of every comparison, table and case, and whether an option's name is held against it."""
+    own = constants_of(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Compare(left=left, comparators=others):
-                yield node.lineno, set().union(*map(says, (left, *others))), False
+                yield node.lineno, set().union(*(says(each, own) for each in (left, *others))), False
             case ast.Dict(keys=keys):
-                yield node.lineno, set().union(*(says(key) for key in keys if key is not None)), False
+                yield node.lineno, set().union(*(says(key, own) for key in keys if key is not None)), False
             case ast.MatchValue(value=value):
-                yield value.lineno, says(value), False
+                yield value.lineno, says(value, own), False
             case _:
                 pass
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef):
             names = bound_names(function)
-            yield from ((line, words, True) for line, words in asked_of_names(function, names))
+            yield from ((line, words, True) for line, words in asked_of_names(function, names, own))
 
 
-def asked_of_names(function: ast.FunctionDef, names: frozenset[str]) -> Iterator[tuple[int, set[str]]]:
+def asked_of_names(function: ast.FunctionDef, names: frozenset[str], own: Constants) -> Iterator[tuple[int, set[str]]]:
     for node in ast.walk(function):
         match node:
             case ast.Compare(left=left, comparators=others, ops=ops):
                 held = [operand for operand in (left, *others) if is_name_of_option(operand, names)]
                 if held and not any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
-                    yield node.lineno, set().union(*map(says, (left, *others)))
+                    yield node.lineno, set().union(*(says(each, own) for each in (left, *others)))
             case ast.Subscript(value=ast.Attribute(attr="callbacks"), slice=name):
                 yield node.lineno, strings(name)
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="callbacks"), attr="get"), args=[name, *_]):
@@ -158,11 +188,36 @@ def names_asked_for(source: str, path: str) -> list[str]:
     return sorted(
         {
             f"{path}:{line} {word}"
-            for line, words, is_held in questions(ast.parse(source))
+            for line, words, is_held in questions(parsed(source))
             for word in words
-            if word in known and path not in known[word] and (is_held or word not in OTHER_MEANINGS | ordinary_words())
+            if word in known
+            and path not in known[word]
+            and (is_held or "=" in word or word not in OTHER_MEANINGS | ordinary_words())
         }
     )
+
+
+def names_advised(source: str, path: str) -> list[str]:
+    """Return the places of a source whose texts name an option of another package."""
+    tree = parsed(source)
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef
+    docstrings = {ast.get_docstring(node, clean=False) for node in ast.walk(tree) if isinstance(node, documented)}
+    word = re.compile(rf"(?<![\w.])(?:{'|'.join(ADVISED)})=\w+")
+    found: list[str] = []
+    for text in ast.walk(tree):
+        if isinstance(text, ast.Constant) and isinstance(text.value, str) and text.value not in docstrings:
+            for named in word.findall(text.value):
+                files = own_files().get(named)
+                if files and not any(Path(path).is_relative_to(Path(file).parent) for file in files):
+                    found.append(f"{path}:{text.lineno} {named}")
+    return found
+
+
+def test_no_text_advises_an_option_of_another_package() -> None:
+    found = {path.relative_to(ROOT).as_posix(): path.read_text() for path in MODULES}
+    advised = {path: places for path, source in found.items() if (places := names_advised(source, path))}
+    assert {path: places for path, places in advised.items() if path not in NAMING} == {}
+    assert sorted(NAMING.keys() - advised.keys()) == [], "these name none any more: take them off the list"
 
 
 def test_no_option_is_asked_for_by_its_name() -> None:
@@ -188,6 +243,8 @@ def test_no_option_is_asked_for_by_its_name() -> None:
         "def f(config):\n    return 'checkpoint' in config.callbacks",
         "def f(config):\n    return config.callbacks.get('checkpoint')",
         "def f(config):\n    return config.callbacks['validation']",
+        "def f(words):\n    return 'compile=auto' in words",
+        "WAYS = {'strategy=fsdp': 1}",
         "def f(node):\n    return node.get('_target_') == 'lmtrain.models.llama.Llama'",
     ],
 )
@@ -200,9 +257,22 @@ def test_every_way_to_ask_is_seen(source: str) -> None:
     [
         ("x = name == 'adamw'", "src/lmtrain/optim/adamw.py"),
         ("x = dtype == 'fp32'", "src/lmtrain/here.py"),
-        ("x = f'use optimizer=adamw'", "src/lmtrain/here.py"),
         ("def f(config):\n    return facts_of(config['recompute'], Facts).recomputes", "src/lmtrain/here.py"),
     ],
 )
-def test_its_own_file_formats_and_advice_may_name_an_option(source: str, path: str) -> None:
+def test_its_own_file_and_formats_may_name_an_option(source: str, path: str) -> None:
     assert names_asked_for(source, path) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "is_seen"),
+    [
+        ("x = f'{y}: use optimizer=adamw'", "src/lmtrain/here.py", True),
+        ("def f():\n    'See optimizer=adamw.'\n    return 'or strategy=fsdp over more'", "src/lmtrain/here.py", True),
+        ("x = 'use optimizer=adamw'", "src/lmtrain/optim/lion.py", False),
+        ("def f():\n    'See optimizer=adamw.'", "src/lmtrain/here.py", False),
+        ("x = 'strategy=mine optimizer.lr=1'", "src/lmtrain/here.py", False),
+    ],
+)
+def test_advice_is_seen_outside_the_package_of_its_option(source: str, path: str, is_seen: bool) -> None:
+    assert bool(names_advised(source, path)) is is_seen

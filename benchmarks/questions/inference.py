@@ -1,25 +1,33 @@
-"""How fast a model writes: tokens a second by texts at once, first token, and the same by transformers' generate.
+"""How fast a model writes: tokens a second by texts at once, first token, and the same by transformers and llama.cpp.
 
     python benchmarks/questions/inference.py                  # the default model's shape, as a Llama, on one thread
     python benchmarks/questions/inference.py --width 512 --num-layers 8
+    python benchmarks/questions/inference.py --default        # the default model itself: others run its exported code
 
-Both write greedily with the same random weights from the same exported folder, in turns in one process, and must write
-the same tokens. Seconds are CPU time of the process, so that other work on the machine counts little; the median of the
-ratios of neighbours counts. The share of bandwidth is the weights' bytes a token over a copy's bytes a second.
+All write greedily with the same random weights from the same exported folder, in turns in one process; lmtrain and
+transformers must write the same tokens. Seconds are CPU time of the process, so that other work on the machine counts
+little; medians, and of the ratios of neighbours. llama.cpp takes part where `pip install xllamacpp gguf` was done. The
+share of bandwidth is the weights' bytes a token over a copy's bytes a second.
 """
 
 import argparse
+import importlib.util
 import os
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
+from omegaconf import OmegaConf
 
+from benchmarks.peers.inference import llama_cpp
 from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Request
@@ -31,51 +39,87 @@ from lmtrain.interop.model_settings import node_of
 from lmtrain.models.llama import Llama
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
-VOCABULARY = 4096
+VOCABULARY, CONTEXT = 4096, 256
+DEFAULT_MODEL = Path(__file__).resolve().parents[2] / "conf" / "model" / "llama_tiny.yaml"
+OURS, TRANSFORMERS, LLAMA_CPP = "lmtrain", "transformers", "llama.cpp"
+Written = tuple[torch.Tensor, float]
+Write = Callable[[torch.Tensor, int], Written]
 
 
 def main() -> None:
     """Print one table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--default", action="store_true", help="the default model itself")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--num-layers", type=int, default=4)
     parser.add_argument("--texts", type=int, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
+    settings = default_settings() if asked.default else llama_settings(width=asked.width, num_layers=asked.num_layers)
     with tempfile.TemporaryDirectory() as folder:
-        made = save(Path(folder) / "model", width=asked.width, num_layers=asked.num_layers)
+        made = save(Path(folder) / "model", settings)
         ours, theirs = model_to_run(made, device="cpu"), load_theirs(made)
-        print(f"llama, width {asked.width}, {asked.num_layers} layers, fp32, {asked.threads} threads,", end=" ")
-        print(f"{asked.prompt_tokens} tokens read and {asked.new_tokens} written a text, torch {torch.__version__}")
-        print("| texts | lmtrain, tokens/s | transformers, tokens/s | ratio | first token, ms | theirs, ms |")
-        print("|---|---|---|---|---|---|")
+        has_llama_cpp = not asked.default and importlib.util.find_spec("xllamacpp") is not None
+        gguf = llama_cpp.save_gguf(made, Path(folder) / "model.gguf") if has_llama_cpp else None
+        width, num_layers = settings["width"], settings["num_layers"]
+        print(f"{'default' if asked.default else 'llama'}, width {width}, {num_layers} layers, fp32,", end=" ")
+        print(
+            f"{asked.threads} threads, {asked.prompt_tokens} tokens read and {asked.new_tokens} written a text,",
+            end=" ",
+        )
+        print(f"torch {torch.__version__}\n")
+        print("| texts | lmtrain, tokens/s | transformers | times | llama.cpp | times |", end=" ")
+        print("first token, ms | transformers | llama.cpp |")
+        print("|---|---|---|---|---|---|---|---|---|")
         for num_texts in asked.texts:
-            print(row(ours, theirs, num_texts, asked))
-        print(f"share of a copy's bandwidth at one text: {bandwidth_share(ours, asked):.0%}")
+            writers: dict[str, Write] = {
+                OURS: lambda prompts, num: write_ours(ours, prompts, num),
+                TRANSFORMERS: lambda prompts, num: write_theirs(theirs, prompts, num),
+            }
+            if gguf is not None:
+                server = llama_cpp.load(gguf, num_texts=num_texts, context_tokens=CONTEXT, num_threads=asked.threads)
+                writers[LLAMA_CPP] = lambda prompts, num, server=server: llama_cpp.write(server, prompts, num)
+            print(row(writers, num_texts, asked), flush=True)
+        print(f"\nshare of a copy's bandwidth at one text: {bandwidth_share(ours, asked):.0%}")
 
 
-def row(ours: LoadedModel, theirs: Any, num_texts: int, asked: argparse.Namespace) -> str:
-    """Measure both in turns and return a line of the table."""
+def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace) -> str:
+    """Measure all in turns and return a line of the table."""
     generator = torch.Generator().manual_seed(num_texts)
     prompts = torch.randint(VOCABULARY, (num_texts, asked.prompt_tokens), generator=generator)
-    pairs = [
-        (write_ours(ours, prompts, asked.new_tokens), write_theirs(theirs, prompts, asked.new_tokens))
-        for _ in range(asked.repeats + 1)
-    ][1:]  # the first of each is a warm-up
-    assert all(torch.equal(mine[0], other[0]) for mine, other in pairs), "both write the same tokens"
-    firsts = [(write_ours(ours, prompts, 1)[1], write_theirs(theirs, prompts, 1)[1]) for _ in range(asked.repeats)]
+    whole = turns(writers, prompts, asked.new_tokens, repeats=asked.repeats)
+    firsts = turns(writers, prompts, 1, repeats=asked.repeats)
+    for mine, other in zip(whole[OURS], whole[TRANSFORMERS], strict=True):
+        assert torch.equal(mine[0], other[0]), "both write the same tokens"
     num_tokens = num_texts * asked.new_tokens
-    mine, other = (statistics.median(pair[side][1] for pair in pairs) for side in (0, 1))
-    ratio = statistics.median(pair[1][1] / pair[0][1] for pair in pairs)
-    first, their_first = (1000 * statistics.median(pair[side] for pair in firsts) for side in (0, 1))
-    return (
-        f"| {num_texts} | {num_tokens / mine:,.0f} | {num_tokens / other:,.0f} | {ratio:.2f} | "
-        f"{first:.1f} | {their_first:.1f} |"
-    )
+
+    def speed(name: str) -> str:
+        return f"{num_tokens / statistics.median(seconds for _, seconds in whole[name]):,.0f}" if name in whole else ""
+
+    def times(name: str) -> str:
+        if name not in whole:
+            return ""
+        pairs = zip(whole[OURS], whole[name], strict=True)
+        return f"{statistics.median(theirs / ours for (_, ours), (_, theirs) in pairs):.2f}"
+
+    def first(name: str) -> str:
+        return f"{1000 * statistics.median(seconds for _, seconds in firsts[name]):.1f}" if name in firsts else ""
+
+    names = (OURS, TRANSFORMERS, LLAMA_CPP)
+    told = [speed(OURS), *(what for name in names[1:] for what in (speed(name), times(name))), *map(first, names)]
+    return f"| {num_texts} | {' | '.join(told)} |"
+
+
+def turns(
+    writers: Mapping[str, Write], prompts: torch.Tensor, num_new_tokens: int, *, repeats: int
+) -> dict[str, list[Written]]:
+    """Return what each writes and its seconds, again and again; the first of each is a warm-up."""
+    written = [{name: write(prompts, num_new_tokens) for name, write in writers.items()} for _ in range(repeats + 1)]
+    return {name: [turn[name] for turn in written[1:]] for name in writers}
 
 
 def write_ours(loaded: LoadedModel, prompts: torch.Tensor, num_new_tokens: int) -> tuple[torch.Tensor, float]:
@@ -122,17 +166,28 @@ def bandwidth_share(loaded: LoadedModel, asked: argparse.Namespace) -> float:
     return 4 * shape.num_matmul_parameters / seconds / (2 * source.nbytes / min(copies))
 
 
-def save(folder: Path, *, width: int, num_layers: int) -> Path:
-    """Export a random model whose greedy texts do not hang on the last digits."""
-    settings = {
+def llama_settings(*, width: int, num_layers: int) -> dict[str, Any]:
+    """Return the settings of a Llama whose greedy texts do not hang on the last digits."""
+    return {
         "width": width,
         "num_layers": num_layers,
         "num_heads": width // 64,
         "feed_forward_width": 4 * width,
         "vocab_size": VOCABULARY,
-        "max_context_tokens": 256,
+        "max_context_tokens": CONTEXT,
         "init_std": 0.2,
     }
+
+
+def default_settings() -> dict[str, Any]:
+    """Return the default model's settings, its head filled as its other matrices."""
+    option: Any = OmegaConf.to_container(OmegaConf.load(DEFAULT_MODEL), resolve=False)
+    more = {"vocab_size": VOCABULARY, "max_context_tokens": CONTEXT, "init_std": 0.2, "head_init_std": 0.2}
+    return {name: value for name, value in option.items() if name not in ("_target_", "attention")} | more
+
+
+def save(folder: Path, settings: Mapping[str, Any]) -> Path:
+    """Export a random model."""
     model = Llama(**settings)
     model.initialize_weights(torch.Generator().manual_seed(0))
     weights = model.state_dict()
@@ -146,7 +201,7 @@ def save(folder: Path, *, width: int, num_layers: int) -> Path:
                 name="random",
                 num_parameters=model.shape().num_parameters,
                 num_active_parameters=model.shape().num_active_parameters,
-                context_tokens=256,
+                context_tokens=CONTEXT,
             ),
         ),
         folder,
@@ -159,7 +214,7 @@ def load_theirs(folder: Path) -> Any:
     import transformers
 
     transformers.logging.set_verbosity_error()
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, trust_remote_code=True).eval()
 
 
 if __name__ == "__main__":

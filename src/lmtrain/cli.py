@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -25,9 +26,19 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"lmtrain {version('lmtrain')}")
         return 0
     if verb not in VERBS:
-        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
-        return EXIT_CONFIGURATION
+        return _refuse_verb(verb, rest)
     return serve(verb, rest, program=f"lmtrain {verb}")
+
+
+def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
+    """Name the nearest verb, or the command of settings without one."""
+    from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_setting
+
+    if is_setting(verb, rest):
+        _tell(f"lmtrain: {forgotten_verb([verb, *rest])}")
+    else:
+        print(f"lmtrain {verb}: there is no such command.{suggest(verb, VERBS)}\n\n{usage()}", file=sys.stderr)
+    return EXIT_CONFIGURATION
 
 
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
@@ -39,7 +50,7 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
             _ignore_interrupts()
         return code
     except LMTRAIN_ERRORS as error:
-        _tell(f"lmtrain: {error}")
+        _tell(f"lmtrain: {error}{_whole_command(program, words, getattr(error, 'lacking', ()))}")
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has left, as `| head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,6 +59,13 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
         _ignore_interrupts()
         print("lmtrain: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _whole_command(program: str, words: Sequence[str], lacking: Sequence[str]) -> str:
+    """Return " Write ..." with the command that has the lacking words too, "" where none lacks."""
+    replaced = {word.partition("=")[0] for word in lacking}
+    kept = [word for word in words if word.partition("=")[0] not in replaced]
+    return f" Write {program} {shlex.join([*kept, *lacking])}" if lacking else ""
 
 
 def _ignore_interrupts() -> None:

@@ -14,9 +14,16 @@ EXIT_TERMINATED = 143
 
 
 class ConfigurationError(ValueError):
-    """Something a person typed cannot be: key, value, rule and nearest fix in one message."""
+    """Something a person typed cannot be: key, value, rule and nearest fix in one message.
+
+    `lacking` are words that make the same command line possible.
+    """
 
     exit_code = EXIT_CONFIGURATION
+
+    def __init__(self, message: str, *, lacking: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.lacking = tuple(lacking)
 
 
 class EnvironmentProblem(RuntimeError):

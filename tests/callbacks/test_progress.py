@@ -30,6 +30,17 @@ def test_lines_without_a_terminal_have_no_control_characters(make_run, capsys, m
     assert "bits/byte" in lines[-1]
 
 
+def test_a_loss_is_not_repeated_on_lines_that_come_faster_than_the_log(make_run, capsys):
+    run = make_run(steps=6)
+    log, progress = StepLog(every_steps=4, context=run.context), Progress(every_seconds=0, context=run.context)
+    run.fit(log, progress, TokenBudget(context=run.context))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    told = [float(line.partition("| loss ")[2].partition(" ")[0]) for line in lines if "loss" in line]
+    logged = run.points("train/loss")
+    assert told == pytest.approx([logged[4], logged[6]], abs=1e-3)
+    assert len(lines) == 6
+
+
 def test_no_validation_is_forgotten_between_two_lines(make_run, capsys):
     run = make_run(steps=4)
     progress = Progress(every_seconds=1000, context=run.context)

@@ -3,9 +3,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from lmtrain.callbacks.text_samples import TextSamples
+from lmtrain.callbacks.text_samples import TextSamples, chat_opening, has_chat_style, up_to_the_end
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.tokenizers.chat import render
 from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import AtStep
 from tests.full_disk import full_disk
@@ -74,3 +76,13 @@ def test_a_full_disk_costs_a_sample_and_not_the_run(make_run, caplog):
     run.fit(fill, free, sampled, TokenBudget(context=run.context))
     assert [sample["step"] for sample in samples(run)] == [4]
     assert "The sample of step 2 is lost" in caplog.text
+
+
+def test_where_conversations_are_learned_a_users_turn_is_answered():
+    tokenizer = ByteLevelTokenizer(vocab_size=300, chat=True)
+    assert has_chat_style(tokenizer)
+    assert not has_chat_style(ByteLevelTokenizer())
+    opening = chat_opening(tokenizer, "Hello")
+    ids, _ = render(tokenizer, [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi."}])
+    assert opening == [tokenizer.end_of_text_id, *ids[: len(opening) - 1]]
+    assert up_to_the_end(ids[len(opening) - 1 :].tolist(), tokenizer) == list(b"Hi.")

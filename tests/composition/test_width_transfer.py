@@ -118,7 +118,10 @@ def test_wider_heads_score_by_one_over_their_width() -> None:
         ),
         (["model=mixtral_tiny"], r"model\.experts has no rule"),
         (["+model.value_gate_width=4"], r"model\.value_gate_width=4 has no rule .*nearest valid: null"),
-        (["optimizer=sgd"], r"not defined for optimizer=sgd: its steps grow with the gradients.*optimizer=adamw"),
+        (
+            ["optimizer=sgd"],
+            r"not defined for optimizer=sgd: its steps grow with.*one of optimizer=.*adamw",
+        ),
         (["optimizer=adafactor"], r"not defined for optimizer=adafactor: its steps are shares of"),
         (["optimizer=adamw", "optimizer.decay_embeddings=true"], r"optimizer\.decay_embeddings=true has no rule"),
         (["optimizer=rmsprop", "optimizer.weight_decay=0.1"], r"optimizer\.weight_decay=0\.1 has no rule .*valid: 0"),

@@ -1,9 +1,11 @@
 """Hardware that is not here, by what its tools print."""
 
+from functools import partial
+
 import pytest
 
 from lmtrain.doctor import devices
-from lmtrain.doctor.devices import Gpu, driver, link_kind, links, nvidia_smi, precision_support, same_devices
+from lmtrain.doctor.devices import Gpu, driver, lacking_formats, link_kind, nvidia_smi, precision_support, same_devices
 from tests import facts
 
 H100 = Gpu("NVIDIA H100 80GB HBM3", (9, 0), 80 * 10**9)
@@ -35,12 +37,17 @@ def test_mixed_and_unknown_devices_are_told():
 
 
 def test_precision_is_held_against_what_the_hardware_multiplies_in(monkeypatch):
-    assert "bf16, fp8" in precision_support([H100], wanted=facts.precision("bf16_mixed")).found
+    def support(*found, wanted):
+        return precision_support(lacking_formats([*found]), wanted=facts.precision(wanted), fitting="precision=mine")
+
+    assert "bf16, fp8" in support(H100, wanted="bf16_mixed").found
     v100 = Gpu("Tesla V100", (7, 0), 1)
-    assert precision_support([v100], wanted=facts.precision("bf16_mixed")).state == "warn"
-    assert precision_support([v100], wanted=facts.precision("fp32")).state == "ok"
+    assert (lacking_formats([H100]), lacking_formats([v100])) == (frozenset(), {"bf16", "tf32", "fp8"})
+    assert support(v100, wanted="bf16_mixed").state == "warn"
+    assert support(v100, wanted="bf16_mixed").fix.endswith("use precision=mine")
+    assert support(v100, wanted="fp32").state == "ok"
     monkeypatch.setattr(devices, "bf16_flags", set)
-    assert precision_support([], wanted=facts.precision("bf16_mixed")).state == "warn"
+    assert [support(wanted=each).state for each in ("bf16_mixed", "fp16_mixed", "fp32")] == ["warn", "warn", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +64,12 @@ def test_the_slowest_link_of_all_pairs_of_gpus_counts(topology, kind):
 
 
 def test_links_matter_between_gpus_and_between_nodes(tmp_path):
+    links = partial(devices.links, whole_copies="strategy=mine")
     assert links(1, None, num_nodes=1) == []
     assert [finding.state for finding in links(2, NVLINK, num_nodes=1)] == ["ok"]
-    assert [finding.state for finding in links(2, None, num_nodes=2, infiniband=tmp_path)] == ["warn", "warn"]
+    slow = links(2, None, num_nodes=2, infiniband=tmp_path)
+    assert [finding.state for finding in slow] == ["warn", "warn"]
+    assert "prefer strategy=mine, and" in slow[0].fix
     (tmp_path / "mlx5_0").mkdir()
     assert links(1, None, num_nodes=2, infiniband=tmp_path)[0].found == "InfiniBand mlx5_0"
 

@@ -34,7 +34,8 @@ def test_flash_attention_is_missed_only_where_a_gpu_could_use_it():
 
 
 def test_a_compiler_is_found_on_the_path_or_named_by_cxx(tmp_path):
-    assert compiler({"PATH": str(tmp_path)}).state == "warn"
+    missed = compiler({"PATH": str(tmp_path)}, without="compile=mine")
+    assert (missed.state, missed.fix.endswith("train with compile=mine")) == ("warn", True)
     mine = tmp_path / "my-cxx"
     mine.touch(mode=0o755)
-    assert compiler({"PATH": str(tmp_path), "CXX": "my-cxx"}).found == str(mine)
+    assert compiler({"PATH": str(tmp_path), "CXX": "my-cxx"}, without="").found == str(mine)

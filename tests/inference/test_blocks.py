@@ -59,3 +59,16 @@ def test_a_prefix_that_two_texts_read_at_once_is_kept_once():
     for table in tables:
         pool.close(table)
     assert pool.num_kept == 1
+
+
+def test_blocks_given_back_early_are_given_back_once_and_found_by_their_prefix():
+    pool = BlockPool(4, block_tokens=2)
+    first, second = opened(pool, [1, 2, 3, 4, 5]), opened(pool, [1, 2, 3, 4, 9])
+    pool.give_back(first, 2)
+    assert pool.num_used == 4  # the second text has them still
+    pool.give_back(second, 1)
+    assert (pool.num_used, pool.num_kept) == (3, 1)
+    pool.close(first)
+    pool.close(second)
+    assert (pool.num_used, pool.num_kept) == (0, 2)
+    assert pool.open([1, 2, 3, 4, 0]).num_shared == 2

@@ -3,6 +3,7 @@ import pytest
 from lmtrain.errors import DataError
 from lmtrain.inference.chat_format import TemplateFormat, chat_format
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
+from lmtrain.inference.template_renderer import TemplateRenderer
 from lmtrain.interop.chat_template import TEMPLATE
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import build
@@ -14,6 +15,7 @@ MESSAGES = [
     {"role": "user", "content": "How <|user_end|> are you?"},
 ]
 CHAT = ByteLevelTokenizer(vocab_size=300, chat=True)
+NESTED = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 ENDLESS = "{% for i in range(10**9) %}x{% endfor %}"
 
 
@@ -44,6 +46,12 @@ def test_a_template_writes_what_the_style_writes_and_no_message_writes_a_special
     assert ids == chat_format(loaded(CHAT)).prompt(MESSAGES)
     assert ids.count(CHAT.special_tokens["<|user_end|>"]) == 2
     assert "How <|user_end|> are you?" in CHAT.decode(ids)
+
+
+def test_a_template_that_hangs_is_one_clear_error():
+    made = TemplateFormat(CHAT, ChatTemplate(NESTED), TemplateRenderer(cpu_seconds=0.2))
+    with pytest.raises(DataError, match=r"chat template does not write them \(more than 0.2 s"):
+        made.prompt(MESSAGES)
 
 
 def test_a_template_may_use_the_names_of_its_tokens():

@@ -142,3 +142,18 @@ def test_impossible_requests_are_refused(change, message):
 def test_impossible_limits_are_refused():
     with pytest.raises(ConfigurationError, match="num_texts=0 is below 1"):
         EngineLimits(num_texts=0)
+
+
+def test_blocks_behind_all_windows_make_room_for_other_texts():
+    model = build("mistral")  # windows of 7
+    narrow = engine(model, block_tokens=2, prefill_tokens=4, num_texts=9, cache_tokens=CONTEXT)
+    given = prompts(20, 3, 9, 14)
+    generations = [narrow.submit(greedy(prompt, CONTEXT - 20)) for prompt in given]
+    most_at_once, most_used = 0, 0
+    while not narrow.is_idle:
+        narrow.step()
+        most_at_once, most_used = max(most_at_once, len(narrow.running)), max(most_used, narrow.pool.num_used)
+    assert [each.new_tokens for each in generations] == [uncached(model, prompt, CONTEXT - 20) for prompt in given]
+    assert most_at_once == 3  # of 7 blocks at most each; the whole of two would not fit the 24
+    assert most_used <= 3 * 7
+    assert narrow.pool.num_used == 0

@@ -1,51 +1,43 @@
-import pytest
 import torch
 
-from lmtrain.inference.blocks import BlockPool
-from lmtrain.inference.kv_cache import KVCache, Piece, Step
-from tests.inference.cached import FAMILIES, VOCABULARY, build
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_hidden_states_of_pieces_are_those_of_the_whole_text(family):
-    model = build(family)
-    tokens = torch.randint(VOCABULARY, (1, 40), generator=torch.Generator().manual_seed(2))
-    pool, cache, made, start = BlockPool(20, block_tokens=4), KVCache(block_tokens=4, device=torch.device("cpu")), [], 0
-    table, other = pool.open([]), pool.open([])
-    with torch.inference_mode():
-        for length in (7, 1, 1, 5, 1, 10, 1, 14):
-            pool.extend(table, start + length)
-            pool.extend(other, len(other.blocks) * 4 + 1)  # blocks of one text do not lie end to end
-            step = Step(cache, [Piece(table.blocks, start, length)], num_blocks=pool.num_touched)
-            made.append(model.hidden_states(tokens[:, start : start + length], step))
-            start += length
-        # Sums in another order: fp32's last digits.
-        torch.testing.assert_close(torch.cat(made, dim=1), model.hidden_states(tokens), atol=2e-5, rtol=1e-5)
-
-
-def test_a_prompt_read_at_once_is_bit_for_bit_the_models_own():
-    model = build("llama")
-    tokens = torch.randint(VOCABULARY, (1, 21), generator=torch.Generator().manual_seed(2))
-    cache = KVCache(block_tokens=4, device=torch.device("cpu"))
-    with torch.inference_mode():
-        step = Step(cache, [Piece(list(range(6)), 0, 21)], num_blocks=6)
-        assert torch.equal(model.hidden_states(tokens, step), model.hidden_states(tokens))
-
-
-def test_predecessors_come_from_the_block_before():
-    cache = KVCache(block_tokens=2, device=torch.device("cpu"))
-
-    def shift(values, *pieces):
-        return Step(cache, pieces, num_blocks=8).previous(torch.tensor([values])).tolist()[0]
-
-    assert shift([1, 2, 3, 10, 11], Piece([0, 1], 0, 3), Piece([4], 0, 2)) == [0, 1, 2, 0, 10]
-    assert shift([12, 4, 5], Piece([4, 5], 2, 1), Piece([0, 1, 2], 3, 2)) == [11, 3, 4]
+from lmtrain.inference.kv_cache import KVCache, Span
 
 
 def test_stores_grow_and_keep_what_they_hold():
     cache = KVCache(block_tokens=2, device=torch.device("cpu"))
-    cache.store(0, torch.zeros(3), num_rows=2)[1] = 7.0
-    grown = cache.store(0, torch.zeros(3), num_rows=3)
-    assert grown.shape == (4, 3)
-    assert grown[1].tolist() == [7.0] * 3
-    assert cache.num_bytes == grown.nbytes
+    k = torch.arange(6.0).view(1, 3, 1, 2)
+    cache.pairs(0, k, num_blocks=1).write_one(1, k, -k)
+    cache.lasts(0, (3,), k, num_blocks=2)[1] = 7.0
+    grown, lasts = cache.pairs(0, k, num_blocks=3), cache.lasts(0, (3,), k, num_blocks=3)
+    assert grown.rows.shape == (6, 2, 3, 2)
+    assert torch.equal(grown.read(Span(1, 1)), torch.stack((k, -k)))
+    assert lasts.tolist() == [[0.0] * 3, [7.0] * 3, [0.0] * 3, [0.0] * 3]
+    assert cache.num_bytes == grown.rows.nbytes + lasts.nbytes
+
+
+def test_tokens_are_read_where_they_were_written_whether_end_to_end_or_not():
+    cache = KVCache(block_tokens=2, device=torch.device("cpu"))
+    k, v = torch.randn(2, 1, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    pairs = cache.pairs(0, k, num_blocks=4)
+    pairs.write(torch.tensor([6, 7, 2, 3]), k, v)  # blocks 3 and 1
+    whole = pairs.read(Span(0, 4, torch.tensor([3, 1])))
+    assert torch.equal(whole, torch.stack((k, v)))
+    assert torch.equal(pairs.read(Span(1, 3, torch.tensor([3, 1]))), whole[:, :, :, 1:])
+    assert torch.equal(pairs.read(Span(6, 2)), whole[:, :, :, :2])
+
+
+def test_a_copy_of_texts_side_by_side_gains_a_token_of_each():
+    cache = KVCache(block_tokens=2, device=torch.device("cpu"))
+    k, v = torch.randn(2, 1, 3, 4, 5, generator=torch.Generator().manual_seed(0))
+    pairs = cache.pairs(0, k, num_blocks=4)
+    pairs.write(torch.tensor([6, 7, 2, 3]), k, v)
+    table = torch.tensor([[3, 1], [1, 3]])
+    texts = cache.copy(0, pairs, table).read(4)  # [2, Hkv, P, S, K]
+    whole = torch.stack((k[0], v[0]))
+    assert torch.equal(texts[:, :, 0], whole)
+    assert torch.equal(texts[:, :, 1, :2], whole[:, :, 2:])
+    copy = cache.copy(0, pairs, None)
+    copy.write(torch.tensor([1, 4]), k[:, :, :2], v[:, :, :2])
+    assert torch.equal(copy.read(2)[:, :, 0, 1], whole[:, :, 0])
+    assert torch.equal(copy.read(2)[:, :, 1, 0], whole[:, :, 1])
+    assert torch.equal(pairs.read(Span(0, 4, table[0])), whole[:, None])  # the store is another memory

@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.stored_runs.model_to_run import model_to_run
+from lmtrain.errors import DataError
 from lmtrain.inference.generate import generate
 from lmtrain.inference.sampling import Sampling
+from lmtrain.interop.config_reader import read_config
 from lmtrain.interop.hf_export import export_config, export_folder, export_line
-from lmtrain.interop.model_settings import build, complete, node_of
+from lmtrain.interop.model_settings import WITHOUT_EFFECT, build, complete, node_of, off_default
 from lmtrain.interop.own_config import CODE, OWN_PREFIX, own_config
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
@@ -109,8 +112,34 @@ def test_texts_that_are_padded_on_the_left_are_each_as_alone(name, own_code):
     torch.testing.assert_close(alone, model(short), atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", NODES)
+def test_its_settings_are_read_back(name):
+    settings = complete(NODES[name] or smaller(name))
+    read = complete(read_config(json.loads(json.dumps(own_config(settings)))).settings)
+    assert off_default(read) == off_default(settings)
+    assert {name for name, value in read.items() if isinstance(value, dict)} == {
+        name for name, value in settings.items() if isinstance(value, dict) and name not in WITHOUT_EFFECT
+    }
+
+
+def test_settings_of_another_program_are_refused():
+    with pytest.raises(DataError, match="export the model again"):
+        read_config({"model_type": "lmtrain", "settings": {}})
+
+
+@pytest.mark.parametrize("name", ["llama_tiny", "nano", "gpt2 without biases", "experts with windows"])
+def test_a_folder_is_read_back(name, tmp_path):
+    node = NODES[name] or smaller(name)
+    model = random_model(node)
+    export_folder(to_export(model, node), tmp_path / "out", max_shard_bytes=50_000)
+    read = model_to_run(tmp_path / "out", device="cpu").model
+    assert {key: value.tolist() for key, value in read.state_dict().items()} == {
+        key: value.tolist() for key, value in model.state_dict().items()
+    }
+
+
 @pytest.mark.parametrize("name", ["llama_tiny", "nano", "gpt2 without biases"])
-def test_a_folder_loads_in_transformers_and_writes_the_same(name, tmp_path):
+def test_a_folder_loads_loads_in_transformers_and_writes_the_same(name, tmp_path):
     from transformers import AutoModelForCausalLM
 
     node = NODES[name] or smaller(name)

@@ -48,7 +48,7 @@ def test_other_formats_are_copied() -> None:
 
 
 def test_rounding_of_exact_weights_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no weight is bf16; nearest valid: precision=bf16_true"):
+    with pytest.raises(ConfigurationError, match="no weight is bf16; use a precision of bf16 weights"):
         require_bf16([torch.zeros(2)])
     require_bf16([torch.zeros(2), torch.zeros(2, dtype=torch.bfloat16)])
     require_bf16([torch.zeros(2, device="meta")])

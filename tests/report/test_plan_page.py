@@ -3,7 +3,7 @@ from dataclasses import replace
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token
-from lmtrain.accounting.training_plan.plan import Plan
+from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plan_advice import Advice
 from lmtrain.report.plan_page import text_of
 from tests.accounting.training_plan.test_fit import MILLION, SETTING
@@ -35,6 +35,18 @@ def test_parts_have_their_share():
 def test_advice_comes_last():
     text = text_of(PLAN, Advice(("fits with x",), is_possible=False), title="small")
     assert text.rstrip().endswith("fits with x")
+
+
+def test_the_time_of_a_short_run_is_told_in_seconds_and_not_as_no_hours():
+    speed = Speed(step_seconds=0.5, mfu_palm=0.4, source="assumed")
+    short, long = (
+        text_of(
+            replace(PLAN, speed=speed, horizon=PLAN.horizon.ending_at(steps)), Advice((), is_possible=True), title="x"
+        )
+        for steps in (10, 72_000)
+    )
+    assert " 5s; validation" in short
+    assert " 10.00 hours, 0.42 days; validation" in long
 
 
 def test_passes_over_a_small_text_are_a_number_that_people_read():

@@ -14,6 +14,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
 from lmtrain.precision.kept_copies import keep_copies
 from lmtrain.simulate.step_memory import MANY_BLOCKS, SimulatedStep, simulate_step
+from tests.callbacks.tiny_run import TinyModel
 
 SHAPE = {"micro_batch_sequences": 2, "context_tokens": 128}
 LLAMA = {"width": 64, "num_heads": 4, "num_kv_heads": 2, "feed_forward_width": 256, "vocab_size": 1000}
@@ -75,6 +76,13 @@ def test_the_prediction_is_the_measured_peak(build, recompute, loss):
     step = simulated(lambda: build(3), loss=loss, recompute=recompute)
     predicted = simulate_step(step, **SHAPE)
     assert predicted.activations + predicted.workspace == pytest.approx(measured_peak(step), rel=0.02)
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_model_without_blocks_keeps_its_embedding_and_logits(is_compiled):
+    step = simulated(TinyModel, is_compiled=is_compiled)
+    found = simulate_step(replace(step, num_blocks=0), **SHAPE)
+    assert found.activations + found.workspace == pytest.approx(measured_peak(step), rel=0.02)
 
 
 @pytest.mark.parametrize("recompute", ["none", "every_block"])

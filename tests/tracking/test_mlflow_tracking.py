@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking import mlflow_tracking
 from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
 from lmtrain.tracking.mlflow_sink import read_state
-from lmtrain.tracking.mlflow_tracking import MlflowTracking
+from lmtrain.tracking.mlflow_tracking import MlflowHandle, MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status
@@ -173,6 +174,20 @@ def test_finish_records_mlflows_run_in_the_status(root):
     assert tracked.run_id is not None
     assert status.mlflow_run_id == tracked.run_id
     assert (status.status, status.exit_code, status.step) == ("FAILED", 4, 1)
+
+
+def test_a_stop_at_once_leaves_a_starting_sink_to_itself(root, monkeypatch):
+    monkeypatch.setattr(mlflow_tracking, "AT_ONCE_SECONDS", 0.01)
+    folder = RunFolder(root / "a")
+    folder.create()
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as sink:
+        handle = MlflowHandle(folder, sink, drain_seconds=60.0)
+        tracked = handle.finish(Status("KILLED", exit_code=143), at_once=True)
+        assert (tracked.is_complete, sink.poll()) == (False, None)
+        sink.kill()
+    status = read_status(folder.path)
+    assert status is not None
+    assert (status.status, status.exit_code) == ("KILLED", 143)
 
 
 @pytest.mark.parametrize("settings", [{"drain_seconds": -1.0}, {"tracking_uri": "mlruns"}])

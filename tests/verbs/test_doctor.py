@@ -8,7 +8,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.training.measuring import peak
 from lmtrain.verbs import calibrate
 from lmtrain.verbs import doctor as module
-from lmtrain.verbs.doctor import doctor, read_words
+from lmtrain.verbs.doctor import doctor, fitting_precisions, read_words
 from lmtrain.verbs.plan import plan
 from tests import tiny
 
@@ -47,6 +47,11 @@ def test_every_check_has_a_line_and_what_was_measured_is_kept(capsys: pytest.Cap
     if kept["kind"] == "cpu":
         assert planned["peak"]["flops"] == kept["matmul_flops"]["fp32"]
         assert planned["peak"]["source"].startswith("measured by lmtrain doctor")
+
+
+def test_precisions_are_advised_for_formats_that_the_machine_has() -> None:
+    assert fitting_precisions(frozenset({"bf16", "fp16", "tf32", "fp8"})) == "one of precision=auto, fp32"
+    assert "bf16_mixed" in fitting_precisions(frozenset({"fp8"}))
 
 
 def test_something_bad_exits_one_with_its_fix(

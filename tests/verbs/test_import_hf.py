@@ -13,7 +13,7 @@ def test_the_command_to_go_on_with_is_printed(tmp_path: Path, capsys: pytest.Cap
     change_config(tmp_path / "hf", rotate_twice=True)
     assert import_model(["hf", str(tmp_path / "hf"), str(tmp_path / "in")]) == 0
     printed = capsys.readouterr()
-    assert f"python train.py init_from={tmp_path / 'in'} " in printed.out
+    assert f"lmtrain train init_from={tmp_path / 'in'} " in printed.out
     assert "qwen3, 40,160 parameters" in printed.out
     assert "config.json: rotate_twice is not known here and not used" in printed.err
 
@@ -31,7 +31,7 @@ def test_one_json_object_is_printed_where_it_is_asked_for(tmp_path: Path, capsys
     ]
     assert import_model(words) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["command"] == f"python train.py init_from={tmp_path / 'in'}"
+    assert told["command"] == f"lmtrain train init_from={tmp_path / 'in'}"
     assert len(list((tmp_path / "in" / "weights").glob("*.safetensors"))) > 1
 
 

@@ -167,14 +167,50 @@ def test_a_fleet_is_solved_for_the_term_that_is_asked(tmp_path):
         assert page.run("document.querySelectorAll('#fleet [data-chart=range] .track').length") == 5
 
 
+@pytest.mark.parametrize(
+    ("word", "plain"),
+    [
+        ("fleet.num_parameters=70B", "fleet.num_parameters=70000000000"),
+        ("fleet.days=2w", "fleet.hours=336"),
+        ("fleet.device_hours=100K", "fleet.device_hours=100000"),
+        ("fleet.mfu=0.3-0.5", "fleet.mfu=0.3-0.5"),
+        ("fleet.device=NVIDIA L4", "fleet.device=NVIDIA L4"),
+        ("budget.tokens=160B", "budget.tokens=160000000000"),
+        ("budget.hours=2d", "budget.hours=48"),
+        ("model=llama_3_8b", "model=llama_3_8b"),
+    ],
+)
+def test_sliders_get_plain_numbers(word, plain):
+    assert choices([word])["start"] == [plain]
+
+
+TYPED = (
+    (
+        "fleet.num_parameters=70B fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.3-0.5",
+        "days",
+        "fleet.num_parameters=70000000000 fleet.tokens_per_parameter=40 fleet.num_devices=1000 fleet.mfu=0.3-0.5 "
+        "precision=bf16_mixed",
+    ),
+    (
+        "fleet.flops=3e22 fleet.hours=36 fleet.dtype=fp8 fleet.num_devices=null",
+        "devices",
+        "fleet.flops=3e+22 fleet.days=1.5 fleet.dtype=fp8",
+    ),
+    ("fleet.device_hours=4.5K", "model and tokens", "fleet.device_hours=4500 fleet.tokens_per_parameter=20"),
+)
+
+
 @pytest.mark.browser
 def test_a_fleet_starts_from_the_words_that_were_typed(tmp_path):
-    words = ["fleet.num_parameters=8B", "fleet.tokens_per_parameter=40", "fleet.num_devices=64", "fleet.mfu=0.3-0.5"]
-    with served(*words) as port, browser_page(tmp_path / "browser") as page:
-        page.open(f"http://{HOST}:{port}/#fleet")
-        found = command_words(page.wait_for("document.querySelector('#fleet')?.dataset.answered"))
-        assert {"fleet.tokens_per_parameter=40", "fleet.num_devices=64", "fleet.mfu=0.3-0.5"} <= set(found)
-        assert page.run("document.querySelector('#fleet [name=find]').value") == "days"
+    with browser_page(tmp_path / "browser") as page:
+        for typed, find, answered in TYPED:
+            with served(*typed.split()) as port:
+                page.open(f"http://{HOST}:{port}/#fleet")
+                found = command_words(page.wait_for("document.querySelector('#fleet')?.dataset.answered"))
+                assert page.run("document.querySelector('#fleet [name=find]').value") == find
+            assert set(answered.split()) <= set(found)
+            assert len({word.partition("=")[0] for word in found}) == len(found)
+            assert "error" not in answer(found)
 
 
 @pytest.mark.browser

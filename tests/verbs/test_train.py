@@ -116,6 +116,17 @@ def test_all_trials_are_checked_before_the_first_trains(jobs: list[Job]) -> None
     assert jobs == []
 
 
+@pytest.mark.parametrize("named", [[], ["run.name=cat"]])
+def test_a_run_that_must_go_on_has_begun(jobs: list[Job], named: list[str]) -> None:
+    words = [*named, "resume=must", "seed=3"]
+    folder = Path("runs", "cat" if named else default_name("llama_tiny", words))
+    with pytest.raises(ConfigurationError, match=f"{folder} holds no checkpoint; use resume=auto"):
+        train(words)
+    (folder / "checkpoints" / "step_00000002").mkdir(parents=True)
+    train(words)
+    assert [Path(job.root) / job.name for job in jobs] == [folder.absolute()]
+
+
 def test_a_key_of_execution_that_is_swept_gives_each_trial_a_run(jobs: list[Job]) -> None:
     assert train(["-m", "trainer.cpu_threads=1,2", "logger=none"]) == 0
     assert len({job.name for job in jobs}) == 2

@@ -23,7 +23,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """The same on a number of ranks, of which `tensor_ranks` neighbours read the same tokens."""
+    """The same on a number of ranks; `tensor_ranks` neighbours read the same tokens."""
 
     context_tokens: int
     micro_batch_sequences: int

@@ -4,6 +4,7 @@ import contextlib
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import lightning.pytorch as pl
@@ -55,6 +56,7 @@ class Progress(pl.Callback):
         self._checkpoint_step: int | None = None
         self._told_at = time.monotonic()
         self._told_step = -1
+        self._told_point = -1
         self._ended = threading.Event()
 
     @override
@@ -113,7 +115,13 @@ class Progress(pl.Callback):
         self._told_at, self._told_step = time.monotonic(), self._step
         self._look_for_checkpoint()
         if self._live is None:
-            _tell(line(self._snapshot()))
+            _tell(line(self._without_repetition(self._snapshot())))
+
+    def _without_repetition(self, now: Snapshot) -> Snapshot:
+        """Leave out the loss and learning rate of the line before: lines may come faster than points of the log."""
+        point = self._context.log.latest("train/loss") if self._context.log else None
+        told, self._told_point = self._told_point, point.step if point else -1
+        return replace(now, loss=None, lr=None) if point and point.step == told else now
 
     def _tell_of_pauses(self) -> None:
         """Break the silence of a long pause, from a thread beside it: a cold compilation takes minutes."""

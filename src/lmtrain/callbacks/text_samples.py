@@ -2,7 +2,9 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from contextlib import nullcontext
+from itertools import takewhile
 from typing import Any
 
 import lightning.pytorch as pl
@@ -10,9 +12,12 @@ import torch
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.generate import generate
+from lmtrain.inference.loaded_model import ids_of_ends
 from lmtrain.inference.sampling import Sampling
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.line_file import LineFile
 from lmtrain.tracking.redaction import redact
@@ -22,6 +27,7 @@ from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.module import CausalLMModule
 
 _LOG = logging.getLogger(__name__)
+GREETING = "Hello"
 
 
 class TextSamples(pl.Callback):
@@ -29,8 +35,9 @@ class TextSamples(pl.Callback):
 
     The average of the weights speaks, where the run keeps one.
 
-    An empty prompt starts a new document. The same seed draws the same random numbers at every step. On a full disk a
-    sample is lost, not the run.
+    An empty prompt starts a new document. Where a run learns from conversations, the prompt is a user's turn ("Hello"
+    where it is empty), and the text its answer. The same seed draws the same random numbers at every step. On a full
+    disk a sample is lost, not the run.
     """
 
     def __init__(
@@ -50,7 +57,8 @@ class TextSamples(pl.Callback):
                 f"callbacks.text_samples.num_new_tokens={num_new_tokens} is below 1; nearest valid: 1."
             )
         self._context = context
-        self._prompt = prompt
+        self._is_chat = context.dataset.split("train").has_loss_mask and has_chat_style(context.tokenizer)
+        self._prompt = prompt or (GREETING if self._is_chat else "")
         self._num_new_tokens = num_new_tokens
         self._sampling = Sampling(temperature=temperature, top_k=top_k)
         self._seed = seed
@@ -78,12 +86,14 @@ class TextSamples(pl.Callback):
         ):
             text = self._generate(trainer, module)
         if self._context.is_main_process:
-            self._append({"step": trainer.global_step, "prompt": self._prompt, "text": text})
+            prompt = f"User: {self._prompt}\nAssistant: " if self._is_chat else self._prompt
+            self._append({"step": trainer.global_step, "prompt": prompt, "text": text})
 
     def _generate(self, trainer: pl.Trainer, module: CausalLMModule) -> str:
         """Return the prompt's continuation, without the prompt."""
         tokenizer = self._context.tokenizer
-        ids = tokenizer.encode(self._prompt) or [tokenizer.end_of_text_id]
+        ids = chat_opening(tokenizer, self._prompt) if self._is_chat else tokenizer.encode(self._prompt)
+        ids = ids or [tokenizer.end_of_text_id]
         device = trainer.strategy.root_device
         # One text has a shape of its own, not worth compiling for.
         with trainer.precision_plugin.forward_context(), torch.compiler.set_stance("force_eager"):
@@ -95,13 +105,32 @@ class TextSamples(pl.Callback):
                 seed=self._seed,
             )
         new_ids: list[int] = tokens[0, len(ids) :].tolist()
-        return tokenizer.decode(new_ids)
+        return tokenizer.decode(up_to_the_end(new_ids, tokenizer) if self._is_chat else new_ids)
 
     def _append(self, sample: dict[str, str | int]) -> None:
         file = LineFile(self._context.folder / "samples.jsonl")
         if problem := file.append([json.dumps(redact(sample), ensure_ascii=False) + "\n"]):
             _LOG.error("The sample of step %d is lost. %s", sample["step"], storage_problem(file.path, problem))
         file.close()
+
+
+def has_chat_style(tokenizer: Tokenizer) -> bool:
+    """Tell whether a tokenizer has the special tokens of conversations."""
+    try:
+        return bool(chat_style(tokenizer).special_tokens)
+    except DataError:
+        return False
+
+
+def chat_opening(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Return the ids of a user's turn up to the start of its answer, behind an end-of-text id as in training."""
+    return [tokenizer.end_of_text_id, *render_prompt(tokenizer, [{"role": "user", "content": text}]).tolist()]
+
+
+def up_to_the_end(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
+    """Return an answer's ids before the token that ends it."""
+    ends = ids_of_ends(tokenizer)
+    return list(takewhile(lambda token: token not in ends, ids))
 
 
 def text_samples_facts() -> CallbackFacts:

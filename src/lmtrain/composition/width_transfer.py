@@ -73,7 +73,7 @@ def _update(node: Mapping[str, Any], found: OptimizerFacts | None) -> Update:
     ]
     raise ConfigurationError(
         f"scaling=width_transfer is not defined for optimizer={word_of(node)}: {reason}; nearest valid: "
-        f"optimizer=adamw, or any of {', '.join(with_rule)}."
+        f"one of optimizer={', '.join(with_rule)}."
     )
 
 

@@ -79,26 +79,35 @@ def same_devices(found: list[Gpu]) -> list[Finding]:
     return findings
 
 
-def precision_support(found: list[Gpu], *, wanted: PrecisionFacts) -> Finding:
-    """Report the hardware's formats of products, against the config's precision."""
+def lacking_formats(found: list[Gpu]) -> frozenset[str]:
+    """Return the formats of products that the hardware would emulate, or cannot make."""
     if found:
         weakest = min(gpu.capability for gpu in found)
         has_bf16, has_fp8 = weakest >= BF16_CAPABILITY, weakest >= FP8_CAPABILITY
     else:
         has_bf16, has_fp8 = bool(bf16_flags()), False
-    formats = ["fp32", *(["bf16"] if has_bf16 else []), *(["fp8"] if has_fp8 else [])]
-    fast: dict[str, bool] = {"bf16": has_bf16, "tf32": bool(found) and has_bf16, "fp8": has_fp8}
-    lacks = not fast.get(wanted.bytes_of.matmul, True)
+    has = {"bf16": has_bf16, "fp16": bool(found), "tf32": bool(found) and has_bf16, "fp8": has_fp8}
+    return frozenset(name for name, is_there in has.items() if not is_there)
+
+
+def precision_support(lacking: frozenset[str], *, wanted: PrecisionFacts, fitting: str) -> Finding:
+    """Report the hardware's formats of products, against the config's precision; `fitting` are words of others."""
+    formats = [name for name in ("fp32", "bf16", "fp8") if name not in lacking]
     return graded(
         "precision",
         f"fast products in {', '.join(formats)}; precision={wanted.name}",
-        is_worse=lacks,
-        fix="it would be emulated slowly, or refused: use precision=fp32, or precision=auto, which looks for itself",
+        is_worse=wanted.bytes_of.matmul in lacking,
+        fix=f"it would be emulated slowly, or refused: use {fitting}",
     )
 
 
-def links(num_gpus: int, topology: str | None, *, num_nodes: int, infiniband: Path = INFINIBAND) -> list[Finding]:
-    """Report the links of a node's GPUs, by `nvidia-smi topo -m`, and of nodes, by their InfiniBand adapters."""
+def links(
+    num_gpus: int, topology: str | None, *, num_nodes: int, whole_copies: str, infiniband: Path = INFINIBAND
+) -> list[Finding]:
+    """Report the links of a node's GPUs, by `nvidia-smi topo -m`, and of nodes, by their InfiniBand adapters.
+
+    `whole_copies` are the words of strategies that send the least.
+    """
     findings: list[Finding] = []
     if num_gpus > 1:
         kind = link_kind(topology or "")
@@ -107,7 +116,7 @@ def links(num_gpus: int, topology: str | None, *, num_nodes: int, infiniband: Pa
                 "links",
                 kind or "not known",
                 is_worse=not (kind or "").startswith("NVLink"),
-                fix="without NVLink prefer strategy=ddp and few reductions: a larger batch.tokens_per_step",
+                fix=f"without NVLink prefer {whole_copies}, and few reductions: a larger batch.tokens_per_step",
             )
         )
     adapters = sorted(path.name for path in infiniband.iterdir()) if infiniband.is_dir() else []

@@ -60,15 +60,15 @@ def flash_attention(*, has_gpu: bool, version: str | None = None) -> Finding:
     )
 
 
-def compiler(environment: Mapping[str, str] = os.environ) -> Finding:
-    """Find torch.compile's C++ compiler on a CPU, and Triton on a GPU."""
+def compiler(environment: Mapping[str, str] = os.environ, *, without: str) -> Finding:
+    """Find torch.compile's C++ compiler on a CPU, and Triton on a GPU; `without` are words that need none."""
     candidates = [name for name in (environment.get("CXX"), "g++", "clang++") if name]
     found = next((path for name in candidates if (path := shutil.which(name, path=environment.get("PATH")))), None)
     return graded(
         "C++ compiler",
         found or "none found: torch.compile cannot work",
         is_worse=found is None,
-        fix="install g++ (`apt-get install g++`), set CXX, or train with compile=none",
+        fix=f"install g++ (`apt-get install g++`), set CXX, or train with {without}",
     )
 
 

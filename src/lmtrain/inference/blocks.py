@@ -24,11 +24,15 @@ class _Prefix:
 @final
 @dataclass
 class BlockTable:
-    """One text's blocks in order; `last_serial` names the prefix that its shared blocks end."""
+    """One text's blocks in order, the first `num_given_back` no longer its own.
+
+    `num_shared` full ones are known as a prefix; `last_serial` names the one that they end.
+    """
 
     blocks: list[int] = field(default_factory=list[int])
     num_shared: int = 0
     last_serial: int = ROOT
+    num_given_back: int = 0
 
 
 @final
@@ -88,9 +92,18 @@ class BlockPool:
             table.last_serial = self._prefixes[known].serial
             table.num_shared += 1
 
+    def give_back(self, table: BlockTable, num_blocks: int) -> None:
+        """Give back a text's first blocks, so many in all, which no token of it will see again."""
+        self._leave(table.blocks[table.num_given_back : num_blocks])
+        table.num_given_back = max(table.num_given_back, num_blocks)
+
     def close(self, table: BlockTable) -> None:
         """Give back a text's blocks: the last first, so that a prefix outlives what follows it."""
-        for block in reversed(table.blocks):
+        self._leave(table.blocks[table.num_given_back :][::-1])
+        table.blocks, table.num_shared, table.last_serial, table.num_given_back = [], 0, ROOT, 0
+
+    def _leave(self, blocks: Sequence[int]) -> None:
+        for block in blocks:
             self._num_users[block] -= 1
             if self._num_users[block] == 0:
                 del self._num_users[block]
@@ -98,7 +111,6 @@ class BlockPool:
                     self._idle[block] = None
                 else:
                     self._free.append(block)
-        table.blocks, table.num_shared, table.last_serial = [], 0, ROOT
 
     def _take(self) -> int:
         if self._free:

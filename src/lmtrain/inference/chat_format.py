@@ -5,15 +5,13 @@ A model that never saw a conversation gets the plain words: "User: ...", "Assist
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, final
-
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from lmtrain.errors import DataError
 from lmtrain.inference.generation import ToolUse
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
+from lmtrain.inference.template_renderer import TemplateProblem, TemplateRenderer
 from lmtrain.inference.tools.style_tools import StyleTools, Tool
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
@@ -109,10 +107,11 @@ def _plain(turn: Turn) -> str:
 @final
 @dataclass(frozen=True)
 class TemplateFormat:
-    """A template of transformers, run in a sandbox; special tokens come from its own text alone."""
+    """A template of transformers, run in a process of its own; special tokens come from its own text alone."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
+    renderer: TemplateRenderer = field(default_factory=TemplateRenderer)
     name: str = "template"
     stops: tuple[str, ...] = ()
 
@@ -133,13 +132,11 @@ class TemplateFormat:
         return text
 
     def _rendered(self, messages: Sequence[Mapping[str, Any]]) -> str:
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        functions: dict[str, Any] = {"raise_exception": _refuse}
         names = {"bos_token": self.template.begin, "eos_token": self.template.end}
+        variables = {"messages": messages, "add_generation_prompt": True, "tools": None, **names}
         try:
-            made = environment.from_string(self.template.text, globals=functions)
-            return made.render(messages=messages, add_generation_prompt=True, tools=None, **names)
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError) as problem:
+            return self.renderer.render(self.template.text, variables)
+        except TemplateProblem as problem:
             raise DataError(
                 f"messages: the model's chat template does not write them ({problem}); leave out what it does "
                 "not know, as a system or tool turn."
@@ -166,7 +163,3 @@ def _as_message(turn: Turn, broken: Any, mark: str) -> dict[str, Any]:
         calls = [{"name": broken(call.name, mark), "arguments": dict(call.arguments)} for call in turn.calls]
         message["tool_calls"] = [{"type": "function", "function": call} for call in calls]
     return message
-
-
-def _refuse(message: str) -> None:
-    raise jinja2.TemplateError(message)

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.blocks import BlockPool
+from lmtrain.inference.cache_step import Piece, Step
 from lmtrain.inference.fair_queue import FairQueue
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
-from lmtrain.inference.kv_cache import KVCache, Piece, Step
+from lmtrain.inference.kv_cache import KVCache
 from lmtrain.inference.sampling import choose, likeliest
 from lmtrain.models.base import LanguageModel
 
@@ -54,6 +55,7 @@ class TextEngine:
         wanted = self.limits.cache_tokens or self.limits.num_texts * model.max_context_tokens
         self.pool = BlockPool(max(-(-wanted // size), -(-model.max_context_tokens // size)), block_tokens=size)
         self.cache = KVCache(block_tokens=size, device=device)
+        self._window_tokens = _longest_window(model)
         self.waiting = FairQueue()
         self.running: list[Generation] = []
 
@@ -113,8 +115,9 @@ class TextEngine:
             return []
         with torch.inference_mode():
             logits = self._logits(turns)
+            largest: list[int] = logits.argmax(dim=-1).tolist()
         complete = [generation for generation, _ in turns if generation.num_pending == 0]
-        return [self._add(generation, row) for generation, row in zip(complete, logits, strict=True)]
+        return [self._add(*each) for each in zip(complete, logits, largest, strict=True)]
 
     def _admit(self) -> None:
         """Start texts in the order of turns, while the blocks that they may come to need are there."""
@@ -130,12 +133,23 @@ class TextEngine:
             generation.table = self.pool.open(generation.tokens[generation.begins_at :])
             generation.num_cached = len(generation.table.blocks) * self.limits.block_tokens
             generation.num_prefix_tokens = generation.num_cached
+            self._give_back_unseen(generation)
             self.running.append(generation)
 
     def _most_blocks(self, generation: Generation) -> int:
-        request = generation.request
+        """Return how many blocks a text may have at one time: all of its own, or those of a window and a piece."""
+        request, size = generation.request, self.limits.block_tokens
         num_tokens = min(self.model.max_context_tokens, len(request.prompt) + request.num_new_tokens)
-        return -(-num_tokens // self.limits.block_tokens)
+        if self._window_tokens is not None:
+            num_seen = self._window_tokens + self.limits.prefill_tokens
+            num_tokens = min(num_tokens, num_seen + size)  # neither end need be that of a block
+        return -(-num_tokens // size)
+
+    def _give_back_unseen(self, generation: Generation) -> None:
+        """Give back the blocks that lie wholly behind the window of the next token, and before the last one."""
+        if self._window_tokens is not None:
+            first = generation.num_cached - max(self._window_tokens - 1, 1)
+            self.pool.give_back(generation.table, max(0, first) // self.limits.block_tokens)
 
     def _will_share(self, generation: Generation) -> bool:
         """Tell whether a running text is about to read the prefix that this one begins with too."""
@@ -180,12 +194,14 @@ class TextEngine:
         for generation, _ in turns:
             if generation.num_cached // self.limits.block_tokens > generation.table.num_shared:
                 self.pool.publish(generation.table, generation.cached_tokens)
+            self._give_back_unseen(generation)
         return self.model.logits(hidden[lasts].unsqueeze(0))[0] if lasts else hidden[:0]
 
-    def _add(self, generation: Generation, logits: Tensor) -> Delta:
+    def _add(self, generation: Generation, logits: Tensor, largest: int) -> Delta:
         request = generation.request
         draw = generation.draw()
-        token = choose(logits, request.sampling, prompt=request.prompt, new=generation.new_tokens, draw=draw)
+        new = generation.new_tokens
+        token = choose(logits, request.sampling, prompt=request.prompt, new=new, draw=draw, largest=largest)
         score = None
         if request.num_likeliest is not None:
             score = TokenScore(token, *likeliest(logits, token, num=request.num_likeliest))
@@ -206,3 +222,9 @@ class TextEngine:
     def _end(self, generation: Generation) -> None:
         self.running.remove(generation)
         self.pool.close(generation.table)
+
+
+def _longest_window(model: LanguageModel) -> int | None:
+    """Return how many tokens the layers see at most; None where one sees the whole context."""
+    windows = [layer.window_tokens for layer in model.shape().attention]
+    return max((window for window in windows if window is not None), default=None) if None not in windows else None

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from lmtrain.inference.kv_cache import Step
+from lmtrain.inference.cache_step import Step
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.attention.sdpa import sdpa

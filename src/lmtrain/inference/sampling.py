@@ -66,12 +66,21 @@ class Sampling:
 
 
 def choose(
-    logits: Float[Tensor, " V"], sampling: Sampling, *, prompt: Sequence[int], new: Sequence[int], draw: float
+    logits: Float[Tensor, " V"],
+    sampling: Sampling,
+    *,
+    prompt: Sequence[int],
+    new: Sequence[int],
+    draw: float,
+    largest: int | None = None,
 ) -> int:
     """Return the next token of a text, of which `new` was written here; `draw` in [0, 1) decides among the kept ones.
 
+    `largest` is the token of the largest logit, None where it is not known yet.
     Raises: ConfigurationError for a bias of a token that is none.
     """
+    if largest is not None and sampling.is_plainly_greedy:
+        return largest
     if not sampling.is_plainly_greedy:
         logits = _with_penalties(logits.float(), sampling, prompt, new)
     if sampling.temperature == 0:

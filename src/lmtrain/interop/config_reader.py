@@ -7,6 +7,7 @@ from typing import Any
 from lmtrain.errors import DataError, suggest
 from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS, ARCHITECTURES
 from lmtrain.interop.model_settings import node_of
+from lmtrain.interop.own_config import OWN_TYPE, own_settings
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
@@ -108,6 +109,8 @@ def read_config(content: Mapping[str, Any]) -> ModelDescription:
     Raises:
         DataError: An architecture or a feature that no model here has, or a key that is missing.
     """
+    if content.get("model_type") == OWN_TYPE:
+        return ModelDescription(OWN_TYPE, own_settings(content), ())
     config = ForeignConfig(content)
     model_type = _model_type(config)
     for name, only in ONLY.items():

@@ -16,17 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.interop.config_file import CONFIG, read_config_file
 from lmtrain.interop.config_reader import ModelDescription, read_config
 from lmtrain.interop.finite import require_finite
 from lmtrain.interop.imported_folder import FACTS, ORIGINAL, TOKENIZER, WEIGHTS
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.new_folder import make_folder, require_free
+from lmtrain.interop.own_config import OWN_TYPE
 from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
 from lmtrain.tokenizers.base import Tokenizer
 
-CONFIG = "config.json"
 MAX_SHARD_BYTES = 5_000_000_000
 BUFFERS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|attn\.bias|attn\.masked_bias)$")  # older releases saved these
 LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
@@ -60,9 +61,9 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
         ConfigurationError: There is no such folder.
         DataError: The first thing that is wrong.
     """
-    description = _checked(folder, partial(read_config, _read_json(folder)))
+    description = _checked(folder, partial(read_config, read_config_file(folder)))
     files = WeightFiles(folder)
-    _require_counts(description.settings, files)
+    _require_counts(description, files)
     model = _checked(folder, partial(build, description.settings))
     mapped = map_tensors(model, description.model_type)
     prefix = _missing_prefix(mapped, files)
@@ -164,25 +165,13 @@ def _dtype(model: HuggingFaceModel, tensor: MappedTensor) -> torch.dtype:
     return widest
 
 
-def _read_json(folder: Path) -> Mapping[str, Any]:
-    path = folder / CONFIG
-    if not folder.is_dir():
-        raise ConfigurationError(f"FOLDER={folder} is not a folder; name one that transformers' save_pretrained wrote.")
-    if not path.is_file():
-        raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise DataError(f"{path} is no JSON ({problem}); copy it again.") from problem
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is not an object; copy it again.")
-    return content
-
-
-def _require_counts(settings: Mapping[str, Any], files: WeightFiles) -> None:
+def _require_counts(description: ModelDescription, files: WeightFiles) -> None:
     """Refuse more layers or experts than the files have tensors of, before a model of so many is built."""
-    experts: Mapping[str, Any] = settings.get("experts") or {}
-    counts = {"layers": (LAYER, settings["num_layers"]), "experts": (EXPERT, experts.get("num_experts", 0))}
+    settings = description.settings
+    counts = {"layers": (LAYER, settings["num_layers"])}
+    if description.model_type != OWN_TYPE:  # whose experts are one tensor a layer, as ours
+        experts: Mapping[str, Any] = settings.get("experts") or {}
+        counts["experts"] = (EXPERT, experts.get("num_experts", 0))
     for kind, (pattern, stated) in counts.items():
         present = {found[1] for found in map(pattern.search, files.facts) if found}
         if stated > len(present):

@@ -1,11 +1,18 @@
-"""The `config.json` of a model that no class of transformers computes: it names the code beside the weights."""
+"""The `config.json` of a model that no class of transformers computes: it names the code beside the weights.
 
-from collections.abc import Mapping
+`own_config` writes it, `own_settings` reads it back.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.interop.model_settings import MODELS, TARGET, WITHOUT_EFFECT
+from lmtrain.errors import DataError
+from lmtrain.interop.model_settings import MODELS, TARGET, WITHOUT_EFFECT, node_of
 from lmtrain.models.gpt2 import GPT2
+from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 
 OWN_TYPE: Final = "lmtrain"
 OWN_PREFIX: Final = "model."  # of the names of weights, which are ours below it
@@ -33,6 +40,31 @@ def own_config(settings: Mapping[str, Any]) -> dict[str, Any]:
         "tie_word_embeddings": False,  # a tied head has no weight of its own: there is nothing to tie
         "use_cache": False,
     }
+
+
+def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a config that `own_config` wrote.
+
+    Raises:
+        DataError: Another program wrote it, or it is damaged.
+    """
+    kinds, kept = {"gpt2": GPT2, "llama": Llama}, config.get("settings")
+    kind = kinds.get(str(config.get("family")))
+    if kind is None or not isinstance(kept, Mapping):
+        raise DataError('config.json of model_type=lmtrain has no "family" and "settings"; export the model again.')
+    settings = {name: value for name, value in kept.items() if name not in PARTS_OF}
+    parts = {name: node_of(find(kept[name]), **kept[name]) for name, find in PARTS_OF.items() if kept.get(name)}
+    return node_of(kind, **settings, **parts)
+
+
+def _scaling(settings: Mapping[str, Any]) -> type:
+    return LinearRopeScaling if set(settings) == {"factor"} else RopeScaling
+
+
+PARTS_OF: Final[dict[str, Callable[[Mapping[str, Any]], type]]] = {
+    "rope_scaling": _scaling,
+    "experts": lambda settings: Experts,
+}
 
 
 def _plain(value: Any) -> Any:

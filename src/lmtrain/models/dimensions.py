@@ -1,6 +1,7 @@
 """Refuse impossible dimensions, with the nearest possible one."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from lmtrain.errors import ConfigurationError
@@ -52,6 +53,24 @@ def check_multiple(name: str, value: int, of_name: str, of: int) -> None:
         raise ConfigurationError(
             f"model.{name}={value} is not a multiple of model.{of_name}={of}; nearest valid: {nearest}."
         )
+
+
+def check_layers(name: str, layers: Sequence[int], num_layers: int) -> None:
+    """Raise ConfigurationError unless model.<name>=layers are some of the layers from 0, each once."""
+    for layer in layers:
+        if not 0 <= layer < num_layers:
+            there = ", ".join(str(each) for each in layers if 0 <= each < num_layers)
+            word = f"model.{name}=[{there}]"
+            raise ConfigurationError(
+                f"model.{name}={list(layers)} names layer {layer} of model.num_layers={num_layers}; layers are 0 to "
+                f"{num_layers - 1}, nearest valid: '{word}'.",
+                lacking=[word],
+            )
+        if layers.count(layer) > 1:
+            nearest = sorted({*layers})
+            raise ConfigurationError(
+                f"model.{name}={list(layers)} names layer {layer} twice; nearest valid: {nearest}."
+            )
 
 
 def check_gate(name: str, gate_width: int, width: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.models.dimensions import check_above_zero, check_gate, check_not_negative
+from lmtrain.models.dimensions import check_above_zero, check_gate, check_layers, check_not_negative
 from lmtrain.models.embeddings import GatedSmear, InputEmbedding, Smear
 from lmtrain.models.feed_forward import Activation, SquaredReLU, SwiGLU, build_feed_forward
 from lmtrain.models.mixture_of_experts import Experts, MixtureOfExperts
@@ -159,19 +159,7 @@ def initial_stds(
 
 def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, init_std: float) -> None:
     """Raise ConfigurationError for value embeddings of absent layers, or for their settings without any."""
-    for layer in layers:
-        if not 0 <= layer < num_layers:
-            there = ",".join(str(each) for each in layers if 0 <= each < num_layers)
-            raise ConfigurationError(
-                f"model.value_embedding_layers={list(layers)} names layer {layer} of "
-                f"model.num_layers={num_layers}; layers are 0 to {num_layers - 1}: add "
-                f"'model.value_embedding_layers=[{there}]' to the command."
-            )
-        if layers.count(layer) > 1:
-            nearest = sorted({*layers})
-            raise ConfigurationError(
-                f"model.value_embedding_layers={list(layers)} names layer {layer} twice; nearest valid: {nearest}."
-            )
+    check_layers("value_embedding_layers", layers, num_layers)
     if init_std and not layers:
         raise _without("value_embedding_init_std", init_std, "value_embedding_layers", nearest="0.0")
     if gate is not None and not layers:

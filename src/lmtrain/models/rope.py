@@ -10,6 +10,7 @@ from typing import final
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.dimensions import check_above_zero
@@ -108,7 +109,7 @@ class RotaryEmbedding(nn.Module):
         if documents is None:
             return self.cos[:num_tokens].unsqueeze(1), self.sin[:num_tokens].unsqueeze(1)
         positions = token_positions(documents).unsqueeze(-1)  # [B, T, 1]
-        return self.cos[positions], self.sin[positions]
+        return F.embedding(positions, self.cos), F.embedding(positions, self.sin)
 
     def initialize_weights(self) -> None:
         """Fill the tables in place, the same on every device."""

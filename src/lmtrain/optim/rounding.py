@@ -41,5 +41,5 @@ def require_bf16(weights: Iterable[Tensor]) -> None:
         ConfigurationError: No weight is bf16.
     """
     if not any(weight.is_meta or weight.dtype == torch.bfloat16 for weight in weights):
-        msg = "stochastic rounding has no effect: no weight is bf16; nearest valid: precision=bf16_true, or without it."
+        msg = "stochastic rounding has no effect: no weight is bf16; use a precision of bf16 weights, or leave it out."
         raise ConfigurationError(msg)

@@ -125,7 +125,7 @@ def _time(plan: Plan) -> Rows:
         ("step", f"{plan.speed.step_seconds:.3g} s at {_utilization(plan.speed)} ({plan.speed.source})"),
         ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
         ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
-        ("time", f"{plan.hours:.2f} hours, {plan.hours / 24:.2f} days; {_beside_training(plan)}"),
+        ("time", f"{_duration(plan.hours)}; {_beside_training(plan)}"),
     ]
     if plan.communication is not None and plan.communication.total_bytes:
         rows.append(("sent a step", _sent(plan)))
@@ -137,6 +137,11 @@ def _time(plan: Plan) -> Rows:
         size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
         rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
     return rows
+
+
+def _duration(hours: float) -> str:
+    """Return hours and days, below an hour minutes and seconds: 0.00 days tell nothing."""
+    return f"{hours:.2f} hours, {hours / 24:.2f} days" if hours >= 1 else format_quantity(hours * 3600, "seconds")
 
 
 def _utilization(speed: Speed) -> str:

@@ -71,7 +71,8 @@ def compiled_blocks(model: LanguageModel, shape: tuple[int, int]) -> CompiledBlo
     compiler = _cut_only(lambda: before.append(kept), see)
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False, backend=compiler)
-    model.blocks[-1].register_forward_hook(last_block)
+    for block in model.blocks[-1:]:
+        block.register_forward_hook(last_block)
     with _without_notices(), saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden, _ = model.features(tokens)
     keep(hidden)

@@ -111,7 +111,7 @@ def _built(step: SimulatedStep) -> LanguageModel:
 
 def _of_depth(activations: int, steps: Sequence[int], num_blocks: int) -> int:
     """Return what a model of `num_blocks` leaves, from what each block leaves of the one that was run."""
-    if num_blocks < len(steps):
+    if num_blocks <= MANY_BLOCKS:  # all were run
         return activations
     per_block = (steps[MANY_BLOCKS] - steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
     return round(activations + per_block * (num_blocks - MANY_BLOCKS))
@@ -153,7 +153,7 @@ def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, in
     steps: list[int] = []
     with LiveBytes(known) as live:
         hooks = [block.register_forward_pre_hook(lambda *_: steps.append(live.now)) for block in model.blocks]
-        hooks.append(model.blocks[-1].register_forward_hook(lambda *_: steps.append(live.now)))
+        hooks += [block.register_forward_hook(lambda *_: steps.append(live.now)) for block in model.blocks[-1:]]
 
         def blocks_begin(_: Tensor) -> None:
             of_loss.append(live.peak)

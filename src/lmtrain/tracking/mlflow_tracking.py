@@ -1,5 +1,6 @@
 """Track a run in MLflow without waiting for it: settings for conf/logger, and a handle on its process."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.mlflow_client import check_uri, default_uri
@@ -17,6 +19,7 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
 
 STARTING_SECONDS = 45.0  # importing MLflow takes 3 to 8 seconds, and creating the tables of a new store as long again
+AT_ONCE_SECONDS = 2.0  # for MLflow, where somebody waits for a stop; its process then goes on alone
 POLL_SECONDS = 0.05
 
 
@@ -43,7 +46,16 @@ class MlflowTracking:
         return MlflowHandle(run_folder, _start_sink(run_folder, settings), drain_seconds=self.drain_seconds)
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Give a sweep's parent run its last state; a dead server costs a line on stderr."""
+        """Give a sweep's parent run its last state; a dead server costs a line on stderr.
+
+        The state of a sweep that was stopped is sent by a process of its own, not waited for beyond AT_ONCE_SECONDS.
+        """
+        if status == "KILLED":
+            settings = {"root": str(root), "sweep": sweep, "status": status}
+            more = {"tracking_uri": self.tracking_uri, "experiment": self.experiment}
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                _start_process(["lmtrain.tracking.sweeps"], {**settings, **more}).wait(AT_ONCE_SECONDS)
+            return
         from lmtrain.tracking.sweeps import finish_sweep  # imports MLflow: seconds
 
         try:
@@ -60,9 +72,17 @@ class MlflowHandle:
         self._process = process
         self._drain_seconds = drain_seconds
 
-    def finish(self, status: Status) -> Tracked:
-        """Write how the run ended and wait for the rest to be sent, drain_seconds at most once the sink is up."""
+    def finish(self, status: Status, *, at_once: bool = False) -> Tracked:
+        """Write how the run ended and wait for the rest to be sent, drain_seconds at most once the sink is up.
+
+        `at_once` waits AT_ONCE_SECONDS at most: the sink then goes on alone, for a minute at most.
+        """
         write_status(self._folder.path, status)
+        if at_once:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(AT_ONCE_SECONDS)
+            if self._process.returncode is None:
+                return Tracked(run_id=read_state(self._folder.path).run_id, is_complete=False)
         self._wait_for_sink()
         self._process.kill()
         code = self._process.wait()
@@ -85,11 +105,19 @@ class MlflowHandle:
 def _start_sink(run_folder: RunFolder, settings: Mapping[str, object]) -> "subprocess.Popen[bytes]":
     attempts = run_folder.attempts()
     log_path = (attempts[-1] if attempts else run_folder.path) / "mlflow.log"
-    command = [sys.executable, "-m", "lmtrain.tracking.mlflow_sink", str(run_folder.path)]
     with log_path.open("ab") as log:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
+        words = ["lmtrain.tracking.mlflow_sink", str(run_folder.path)]
+        return _start_process(words, {**settings, "trainer": os.getpid()}, log=log)
+
+
+def _start_process(
+    words: list[str], settings: Mapping[str, object], *, log: IO[bytes] | int = subprocess.DEVNULL
+) -> "subprocess.Popen[bytes]":
+    """Start a module that outlives us if it must, with its settings on stdin, unreadable to other processes."""
+    command = [sys.executable, "-m", *words]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
     assert process.stdin is not None
-    process.stdin.write(json.dumps({**settings, "trainer": os.getpid()}).encode())
+    process.stdin.write(json.dumps(settings).encode())
     process.stdin.close()
     return process
 

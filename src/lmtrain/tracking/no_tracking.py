@@ -11,7 +11,7 @@ class Tracking(Protocol):
     """An option of `logger`."""
 
     def start(self, run_folder: RunFolder) -> Any:
-        """Say that the run goes on; `finish(status)` of the handle says how it ended."""
+        """Say that the run goes on; `finish(status)` of the handle says its end, `at_once` where somebody waits."""
         ...
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
@@ -38,7 +38,8 @@ class FolderHandle:
     def __init__(self, run_folder: RunFolder) -> None:
         self._folder = run_folder
 
-    def finish(self, status: Status) -> Tracked:
-        """Write how the run ended."""
+    def finish(self, status: Status, *, at_once: bool = False) -> Tracked:
+        """Write how the run ended; there is nothing to wait for."""
+        del at_once
         write_status(self._folder.path, status)
         return Tracked(run_id=None, is_complete=True)

@@ -1,10 +1,16 @@
-"""The parent MLflow run of a sweep's trials; the first trial creates it, this ends it."""
+"""The parent MLflow run of a sweep's trials; the first trial creates it, this ends it, also in a process of its own."""
 
+import json
+import signal
+import sys
 import time
 from pathlib import Path
+from typing import Final
 
 from lmtrain.tracking.mlflow_client import Store, check_uri, default_uri, open_client
 from lmtrain.tracking.status import StatusName
+
+LIMIT_SECONDS: Final = 60
 
 
 def finish_sweep(
@@ -27,3 +33,14 @@ def finish_sweep(
     run_id = open_sweep(client, store, sweep)
     client.set_terminated(run_id, status=status, end_time=int(time.time() * 1000))
     return run_id
+
+
+def main() -> None:
+    """End the sweep named on stdin, with the arguments of `finish_sweep`."""
+    settings = json.loads(sys.stdin.read())
+    signal.alarm(LIMIT_SECONDS)  # a call into a frozen server is given up
+    finish_sweep(Path(settings.pop("root")), settings.pop("sweep"), **settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,7 @@ from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.callbacks import facts_of_callback
-from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
 
 SECONDS: Final = 8.0
@@ -107,11 +107,12 @@ def configs(words: list[str], *, program: str) -> list[BenchConfig]:
     kept = [word for word in words if not _is_one_of(_key(word), REPLACED)]
     arguments = parse_arguments([*kept, *WORDS])
     from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.execution.check_config import refuse_early
 
     found: list[BenchConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = read_config(composed, allowed=arguments.allowed_targets)
+        config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
         require_one_process(config)
         require_parts(config)
         kept = {name: node.values for name, node in config.callbacks.items() if not _acts_between_steps(config, node)}
@@ -173,7 +174,7 @@ def tried(
     outcomes: list[ChangeOutcome] = []
     for change in named:
         has_time = time.monotonic() - began + needed < WHOLE_SECONDS
-        compiles = "compile=auto" in change.words or (change.compiles and found.is_compiled)
+        compiles = found.is_compiled if change.compiles is None else change.compiles
         worth = is_alone and (asked.tries_all or (has_time and not compiles))
         outcome = _outcome(change, found, asked) if worth else ChangeOutcome(change=change, saved=None)
         outcomes += [outcome] if outcome else []

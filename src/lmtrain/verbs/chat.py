@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
-from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling
+from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, require_model
 
 if TYPE_CHECKING:
     from lmtrain.inference.chat_session import ChatSession
@@ -31,6 +31,7 @@ BLOCK = '"""'
 def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     """Converse until the person leaves."""
     arguments = _parser(program).parse_args(words)
+    require_model(arguments)
     sampling = read_sampling(arguments)
     tools = _read_tools(arguments.tool)
     loaded = read_model(arguments)

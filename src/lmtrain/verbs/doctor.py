@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.measured import MeasuredDevice
+from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.plan import plan_on_paper
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.doctor.disk import disk_speed, room
 from lmtrain.doctor.finding import Finding
 from lmtrain.doctor.limits import cores, open_files, scheduler, shared_memory
@@ -53,12 +57,12 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
     asked = read_words(words)
     arguments = parse_arguments(asked.overrides)
     from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.execution.check_config import refuse_early
 
     codes: list[int] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        del choices
-        config = read_config(composed, allowed=arguments.allowed_targets)
+        config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
         settled = measure_and_keep(config)
         findings = [*examine(config), settled.finding]
         if asked.calibrates:
@@ -114,6 +118,7 @@ def examine(config: RunConfig) -> list[Finding]:
     trainer, root = config.trainer, Path(config.run.root)
     setting = planned_setting(config)
     found = devices.gpus()
+    lacking = devices.lacking_formats(found)
     num_ranks, num_workers = trainer.devices, int(config.data.get("num_workers") or 0)
     checkpoint_bytes, kept_bytes = planned_bytes(config)
     return [
@@ -122,9 +127,14 @@ def examine(config: RunConfig) -> list[Finding]:
         devices.driver(found, devices.nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")),
         *devices.same_devices(found),
         flash_attention(has_gpu=bool(found)),
-        devices.precision_support(found, wanted=setting.precision),
-        *devices.links(len(found), devices.nvidia_smi("topo", "-m"), num_nodes=trainer.num_nodes),
-        compiler(),
+        devices.precision_support(lacking, wanted=setting.precision, fitting=fitting_precisions(lacking)),
+        *devices.links(
+            len(found),
+            devices.nvidia_smi("topo", "-m"),
+            num_nodes=trainer.num_nodes,
+            whole_copies=one_of(words_of(ModelSpread, lambda each: each.replicates)),
+        ),
+        compiler(without=one_of(words_of(CompileFacts, lambda each: not each.compiles))),
         cores(num_ranks),
         shared_memory(num_processes=num_ranks * (1 + num_workers)),
         open_files(),
@@ -133,6 +143,12 @@ def examine(config: RunConfig) -> list[Finding]:
         *_store(config, root),
         scheduler(os.environ),
     ]
+
+
+def fitting_precisions(lacking: frozenset[str]) -> str:
+    """Name the precisions whose products the machine makes fast; one that chooses is asked for this machine."""
+    words = words_of(PrecisionFacts, lambda each: each.bytes_of.matmul not in lacking, has_bf16="bf16" not in lacking)
+    return one_of(words)
 
 
 def planned_bytes(config: RunConfig) -> tuple[int, int]:

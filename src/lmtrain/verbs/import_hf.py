@@ -12,17 +12,20 @@ from lmtrain.errors import EXIT_DONE
 def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     """Import a folder of transformers' save_pretrained, and print the command to train on from it."""
     arguments = _parser(program).parse_args(words)
-    from lmtrain.interop.hf_import import import_folder, open_hugging_face
+    from lmtrain.interop.config_file import read_config_file
     from lmtrain.interop.new_folder import require_free
 
     require_free(arguments.out, name="OUT")
+    read_config_file(arguments.folder)  # a wrong folder is refused before torch is imported
+    from lmtrain.interop.hf_import import import_folder, open_hugging_face
+
     model = open_hugging_face(arguments.folder, with_tokenizer=not arguments.without_tokenizer)
     for key in model.description.unread_keys:
         print(f"config.json: {key} is not known here and not used", file=sys.stderr)
     import_folder(
         model, arguments.out, max_shard_bytes=int(parse_quantity(arguments.max_shard_bytes, "max_shard_bytes"))
     )
-    command = f"python train.py init_from={arguments.out}"
+    command = f"lmtrain train init_from={arguments.out}"
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "parameters": model.num_parameters, "command": command}))
         return EXIT_DONE

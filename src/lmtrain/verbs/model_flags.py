@@ -49,13 +49,22 @@ def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
     return Sampling(**{**asked, **changed})
 
 
-def read_model(arguments: argparse.Namespace) -> "LoadedModel":
-    """Load the typed model; a wrong folder is refused before torch is imported."""
+def require_model(arguments: argparse.Namespace) -> None:
+    """Refuse a wrong folder, without torch.
+
+    Raises:
+        ConfigurationError: Neither a run, nor a checkpoint, nor a model's folder.
+    """
     from lmtrain.composition.stored_runs.checkpoint_source import find_job
     from lmtrain.interop.imported_folder import is_imported
 
     if not is_imported(arguments.run) and not (arguments.run / "config.json").is_file():
         find_job(arguments.run, key="RUN")
+
+
+def read_model(arguments: argparse.Namespace) -> "LoadedModel":
+    """Load the typed model; a wrong folder is refused before torch is imported."""
+    require_model(arguments)
     from lmtrain.composition.stored_runs.model_to_run import model_to_run
 
     return model_to_run(

@@ -18,12 +18,15 @@ from urllib.parse import parse_qs, urlsplit
 from typing_extensions import override
 
 from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.rules.optimizer import optimizer_states
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.verbs.fleet import fleet_of, is_fleet
+from lmtrain.verbs.fleet_terms import PREFIX as FLEET
+from lmtrain.verbs.fleet_terms import read_terms
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8770
@@ -111,7 +114,18 @@ def listen(port: int | None, start: list[str]) -> ThreadingHTTPServer:
 def choices(start: list[str]) -> Answer:
     """Return the entries of the page's menus, and its first words."""
     options = {group: sorted(path.stem for path in (conf_folder() / group).glob("*.yaml")) for group in GROUPS}
-    return {"options": options, "devices": list(DEVICES), "start": start}
+    return {"options": options, "devices": list(DEVICES), "start": [plain_amount(word) for word in start]}
+
+
+def plain_amount(word: str) -> str:
+    """Return a word with its amount as a plain number in the key's unit, as sliders take it: 70B is 70000000000."""
+    key, _, value = word.partition("=")
+    try:
+        ((name, number),) = read_terms([word]).items() if is_fleet([word]) else [("", parse_quantity(value, key))]
+    except ConfigurationError:
+        return word
+    key = f"{FLEET}{name}" if name else key
+    return f"{key}={number}" if isinstance(number, int | float) else word
 
 
 def answer(words: list[str]) -> Answer:

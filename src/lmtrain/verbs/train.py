@@ -3,18 +3,24 @@
 import os
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, help_page
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.stored_runs.job import Job, default_name, short_hash
-from lmtrain.launch.detect import outer_launcher
+from lmtrain.launch.detect import OuterLauncher, outer_launcher
 from lmtrain.tracking.preemption import waited_seconds
+from lmtrain.tracking.run_folder import run_path
+
+if TYPE_CHECKING:
+    from lmtrain.composition.command_line.compose import Choices
+    from lmtrain.composition.run_config import RunConfig
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
@@ -40,6 +46,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     if not composed:  # a flag asked for the config alone
         return 0
     typed = [[word for word in choices.overrides if word not in arguments.not_typed] for _, choices in composed]
+    _refuse_early(composed, typed, arguments, outer)
     from lmtrain.composition.execution.start import start
 
     (config, choices), words = composed[0], typed[0]
@@ -62,6 +69,36 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))
 
 
+def _refuse_early(
+    composed: "Sequence[tuple[dict[str, Any], Choices]]",
+    typed: Sequence[Sequence[str]],
+    arguments: Arguments,
+    outer: OuterLauncher | None,
+) -> None:
+    """Refuse wrong words before torch, those of a sweep's last trial too."""
+    from lmtrain.composition.execution.check_config import refuse_early
+    from lmtrain.composition.execution.start import require_launcher
+    from lmtrain.composition.execution.sweep import naming_trial
+    from lmtrain.composition.stored_runs.resume import require_begun
+
+    for number, (values, choices) in enumerate(composed):
+        with naming_trial(typed, number) if choices.is_trial else nullcontext():
+            config = refuse_early(values, allowed=arguments.allowed_targets, typed=typed[number])
+            require_launcher(config.trainer, outer)
+            if config.resume == "must":
+                name = run_name(config, typed[number], choices.options["model"], typed if choices.is_trial else None)
+                require_begun(run_path(Path(config.run.root).absolute(), name))
+
+
+def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: Sequence[Sequence[str]] | None) -> str:
+    """Return a run's name: as given, else after its model and overrides; trials get a folder each below a given one."""
+    from lmtrain.composition.execution.sweep import swept_keys
+
+    unnamed = default_name(model, overrides, swept=swept_keys(swept or ()))
+    given = config.run.name
+    return unnamed if given is None else given if swept is None else f"{given}/{unnamed}"
+
+
 def make_job(
     config: dict[str, Any],
     overrides: list[str],
@@ -76,20 +113,16 @@ def make_job(
     """
     keep_caches_in(Path(str(config["run"]["cache"])))  # before the import of torch's compiler: it settles on its own
     from lmtrain.composition.execution.check_config import check_config
-    from lmtrain.composition.execution.sweep import swept_keys
     from lmtrain.composition.planning.auto_strategy import with_strategy
 
-    checked = check_config(config, allowed=arguments.allowed_targets, typed=overrides)
-    checked, chosen = with_strategy(checked)
+    checked, chosen = with_strategy(check_config(config, allowed=arguments.allowed_targets))
     outer = outer_launcher(os.environ)
     if chosen and swept is None and (outer is None or outer.rank == 0):
         print(chosen, flush=True)
-    unnamed = default_name(model, overrides, swept=swept_keys(swept or ()))
-    given = checked.run.name
     return Job(
         config=checked,
         overrides=overrides,
-        name=unnamed if given is None else given if swept is None else f"{given}/{unnamed}",
+        name=run_name(checked, overrides, model, swept),
         root=str(Path(checked.run.root).absolute()),
         sweep=None if swept is None else f"sweep-{short_hash(sorted(arguments.overrides))}",
     )

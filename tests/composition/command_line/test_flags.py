@@ -16,6 +16,7 @@ def test_flags_are_read_in_both_spellings() -> None:
     ("words", "part"),
     [
         (["--info"], "--cfg job"),
+        (["--version"], "lmtrain --version prints it"),
         (["--config-name", "x"], "experiment=NAME"),
         (["--experimental-rerun", "x.pickle"], "the same command again"),
         (["--cfg", "jobs"], "job"),

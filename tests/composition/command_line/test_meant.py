@@ -30,6 +30,8 @@ from lmtrain.errors import ConfigurationError
         (["budget.tokens=20", "M"], "budget.tokens=20M."),
         (["run.name=my", "long", "run", "seed=1"], "run.name=my_long_run."),
         (["run.root=my", "runs"], "'run.root=my runs'."),
+        (["[a b"], "source=files 'source.paths=[a, b]'."),
+        (["seed=1", "-m", "[my/a,", "my/b]"], "source=files 'source.paths=[my/a, my/b]'."),
     ],
 )
 def test_a_word_of_other_programs_gets_the_word_that_was_meant(words: list[str], meant: str) -> None:
@@ -38,7 +40,7 @@ def test_a_word_of_other_programs_gets_the_word_that_was_meant(words: list[str],
     assert str(refused.value).endswith(f"; write {meant}")
 
 
-@pytest.mark.parametrize("words", [["[a b"], ["notes"], ["seed=1", "-m", "notes"]])
+@pytest.mark.parametrize("words", [["notes"], ["seed=1", "-m", "notes"]])
 def test_a_word_without_a_value_is_refused(words: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="is not KEY=VALUE or GROUP=OPTION"):
         parse_arguments(words)

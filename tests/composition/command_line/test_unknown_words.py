@@ -55,12 +55,19 @@ def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
         ("weight_average.decay", "decay is a setting of weight_average=ema."),
         ("optimizer.initial_accumulator", "initial_accumulator is a setting of optimizer=adagrad."),
         ("optimizer.lrr", "cautious_decay, share_work, compile_update, fused. Did you mean 'optimizer.lr'?"),
+        ("model.biases", "; biases is a setting of model=gpt2_124m, gpt2_1558m, gpt2_355m, gpt2_774m."),
         ("spkes.foo", "spkes.foo=1: there is no key spkes.foo. Did you mean 'spikes'?"),
     ],
 )
 def test_an_unknown_key_names_what_there_is_and_which_option_has_it(key: str, said: str) -> None:
     config = compose_config([])
     assert unknown_key(key, typed=f"{key}=1", config=config, conf=conf_folder()).endswith(said)
+
+
+@pytest.mark.parametrize(("key", "is_told"), [("model.biases", True), ("optimizer.betas", True), ("seed.foo", False)])
+def test_there_is_nothing_to_switch_off_where_an_option_has_no_such_setting(key: str, is_told: bool) -> None:
+    told = unknown_key(key, typed=f"{key}=false", config=compose_config([]), conf=conf_folder())
+    assert told.endswith(". Here is nothing to switch off: leave it out.") == is_told
 
 
 def test_options_of_a_key_are_those_that_name_it_also_where_they_set_other_groups() -> None:

@@ -13,9 +13,11 @@ from lmtrain.composition.execution.run import execute, fit, is_done, train
 from lmtrain.composition.execution.start import run_saved
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.tracking.no_tracking import FolderHandle
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import read_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
+from lmtrain.training.stopping import StoppedEarly
 from tests.configs import config_with
 from tests.points import append_point
 
@@ -92,12 +94,11 @@ def test_a_run_that_was_told_to_stop_has_the_code_of_its_signal(stop_signal: int
     assert (seen["ckpt_path"], seen["weights_only"]) == (None, True)
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "code"), [(EnvironmentProblem("full"), "FAILED", 3), (KeyError("bug"), "FAILED", 1)]
-)
-def test_a_run_that_breaks_off_says_so_in_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, code: int
-) -> None:
+def breaking_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> tuple[Job, Callable[[], int]]:
+    """Return a job, and the training of it that breaks off at step 7."""
+
     def fail(run: Any, checkpoint: Any) -> int:
         raise error
 
@@ -114,11 +115,32 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
     )
     monkeypatch.setattr(run_module, "fit", fail)
     monkeypatch.setattr(run_module, "remember_folder", lambda config, folder: None)
+    return job, lambda: train(job, run, None)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"), [(EnvironmentProblem("full"), "FAILED", 3), (KeyError("bug"), "FAILED", 1)]
+)
+def test_a_run_that_breaks_off_says_so_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, code: int
+) -> None:
+    job, train_it = breaking_off(tmp_path, monkeypatch, error)
     with pytest.raises(type(error)):
-        train(job, run, None)
+        train_it()
     ended = read_status(job.folder)
     assert ended is not None
     assert (ended.status, ended.exit_code, ended.step, ended.tokens) == (status, code, 7, 448)
+
+
+def test_a_run_stopped_before_its_first_step_does_not_wait_for_its_tracking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(FolderHandle, "finish", lambda _, status, *, at_once: told.append((status.status, at_once)))
+    _, train_it = breaking_off(tmp_path, monkeypatch, StoppedEarly(signal.SIGTERM))
+    assert train_it() == 143
+    assert told == [("KILLED", True)]
+    assert capsys.readouterr().err.startswith("SIGTERM: stopped before the first step")
 
 
 def losses(job: Job) -> dict[int, float]:

@@ -113,11 +113,11 @@ def test_a_name_cannot_leave_the_folder_of_runs(tmp_path: Path, started: list[An
 
 
 def test_several_nodes_need_a_launcher_and_the_message_has_the_command(tmp_path: Path) -> None:
-    job = make_job(tmp_path, num_nodes=4, devices=8)
+    several = make_job(tmp_path, num_nodes=4, devices=8).config.trainer
     with pytest.raises(ConfigurationError, match=r"num_nodes=4 needs.*torchrun --nnodes=4 --nproc-per-node=8.*srun"):
-        require_launcher(job, None)
-    require_launcher(job, RANK_1)
-    require_launcher(make_job(tmp_path), None)
+        require_launcher(several, None)
+    require_launcher(several, RANK_1)
+    require_launcher(make_job(tmp_path).config.trainer, None)
 
 
 def test_a_new_start_renames_the_older_run_and_loses_nothing(

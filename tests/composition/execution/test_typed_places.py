@@ -1,4 +1,6 @@
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,9 +15,11 @@ WRONG = {
     "init_from=nowhere": "init_from=nowhere is neither a run",
     "data.folder.path=nowhere": "data folder nowhere does not exist",
     "source.paths=[nowhere]": "source.paths: nowhere does not exist",
+    "run.root=here/a.txt/runs": "here/a.txt is a file; set run.root to a folder that can be written.",
 }
 RIGHT = [
     "run.name=notes",
+    "run.root=here/to/be/made",
     "resume=must",
     "resume=here",
     "init_from=null",
@@ -45,18 +49,20 @@ def test_a_place_that_is_not_there_is_refused(word: str) -> None:
     assert WRONG[word] in str(refused.value)
 
 
-def test_a_run_that_must_go_on_has_begun() -> None:
-    words = ["run.name=notes", "resume=must"]
-    config = compose_config(words)
-    with pytest.raises(LMTRAIN_ERRORS, match="runs/notes holds no checkpoint; use resume=auto"):
-        refuse_places(config, words)
-    Path("runs/notes/checkpoints/step_00000002").mkdir(parents=True)
-    refuse_places(config, words)
-
-
 @pytest.mark.parametrize("word", RIGHT)
 def test_a_place_that_may_be_is_left_to_what_reads_it(word: str) -> None:
     look_at(word)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [(0, "Permission denied; give yourself write permission"), (os.ST_RDONLY, "Read-only file system; it is mounted")],
+)
+def test_a_root_that_is_closed_to_writing_is_refused(flags: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_places.os, "access", lambda path, mode: path != Path.cwd() / "here")
+    monkeypatch.setattr(typed_places.os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
+    with pytest.raises(EnvironmentProblem, match=f"here/runs cannot be written: {said}"):
+        look_at("run.root=here/runs")
 
 
 @pytest.mark.parametrize(("driver", "is_refused"), [("here", False), ("nowhere", True)])

@@ -37,6 +37,15 @@ def test_a_choice_that_is_usually_slower_is_named(chosen: str, advised: str):
     assert advised in words(chosen)
 
 
+def test_only_what_compiles_a_model_by_itself_says_so():
+    named = changes(config_of("compile=none", "attention=eager"), BENCH, can_compile=True, free_threads=0)
+    assert {change.words[0]: change.compiles for change in named} == {
+        "compile=auto": True,
+        "attention=auto": None,
+        f"batch.tokens_per_step={2 * BENCH.batch.tokens_per_step}": None,
+    }
+
+
 def test_a_precision_is_named_where_auto_would_be_another(monkeypatch):
     for flags, expected in ((["avx512_bf16"], True), ([], False)):
         monkeypatch.setattr(planned_setting, "bf16_flags", lambda flags=flags: flags)

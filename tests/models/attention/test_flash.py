@@ -23,7 +23,7 @@ def kernel(monkeypatch):
     ("place", "message"),
     [
         ({"device_type": "cpu"}, "attention=flash needs an NVIDIA GPU, and this is cpu; nearest valid: attention=auto"),
-        ({"dtype": torch.float32}, "bf16 or fp16, not float32: set precision=bf16_mixed or attention=sdpa"),
+        ({"dtype": torch.float32}, "bf16 or fp16, not float32: take such a precision, or attention=sdpa"),
         ({"head_width": 512}, "heads up to 256 wide in multiples of 8, and these are 512"),
         ({"head_width": 20}, "multiples of 8, and these are 20"),
     ],

@@ -13,9 +13,9 @@ ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of 
 # Advice for each kind of time beside computing, given where it is the largest.
 LEVERS: Final[dict[str, str]] = {
     "setup": "longer runs, or prepare the data beforehand with `lmtrain prepare`",
-    "compile": "compile=blocks compiles one block once; a second start finds the cache in run.cache",
+    "compile": "compilation by blocks compiles one of them once; a second start finds the cache in run.cache",
     "data_wait": "raise data.num_workers, or move the shards to a faster disk",
-    "communication": "a larger micro batch, or fewer and larger reductions: strategy=ddp where the model fits",
+    "communication": "a larger micro batch, or fewer reductions: a strategy of whole copies, where the model fits",
     "host_overhead": "a larger batch.micro_batch_sequences gives the device more to do for each call",
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
     "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",

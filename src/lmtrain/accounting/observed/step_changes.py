@@ -12,13 +12,13 @@ class Change:
     """Words for the command line, and why they may help.
 
     `most_saved` is an upper bound on the saved share of a token's time, by arithmetic; None: unknown.
-    `compiles`: a compiled model compiles anew for them.
+    `compiles`: a trial compiles the model; None: if the run's is compiled.
     """
 
     words: tuple[str, ...]
     why: str
     most_saved: float | None = None
-    compiles: bool = True
+    compiles: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ INSTEAD: Final = {
     "--config-path": "--config-dir FOLDER adds options of your own",
     "--config-name": "--config-dir FOLDER adds options of your own, as experiment=NAME",
     "--run": "leave it out",
+    "--version": "lmtrain --version prints it",
 }
 
 
@@ -60,7 +61,8 @@ def parse_flags(words: Sequence[str]) -> Flags:
     parser.add_argument("-sc", "--shell-completion", action="store_true")
     for short, long in (("-i", "--info"), ("-cp", "--config-path"), ("-cn", "--config-name"), ("-r", "--run")):
         parser.add_argument(short, long, nargs="?", const="")
-    parser.add_argument("--experimental-rerun", nargs="?", const="")
+    for word in ("--experimental-rerun", "--version"):
+        parser.add_argument(word, nargs="?", const="")
     found: dict[str, Any] = vars(parser.parse_args([*words]))
     for flag, instead in INSTEAD.items():
         if found[flag.lstrip("-").replace("-", "_")] is not None:

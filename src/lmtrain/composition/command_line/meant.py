@@ -30,13 +30,24 @@ OUR_KEY: Final = {name: key for key, names in CALLED_KEYS.items() for name in na
 IN_SEQUENCES: Final = ("batch_size", "train_batch_size", "global_batch_size", "per_device_train_batch_size")
 AMOUNT: Final = re.compile(r"[\d.]+")
 UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
+NO_SPACE: Final = "no space belongs around ="
+
+
+class MeantWord(ConfigurationError):
+    """A word that is none here, with the reason and the words to type instead."""
+
+    def __init__(self, typed: str, reason: str, meant: str) -> None:
+        super().__init__(f"{typed}: {reason}; write {meant}.")
+        self.typed, self.reason, self.meant = typed, reason, meant
 
 
 def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None:
     """Refuse words invalid in every config, each with the word to type instead; `flags` take the word after them.
 
     Raises:
-        ConfigurationError: A key of other programs, a key with dashes, spaces around the equals sign or in a value.
+        MeantWord: A key of other programs, a key with dashes, spaces around the equals sign or in a value, a list
+            without a key.
+        ConfigurationError: A word that is no setting.
     """
     last = ""  # the override before this word
     for index, word in enumerate(words):
@@ -59,33 +70,34 @@ def _refuse_dashes(word: str, following: Sequence[str], *, known: frozenset[str]
     takes_next = not equals and following and "=" not in following[0] and not following[0].startswith("-")
     value = value if equals else following[0] if takes_next else "VALUE"
     typed = f"{word} {value}" if takes_next else word
-    raise ConfigurationError(f"{typed}: a key has no dashes; write {_ours(key, value, [])}.")
+    raise MeantWord(typed, "a key has no dashes", _ours(key, value, []))
 
 
 def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
     """Refuse a word without `=`: most often the rest of a word cut by the shell at a space."""
     word, following = words[index], words[index + 1 : index + 2]
     if word.endswith("=") and not word.startswith("=") and following and "=" not in following[0]:
-        raise ConfigurationError(
-            f"{word} {following[0]}: no space belongs around =; write {word}{_quoted(following[0])}."
-        )
+        raise MeantWord(f"{word} {following[0]}", NO_SPACE, f"{word}{_quoted(following[0])}")
     if "=" in word or word.startswith("~"):
         return
     if following and following[0].startswith("="):
         value = following[0][1:] or "".join(words[index + 2 : index + 3])
         typed = " ".join(words[index : index + (2 if following[0][1:] else 3)])
-        raise ConfigurationError(f"{typed}: no space belongs around =; write {word}={_quoted(value)}.")
+        raise MeantWord(typed, NO_SPACE, f"{word}={_quoted(value)}")
     key, equals, value = last.partition("=")
+    rest = " ".join([word, *_until_override(words[index + 1 :])])
     if equals and last == words[index - 1]:
-        rest = " ".join([word, *_until_override(words[index + 1 :])])
-        raise ConfigurationError(f"{last} {rest}: a space ends a value; write {_joined(key, value, rest)}.")
+        raise MeantWord(f"{last} {rest}", "a space ends a value", _joined(key, value, rest))
+    if word.startswith("["):
+        items = ", ".join(re.split(r"[\s,]+", rest.strip("[], ")))
+        raise MeantWord(rest, "a list is the value of a key", f"source=files 'source.paths=[{items}]'")
     raise ConfigurationError(f"{word} is not KEY=VALUE or GROUP=OPTION; `--help` lists both.")
 
 
 def _refuse_called(word: str, words: Sequence[str]) -> None:
     key, equals, value = word.lstrip("+").partition("=")
     if equals and (key in OUR_KEY or key in IN_SEQUENCES):
-        raise ConfigurationError(f"{word}: there is no key {key}; write {_ours(key, value, words)}.")
+        raise MeantWord(word, f"there is no key {key}", _ours(key, value, words))
 
 
 def _ours(key: str, value: str, words: Sequence[str]) -> str:

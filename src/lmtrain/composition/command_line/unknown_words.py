@@ -41,6 +41,7 @@ CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("logger", "wandb"): ("mlflow",),
     ("logger", "tensorboard"): ("mlflow",),
 }  # other programs' names of options, too unlike ours for a comparison of letters
+OFF: Final = ("false", "null", "none", "0")
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
@@ -85,11 +86,14 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
         return f"{typed}: there is no key {key}.{suggest(key, [*known, *groups])}"
     siblings = [each for each in known if each.rpartition(".")[0] == parent]
     names = ", ".join(each.rpartition(".")[2] for each in siblings)
-    others = options_with(key, conf=conf) if _is_built(node_at(config, key.partition(".")[0])) else []
+    is_built = _is_built(node_at(config, key.partition(".")[0]))
+    others = (options_with(key, conf=conf) or options_that_take(key, conf=conf)) if is_built else []
     listed = f"{parent} has {names}" if names else f"{parent} has no settings as it is chosen"
     group = key.partition(".")[0]
     elsewhere = f"; {name} is a setting of {group}={', '.join(others)}" if others else ""
-    return f"{typed}: there is no key {key}; {listed}{elsewhere}.{'' if others else suggest(key, siblings)}"
+    is_off = is_built and typed.partition("=")[2].lower() in OFF
+    off = " Here is nothing to switch off: leave it out." if is_off else ""
+    return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or ('' if others else suggest(key, siblings))}"
 
 
 def _is_built(node: Any) -> bool:
@@ -112,6 +116,22 @@ def options_with(key: str, *, conf: Path) -> list[str]:
         if isinstance(holder, dict) and name in holder:
             found.append(file.stem)
     return found
+
+
+def options_that_take(key: str, *, conf: Path) -> list[str]:
+    """Return the options of a key's group with a constructor that takes it, whether their file names it or not."""
+    group, _, name = key.partition(".")
+    files = sorted((conf / group).glob("*.yaml"))
+    return [file.stem for file in files if name in setting_names(_target(file))]
+
+
+def _target(file: Path) -> str:
+    """Return an option's target, its own or that of the option it extends; "" without one."""
+    option = OmegaConf.load(file)
+    assert isinstance(option, DictConfig)
+    extended = [file.with_name(f"{each}.yaml") for each in option.get("defaults", []) if isinstance(each, str)]
+    inherited = next((_target(each) for each in extended if each.is_file()), "")
+    return str(option.get("_target_", inherited))
 
 
 def is_setting(config: Mapping[str, Any], key: str) -> bool:

@@ -1,4 +1,4 @@
-"""A composed config, checked and read: typed values are checked first, and torch is loaded as late as possible."""
+"""A composed config, checked and read: typed values first, without torch, whose import takes seconds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,15 +13,27 @@ from lmtrain.training.lean_import import import_lightning
 REPEATS: Final = "data"  # it holds other nodes: theirs is the key to name, so it is looked at last
 
 
-def check_config(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Sequence[str] = ()) -> RunConfig:
+def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Sequence[str]) -> RunConfig:
+    """Refuse wrong typed values, paths and devices of a config, as far as known without torch, and return its reading.
+
+    Raises:
+        ConfigurationError: The first wrong value, or nothing under a name.
+        DataError: No data at a path.
+        EnvironmentProblem: No such device on this machine, or a folder closed to writing.
+    """
+    config = read_config(values, allowed=allowed)
+    refuse_typed(config, typed)
+    refuse_places(values, typed)
+    return config
+
+
+def check_config(values: Mapping[str, Any], *, allowed: Sequence[str]) -> RunConfig:
     """Read a whole config with every value checked and every amount a number.
 
     Raises:
         ConfigurationError: The first error.
     """
     config = read_config(values, allowed=allowed)
-    refuse_typed(config, typed)
-    refuse_places(values, typed)
     import_lightning()
     require_size_for_model(config)
     names = (*sorted({*KEYS} - {*SCALARS, REPEATS}), REPEATS)

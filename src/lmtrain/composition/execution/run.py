@@ -111,11 +111,11 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
     handle = job.config.logger.build().start(folder)
-    code = 1
+    code, at_once = 1, False
     try:
         code = fit(run, checkpoint)
     except StoppedEarly as stop:
-        code = EXIT_CODES[stop.number]
+        code, at_once = EXIT_CODES[stop.number], True
         print(stop, file=sys.stderr)
         return code
     except LMTRAIN_ERRORS as error:
@@ -136,13 +136,18 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 code = EXIT_ENVIRONMENT
                 raise
             finally:
-                handle.finish(Status(status=status_name(code), exit_code=code, step=step, tokens=tokens))
+                status = Status(status=status_name(code), exit_code=code, step=step, tokens=tokens)
+                handle.finish(status, at_once=at_once)
     if code == EXIT_DONE:
-        if line := run.datamodule.sources_line(step):
-            print(line)
-        print_summary(folder.path)
+        _tell_end(run, folder.path, step)
     keep_report(folder.path)
     return code
+
+
+def _tell_end(run: Run, folder: Path, step: int) -> None:
+    if line := run.datamodule.sources_line(step):
+        print(line)
+    print_summary(folder)
 
 
 def keep_report(folder: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from lmtrain.composition.settings import TrainerSettings
 from lmtrain.composition.stored_runs.job import Job, job_of_rank
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, ConfigurationError
 from lmtrain.launch.detect import OuterLauncher
@@ -24,7 +25,6 @@ def start(job: Job, *, outer: OuterLauncher | None, isolated: bool = False) -> i
 
     `isolated` gives even a single rank its own process: a sweep's trials share nothing.
     """
-    require_launcher(job, outer)
     folder = RunFolder(run_path(Path(job.root), job.name), root=Path(job.root))
     if outer is not None and outer.rank != 0:
         return train(job)
@@ -116,16 +116,16 @@ def _older(folder: RunFolder, number: int) -> Path:
     return folder.path.with_name(f"{folder.path.name}.before-{number}")
 
 
-def require_launcher(job: Job, outer: OuterLauncher | None) -> None:
+def require_launcher(trainer: TrainerSettings, outer: OuterLauncher | None) -> None:
     """Refuse several nodes without a launcher.
 
     Raises:
         ConfigurationError: `trainer.num_nodes` is above 1 in a process started by no launcher.
     """
-    nodes = job.config.trainer.num_nodes
+    nodes = trainer.num_nodes
     if outer is None and nodes > 1:
         msg = (
             f"trainer.num_nodes={nodes} needs a launcher on every node; run the same command under "
-            f"torchrun --nnodes={nodes} --nproc-per-node={job.config.trainer.devices} (or SLURM's srun)."
+            f"torchrun --nnodes={nodes} --nproc-per-node={trainer.devices} (or SLURM's srun)."
         )
         raise ConfigurationError(msg)

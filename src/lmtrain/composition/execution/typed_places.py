@@ -3,7 +3,9 @@
 The parts that read them look again, with the same messages; here the refusal only comes sooner.
 """
 
+import errno
 import glob
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +13,10 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
-from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint, require_begun
+from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint
 from lmtrain.errors import DataError, EnvironmentProblem, suggest
 from lmtrain.interop.imported_folder import is_imported
+from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.run_folder import run_path
 
 # Files of the drivers of NVIDIA, of AMD, and of Windows below WSL; where none is, torch finds no GPU on Linux.
@@ -26,7 +29,7 @@ def refuse_places(config: Mapping[str, Any], typed: Sequence[str]) -> None:
     Raises:
         ConfigurationError: An impossible name of a run, or no run under a name.
         DataError: No data there.
-        EnvironmentProblem: No GPU on this machine.
+        EnvironmentProblem: No GPU on this machine, or a folder closed to writing.
     """
     keys = {word.lstrip("+").partition("=")[0] for word in typed}
     for key, check in CHECKS.items():
@@ -39,14 +42,23 @@ def _run_name(name: Any, config: Mapping[str, Any]) -> None:
     run_path(Path(str(config["run"]["root"])).absolute(), str(name))
 
 
+def _root(path: Any, _: Mapping[str, Any]) -> None:
+    folder = Path(str(path)).absolute()
+    there = next(part for part in (folder, *folder.parents) if part.exists())
+    if not there.is_dir():
+        raise storage_problem(folder, NotADirectoryError(errno.ENOTDIR, f"{there} is a file"))
+    if not os.access(there, os.W_OK | os.X_OK):
+        is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
+        code = errno.EROFS if is_read_only else errno.EACCES
+        raise storage_problem(folder, OSError(code, os.strerror(code)))
+
+
 def _initial_weights(path: Any, _: Mapping[str, Any]) -> None:
     if not is_imported(Path(path)):
         find_job(Path(path), key="init_from")
 
 
-def _checkpoint(path: Any, config: Mapping[str, Any]) -> None:
-    if path == "must" and (name := config["run"]["name"]):
-        require_begun(run_path(Path(str(config["run"]["root"])).absolute(), str(name)))
+def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
     if path not in WAYS_TO_GO_ON and not Path(path).is_dir():
         raise no_checkpoint(Path(path))
 
@@ -76,6 +88,7 @@ def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
 
 CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "run.name": _run_name,
+    "run.root": _root,
     "resume": _checkpoint,
     "init_from": _initial_weights,
     "data.folder.path": _prepared_folder,

@@ -50,12 +50,13 @@ def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
         alone = words_of(ModelSpread, lambda other: not other.reduces_alone and other.most_ranks is None)
         found += _each(alone, "one process has nothing to share")
     if can_compile and not setting.is_compiled:
-        found += _each(words_of(CompileFacts, lambda other: other.falls_back), "compiles for a minute or two, once")
+        compiling = words_of(CompileFacts, lambda other: other.falls_back)
+        found += _each(compiling, "compiles for a minute or two, once", compiles=True)
     return found
 
 
-def _each(words: Sequence[str], why: str) -> list[Change]:
-    return [Change(words=(word,), why=why) for word in words]
+def _each(words: Sequence[str], why: str, *, compiles: bool | None = None) -> list[Change]:
+    return [Change(words=(word,), why=why, compiles=compiles) for word in words]
 
 
 def _waits(config: RunConfig, found: Bench) -> list[Change]:

@@ -25,7 +25,7 @@ def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     def build() -> LanguageModel:
         try:
             return model.build()
-        except RuntimeError as failure:  # torch's refusal of impossible sizes
+        except (RuntimeError, OverflowError) as failure:  # torch's refusals of impossible sizes
             reason = str(failure).partition("\n")[0]
             raise ConfigurationError(f"model={model.target} cannot be built: {reason}.") from failure
 

@@ -32,6 +32,7 @@ from lmtrain.composition.planning.prepared_tokens import (
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import Advice, Changes, advice
@@ -64,6 +65,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = read_config(composed, allowed=arguments.allowed_targets)
+        refuse_typed(config, choices.overrides)
         require_settings(config)
         config, chosen = with_strategy(config)
         setting = planned_setting(config)

@@ -1,6 +1,7 @@
 """Whether the head's products run in fp8, decided from a config alone: for plans too, without torch."""
 
 from lmtrain.accounting.options.parts import LossFacts
+from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -19,5 +20,5 @@ def require_float8_head(config: RunConfig) -> None:
     if head and not found.makes_head_products:
         raise ConfigurationError(
             f"precision.head=true needs a loss that makes the head's products itself, and loss={loss.split('.')[-2]} "
-            "does not; nearest valid: loss=chunked."
+            f"does not; nearest valid: {one_of(words_of(LossFacts, lambda other: other.makes_head_products))}."
         )

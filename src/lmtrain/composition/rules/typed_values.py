@@ -9,10 +9,11 @@ from typing import Any
 from lmtrain.accounting.budgets import limits_of
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.check import TARGET, check_value
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import setting_types
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.models.dimensions import REQUIRED, check_positive, check_possible
+from lmtrain.models.dimensions import REQUIRED, check_layers, check_positive, check_possible
 
 
 def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
@@ -31,6 +32,19 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
         limits_of(config.budget)
     if "optimizer" in groups:
         require_settings(config)
+    if "model" in groups:
+        _require_layers(config.model)
+
+
+def _require_layers(model: Node) -> None:
+    """Check the lists of layers against a plain depth."""
+    num_layers = model.get("num_layers")
+    lists = {
+        name: value for name, value in model.values.items() if name.endswith("_layers") and isinstance(value, list)
+    }
+    for name, layers in lists.items():
+        if isinstance(num_layers, int) and all(isinstance(layer, int) for layer in layers):
+            check_layers(name, layers, num_layers)
 
 
 def _require_type(config: Mapping[str, Any], key: str) -> None:

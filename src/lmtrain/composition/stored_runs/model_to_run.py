@@ -10,7 +10,9 @@ from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, ids_of_ends, read_template
 from lmtrain.inference.paged_attention import paged
-from lmtrain.interop.hf_import import CONFIG, fill_from_hugging_face, open_hugging_face
+from lmtrain.inference.weight_layout import lay_out_for_one_token
+from lmtrain.interop.config_file import CONFIG
+from lmtrain.interop.hf_import import fill_from_hugging_face, open_hugging_face
 from lmtrain.interop.imported import fill_from, open_weights, read_facts
 from lmtrain.interop.imported_folder import ORIGINAL, TOKENIZER
 from lmtrain.interop.model_settings import build
@@ -53,7 +55,7 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
     tokenizer = load_tokenizer(source.run / "tokenizer")
     return LoadedModel(
         name=source.run.name,
-        model=model.to(device),
+        model=_placed(model, device),
         tokenizer=tokenizer,
         end_ids=ids_of_ends(tokenizer),
     )
@@ -68,7 +70,7 @@ def _of_import(folder: Path, device: torch.device) -> LoadedModel:
     original = folder / ORIGINAL
     return LoadedModel(
         name=folder.name,
-        model=model.to(device),
+        model=_placed(model, device),
         tokenizer=tokenizer,
         template=read_template(original),
         end_ids=ids_of_ends(tokenizer, original),
@@ -83,7 +85,7 @@ def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
     fill_from_hugging_face(model, source)
     return LoadedModel(
         name=folder.resolve().name,
-        model=model.to(device),
+        model=_placed(model, device),
         tokenizer=tokenizer,
         template=read_template(folder),
         end_ids=ids_of_ends(tokenizer, folder),
@@ -95,6 +97,13 @@ def _make_room(model: LanguageModel) -> None:
     model.to_empty(device="cpu")
     with torch.no_grad():
         model.initialize_weights(torch.Generator().manual_seed(0))
+
+
+def _placed(model: LanguageModel, device: torch.device) -> LanguageModel:
+    """Move a model to its device, its weights in the order that suits writing there."""
+    moved = model.to(device)
+    lay_out_for_one_token(moved)
+    return moved
 
 
 def _require_raw(weights: Kind, path: Path, what: str) -> None:

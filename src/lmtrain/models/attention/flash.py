@@ -63,7 +63,7 @@ class Flash(Attention):
             raise ConfigurationError(msg)
         if place.dtype not in DTYPES:
             name = str(place.dtype).removeprefix("torch.")
-            msg = f"attention=flash computes in bf16 or fp16, not {name}: set precision=bf16_mixed or attention=sdpa."
+            msg = f"attention=flash computes in bf16 or fp16, not {name}: take such a precision, or attention=sdpa."
             raise ConfigurationError(msg)
         if place.head_width > MAX_HEAD_WIDTH or place.head_width % 8:
             msg = (

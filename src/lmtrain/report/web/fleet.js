@@ -8,7 +8,9 @@ const WORK = {
   "model and tokens per parameter": ["fleet.num_parameters", "fleet.tokens_per_parameter"],
   FLOPs: ["fleet.flops"],
 };
-const SUPPLY = { "devices and days": ["fleet.num_devices", "fleet.days"], dollars: ["fleet.usd"] };
+const SUPPLY = {
+  "devices and days": ["fleet.num_devices", "fleet.days"], dollars: ["fleet.usd"], "device hours": ["fleet.device_hours"],
+};
 const FOUND_WORK = {
   "model and tokens": ["fleet.tokens_per_parameter"], model: ["fleet.tokens"], tokens: ["fleet.num_parameters"],
 };
@@ -29,6 +31,7 @@ export function fleetControls({ options, devices }) {
     slider("fleet.num_devices", "Devices", [0, 14, 1], 5, power, (value) => value.toLocaleString("en")),
     slider("fleet.days", "Days", [0.25, 120, 0.25], 14, same, (value) => `${value} days`),
     slider("fleet.usd", "Dollars", [1, 8, 0.05], 5, rounded, dollars),
+    slider("fleet.device_hours", "Device hours", [1, 8, 0.05], 5, rounded, (value) => amount(value)),
     slider("fleet.mfu", "MFU", [5, 70, 1], 40, (value) => value / 100, percent),
     slider("to", "MFU, up to", [5, 70, 1], 40, (value) => value / 100, percent),
     slider("fleet.usd_per_gpu_hour", "Price of a device and hour", [0, 12, 0.1], 2.5, same, dollars),
@@ -39,7 +42,8 @@ export function fleetWords(panel) {
   const find = panel.value("find"), isWork = find in FOUND_WORK;
   const given = new Set([
     ...(FOUND_WORK[find] ?? WORK[panel.value("work")]), ...(FOUND_SUPPLY[find] ?? SUPPLY[panel.value("supply")]),
-    "fleet.device", "precision", "fleet.usd_per_gpu_hour", ...(find === "MFU" ? [] : ["fleet.mfu"]),
+    "fleet.device", "fleet.usd_per_gpu_hour", ...(find === "MFU" ? [] : ["fleet.mfu"]),
+    ...(panel.extra.some((word) => word.startsWith("fleet.dtype=")) ? [] : ["precision"]),
   ]);
   panel.show("work", !isWork);
   panel.show("supply", isWork);
@@ -62,19 +66,23 @@ export function fleetWords(panel) {
     .map((word) => (high > low && word === `fleet.mfu=${low}` ? `${word}-${high}` : word));
 }
 
-export function startFleet(panel, words) {
+export function startFleet(panel, typed) {
+  const words = typed
+    .filter((word) => !word.endsWith("=null"))
+    .map((word) => (word.startsWith("fleet.hours=") ? `fleet.days=${Number(word.split("=")[1]) / 24}` : word));
   const keys = words.map((word) => word.split("=")[0]);
   const has = (...asked) => asked.every((key) => keys.includes(`fleet.${key}`));
   const set = (key, value) => (panel.controls[key].input.value = value);
   const range = words.find((word) => /^fleet\.mfu=[\d.]+(-|\.\.)[\d.]+$/.test(word));
   const [low, high] = range ? range.split("=")[1].split(/-|\.\.(?=\d|\.)/) : [];
   panel.start(words.map((word) => (word === range ? `fleet.mfu=${low}` : word)));
-  if (range) set("to", Number(high) * 100);
+  if (has("mfu")) set("to", Number(high ?? panel.value("fleet.mfu")) * 100);
   if (!keys.length) return;
   const hasRatio = has("num_parameters", "tokens_per_parameter");
   if (has("flops")) set("work", "FLOPs");
   else if (hasRatio) set("work", "model and tokens per parameter");
-  if (has("usd") && !has("num_devices")) set("supply", "dollars");
+  if (has("device_hours")) set("supply", "device hours");
+  else if (has("usd") && !has("num_devices")) set("supply", "dollars");
   if (has("flops") || hasRatio || has("num_parameters", "tokens"))
     set("find", has("num_devices", "days") ? "MFU" : has("num_devices") ? "days" : has("days") ? "devices" : "cost");
   else set("find", has("num_parameters") ? "tokens" : has("tokens") ? "model" : "model and tokens");

@@ -36,7 +36,8 @@ export class Panel {
   }
 
   value(key) {
-    const { input, value } = this.controls[key];
+    const { input, value, typed } = this.controls[key];
+    if (typed?.place === input.value) return typed.value; // between two places of the slider
     return value ? value(Number(input.value)) : input.value;
   }
 
@@ -57,6 +58,7 @@ export class Panel {
     for (let place = control.least; place <= control.most; place += control.step) places.push(place);
     const off = (place) => Math.abs(control.value(place) - wanted);
     control.input.value = places.reduce((best, place) => (off(place) < off(best) ? place : best));
+    control.typed = { place: control.input.value, value: wanted };
   }
 
   changed(wait = 150) {

@@ -1,0 +1,33 @@
+"""The intended command of settings typed without a verb: `lmtrain lr=1e-3`."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.meant import MeantWord
+from lmtrain.errors import ConfigurationError
+
+TRAIN: Final = "lmtrain train"
+SWEEPS: Final = ("-m", "--multirun")
+
+
+def is_setting(word: str, following: Sequence[str]) -> bool:
+    """Tell whether a word in a verb's place is a setting, a flag or a list."""
+    return "=" in word or word.startswith(("-", "~", "[")) or any(each.startswith("=") for each in following[:1])
+
+
+def forgotten_verb(words: Sequence[str]) -> ConfigurationError:
+    """Return the refusal of settings without a verb: the command to type, or the first setting's own mistake."""
+    try:
+        arguments = parse_arguments(words)
+        from lmtrain.composition.command_line.compose import for_each_config
+
+        flags = [flag for flag in arguments.flags if flag in SWEEPS]  # nothing is printed here
+        for_each_config(lambda *_: None, replace(arguments, flags=flags), config_name="train", program=TRAIN)
+    except MeantWord as wrong:
+        return MeantWord(wrong.typed, wrong.reason, f"{TRAIN} {wrong.meant}")
+    except ConfigurationError as wrong:
+        return ConfigurationError(f"{wrong} A setting has a verb before it, as in {TRAIN} KEY=VALUE.")
+    return MeantWord(" ".join(words), "a verb comes first", f"{TRAIN} {shlex.join(words)}")

@@ -1,0 +1,30 @@
+"""The config.json of a folder of transformers, read without torch."""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError, DataError
+
+CONFIG: Final = "config.json"
+
+
+def read_config_file(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+        DataError: It has no config.json, or one that is no object.
+    """
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise ConfigurationError(f"FOLDER={folder} is not a folder; name one that transformers' save_pretrained wrote.")
+    if not path.is_file():
+        raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise DataError(f"{path} is no JSON ({problem}); copy it again.") from problem
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is not an object; copy it again.")
+    return content
