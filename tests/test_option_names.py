@@ -25,6 +25,7 @@ OTHER_MEANINGS = {
     "model",  # a key of many dicts
     "momentum",  # a setting
     "linear",  # a way to stretch rotations
+    "tensor",  # numbers in a shape
     *("fp32", "tf32", "fp8"),  # number formats
     "mlflow",  # the program
     "imported",  # of what comes from a folder
