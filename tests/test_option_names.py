@@ -29,7 +29,6 @@ OTHER_MEANINGS = {
     *("fp32", "tf32", "fp8"),  # number formats
     "mlflow",  # the program
     "imported",  # of what comes from a folder
-    "tensor",  # a calculation
 }
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {

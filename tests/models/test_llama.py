@@ -182,7 +182,7 @@ def test_a_context_beyond_the_rotations_is_refused():
         ({"num_layers": 0}, r"model\.num_layers=0 is below 1"),
         (
             {"value_embedding_layers": (0, 2)},
-            r"\.value_embedding_layers=\[0, 2\] names layer 2 .*: add 'model\.value_embedding_layers=\[0\]'",
+            r"\.value_embedding_layers=\[0, 2\] names layer 2 .*nearest valid: 'model\.value_embedding_layers=\[0\]'",
         ),
         ({"tie_embeddings": True, "head_init_std": 0.0}, r"model\.head_init_std=0\.0 needs a head of its own"),
         ({"init_std": -0.1}, r"model\.init_std=-0\.1 is below 0; nearest valid: 0"),
