@@ -81,7 +81,7 @@ def page(device: Device = DEVICES[DEVICE]) -> str:
     totals = {name: sum(parts.values()) for name, parts in found.items()}
     lines.append(["sum", *(f"{1e6 * seconds:.3f}" for seconds in totals.values())])
     lines.append(["tokens/s at most", *(f"{1 / seconds:,.0f}" for seconds in totals.values())])
-    lines.append(["which is MFU (PaLM)", *(f"{_mfu(name, seconds, device):.0%}" for name, seconds in totals.items())])
+    lines.append(["MFU (PaLM)", *(f"{_mfu(name, seconds, device):.0%}" for name, seconds in totals.items())])
     for name, head in (("blocks in fp8: tokens/s at most", "bf16"), ("head in fp8 too", "fp8")):
         narrow = [sum(bounds(model, device, blocks="fp8", head=head).values()) for model in found]
         lines.append([name, *(f"{1 / seconds:,.0f}" for seconds in narrow)])
