@@ -39,6 +39,21 @@ def test_usage_fits_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line for line in lines if len(line) > 80] == []
 
 
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_s_help_fits_a_terminal_and_is_its_own(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    try:
+        assert main([name, "--help"]) == 0
+    except SystemExit as end:  # argparse's
+        assert end.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert len(lines) <= 50
+    assert "hydra" not in " ".join(lines).lower()
+
+
 def test_the_version_is_the_installed_package_s(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"lmtrain {importlib.metadata.version('lmtrain')}\n"

@@ -49,24 +49,27 @@ then name the nearest change that does. `lmtrain calc` sizes a tensor and times
 a matrix product.
 """,
     "bench": """\
-{program}: time a training config's step by part on this machine, name the bottleneck and what would help.
+{program}: time a training config's step by part on this machine, name
+its bottleneck, and try changes against it.
 
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      the words that `lmtrain train` then takes
-  {program} precision=fp32 compile=none             changes that may help are tried, those that compile are named
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      words of `lmtrain train`
+  {program} precision=fp32 compile=none
 
   -m KEY=VALUE,VALUE     a page of each value
-  --seconds=8            how long to time, after the first step and the warm-up; changes get less
-  --try                  try every change, also those that compile anew, which takes minutes
+  --seconds=8            time of a measurement, after warm-up; less for changes
+  --try                  try also changes with a compilation: minutes each
   --json                 one object a config
 
-Trains on the config's own data, which is prepared first where it is not, in a folder that is deleted; keeps nothing.
+Trains on the config's own data, prepared first if need be, in a folder that is
+deleted afterwards; keeps nothing.
 """,
     "doctor": """\
-{program}: check this machine before a long run of a config, each finding with its fix, and measure its peak.
+{program}: check this machine before a long run of a config, each
+finding with its fix, and measure its peak.
 
-  {program} [GROUP=OPTION ...] [KEY=VALUE ...]      the words that `lmtrain train` then takes
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
 
-  --calibrate            take some real steps too, and keep their time for `lmtrain plan`
+  --calibrate            take some real steps too: plans know their time
   calibrate=100          the same with so many steps
   --json                 one object
 
@@ -76,16 +79,16 @@ Ends with 1 where something is in the way of the run.
 EVERY_CHOICE: Final = "\n`lmtrain train --help` lists every group, option and shared key."
 
 PREPARE_USAGE = """\
-{program}: prepare text into shards of tokens, verified, once; prints their folder.
+{program}: prepare text into shards of tokens, once; print their folder.
 
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]
-  {program} source=files 'source.paths=[my/notes]'  text of yours
-  {program} source=fineweb_edu budget.tokens=20B    part of a large data set
-  {program} --cfg job --resolve                     print the composed config
+  {program} source=files 'source.paths=[my/notes]'   text of yours
+  {program} source=fineweb_edu budget.tokens=20B     of a large data set
+  {program} --cfg job --resolve                      the composed config
 
-How the text is prepared is data.folder.KEY=VALUE, as in
+Settings of a preparation are data.folder.KEY=VALUE, as in
 data.folder.validation_fraction=0.01; a training run with the same source,
-tokenizer and data.folder settings finds what was prepared.
+tokenizer and data.folder settings finds the prepared folder.
 
 Groups (* default)
 {groups}
@@ -98,7 +101,7 @@ TOKENIZER_USAGE = """\
 report its bytes per token beside others'.
 
   {program} [GROUP=OPTION ...] [KEY=VALUE ...]
-  {program} tokenizer.vocab_size=8192 'source.paths=[my/notes]' source=files
+  {program} tokenizer.vocab_size=8K source=files 'source.paths=[notes]'
   {program} tokenizer=huggingface tokenizer.name=gpt2
   {program} --cfg job --resolve     print the composed config
 
