@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -44,13 +45,11 @@ def test_every_verb_s_help_fits_a_terminal_and_is_its_own(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    try:
-        assert main([name, "--help"]) == 0
-    except SystemExit as end:  # argparse's
-        assert end.code == 0
+    with suppress(SystemExit):  # argparse's end
+        main([name, "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if len(line) > 80] == []
-    assert len(lines) <= 50
+    assert 4 < len(lines) <= 50
     assert "hydra" not in " ".join(lines).lower()
 
 
