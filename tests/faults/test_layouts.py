@@ -34,7 +34,8 @@ WORDS = [
     "callbacks.validation.every_steps=1",
     "callbacks.validation.max_tokens=256",
 ]
-RELATIVE = 1e-6
+RELATIVE = 1e-6  # losses are within 3e-8
+OF_NORM = 1e-5  # where gradients nearly cancel, their norm shows the roundings of sums in another order: 4e-6 was seen
 
 
 def metrics(run: Path) -> dict[int, dict[str, float]]:
@@ -66,4 +67,6 @@ def test_a_checkpoint_of_any_strategy_goes_on_with_any_other(tmp_path: Path) -> 
     expected, found = metrics(tmp_path / "runs/untouched"), metrics(tmp_path / "runs/a")
     assert found.keys() == expected.keys()
     for step, values in expected.items():
+        norms = [of.pop("train/gradient_norm", 0.0) for of in (found[step], values)]
         assert found[step] == pytest.approx(values, rel=RELATIVE), step
+        assert norms[0] == pytest.approx(norms[1], rel=OF_NORM), step
