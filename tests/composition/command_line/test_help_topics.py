@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.composition.command_line.help import help_page
-from lmtrain.composition.command_line.help_topics import COLUMNS, describe, option_page
+from lmtrain.composition.command_line.help_topics import COLUMNS, describe, meanings_in, option_page, option_rows
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
 
@@ -40,13 +40,32 @@ def test_the_shared_keys_are_a_page() -> None:
 
 def test_no_page_is_wider_than_a_terminal() -> None:
     pages = [page(), *(page(group.name) for group in GROUPS)]
+    pages.append(page("keys"))
     assert [line for text in pages for line in text.splitlines() if len(line) > COLUMNS] == []
     assert len(page().splitlines()) <= 44
 
 
-def test_every_option_has_a_page() -> None:
+def test_every_option_has_a_page_as_wide_as_a_terminal() -> None:
     for file in conf_folder().glob("*/*.yaml"):
-        assert option_page(file).startswith(f"{file.parent.name}={file.stem}\n")
+        page = option_page(file)
+        assert page.startswith(f"{file.parent.name}={file.stem}\n")
+        assert [line for line in page.splitlines() if len(line) > COLUMNS] == []
+
+
+def test_every_key_has_a_meaning() -> None:
+    """But for experiments and the like, whose keys have theirs where they are at home."""
+    silent: set[str] = set()
+    for file in conf_folder().glob("*/*.yaml"):
+        meanings = meanings_in(file.parent)
+        rows = dict(option_rows(file)) if file.parent.name not in {"debug", "experiment", "machine"} else {}
+        silent |= {key for key, (_, comment) in rows.items() if not comment and key not in meanings}
+    assert silent == set()
+
+
+def test_a_meaning_is_told_once_for_all_options_of_a_group() -> None:
+    lines = page("model=llama_3_8b").splitlines()
+    assert "  model.width=4096                numbers of a token's vector" in lines
+    assert "  +model.key_smear=false          add the previous token's keys, by a learned" in lines, "of the code alone"
 
 
 @pytest.mark.parametrize(

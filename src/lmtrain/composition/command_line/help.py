@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.command_line.help_topics import COLUMNS, topic_page
+from lmtrain.composition.command_line.help_topics import COLUMNS, hanging, topic_page
 
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
 
@@ -165,7 +165,8 @@ def default_options(main: Path) -> dict[str, str]:
 def _shared_page(main: Path) -> str:
     """List the commented scalars of the entry config with their meaning."""
     rows = _shared_rows(main)
-    return "".join(f"    {name + '=' + value:<36} {comment}\n" for name, value, comment in rows)
+    lines = (line for name, value, comment in rows for line in hanging(f"  {name}={value}", comment, columns=36))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def shared_keys(main: Path) -> dict[str, str]:

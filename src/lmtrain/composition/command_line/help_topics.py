@@ -12,6 +12,7 @@ from lmtrain.errors import ConfigurationError, suggest
 COLUMNS: Final = 80
 KEY_COLUMNS: Final = 34
 LINE: Final = re.compile(r"^(?P<indent> *)(?P<key>\w+): *(?P<value>.*?)(?: +# *(?P<comment>.*))?$")
+MEANING: Final = re.compile(r"^# (\w+): (.+)$", flags=re.MULTILINE)
 HYDRA_KEYS: Final = ("_target_", "_partial_", "_recursive_", "defaults")
 
 
@@ -42,7 +43,7 @@ def group_page(folder: Path, default: str | None) -> str:
     lines = [f"{folder.name}=OPTION (* default)", ""]
     for file in sorted(folder.glob("*.yaml")):
         mark = "*" if file.stem == default else " "
-        lines += _hanging(f" {mark} {file.stem}", describe(file), columns=26)
+        lines += hanging(f" {mark} {file.stem}", describe(file), columns=26)
     return "\n".join([*lines, "", f"--help {folder.name}=OPTION shows an option's keys."])
 
 
@@ -52,14 +53,29 @@ def option_page(file: Path) -> str:
     rows: dict[str, tuple[str, str]] = {}
     for key, (value, comment) in option_rows(file):
         rows[key] = (value, comment or rows.get(key, ("", ""))[1])
+    meanings = meanings_in(file.parent)
     for key, (value, comment) in rows.items():
-        lines += _hanging(f"  {key}={value}", comment, columns=KEY_COLUMNS)
+        lines += hanging(f"  {key}={value}", comment or meanings.get(key, ""), columns=KEY_COLUMNS)
     named = {key.rpartition(".")[2] for key in rows}
     more = {name: value for name, value in default_settings(_target(file)).items() if name not in named}
     if more:
         lines += ["", "More settings, with the default of the code:"]
-        lines += [f"  +{file.parent.name}.{name}={_word(value)}" for name, value in more.items()]
+        for name, value in more.items():
+            key = f"{file.parent.name}.{name}"
+            lines += hanging(f"  +{key}={_word(value)}", meanings.get(key, ""), columns=KEY_COLUMNS)
     return "\n".join(lines if rows or more else [*lines, "It has no keys."])
+
+
+def meanings_in(folder: Path) -> dict[str, str]:
+    """Return the meanings of a group's keys, each told in one file: as `# KEY: MEANING`, or beside a value."""
+    beside: dict[str, str] = {}
+    told: dict[str, str] = {}
+    for file in sorted(folder.glob("*.yaml")):
+        told |= {f"{folder.name}.{key}": meaning for key, meaning in MEANING.findall(file.read_text())}
+        for key, (_, comment) in option_rows(file):
+            if comment:
+                beside.setdefault(key, comment)
+    return beside | told
 
 
 def describe(file: Path) -> str:
@@ -107,7 +123,7 @@ def _word(value: object) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _hanging(head: str, text: str, *, columns: int) -> list[str]:
+def hanging(head: str, text: str, *, columns: int) -> list[str]:
     """Lay a meaning beside its word, and below it where either is long."""
     wrapped = textwrap.wrap(text, COLUMNS - columns, break_on_hyphens=False) or [""]
     if len(head) >= columns:
