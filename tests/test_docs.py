@@ -80,7 +80,7 @@ def test_every_training_command_composes_and_binds(words: str, tmp_path: Path, m
     monkeypatch.setattr(sys, "argv", [])
     arguments = parse_arguments(shlex.split(words))
     composed: list[dict[str, Any]] = []
-    for_each_config(lambda config, _: composed.append(config), arguments, config_name="train", program="train.py")
+    for_each_config(lambda config, _: composed.append(config), arguments, config_name="train")
     assert composed
     for config in composed:
         check_config(config, allowed=[])

@@ -65,8 +65,7 @@ def test_a_calculation_and_its_refusal_load_nothing_heavy(word: str, code: int) 
 
 
 def test_tab_completion_answers_without_torch() -> None:
-    line = "python train.py model=ll"
-    code, answer, _, packages = ask("train", "-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    code, answer, _, packages = ask("completion", "words", "train", "model=ll")
     assert code == 0
     assert "model=llama_tiny" in answer
     assert not packages & HEAVY

@@ -35,7 +35,7 @@ def test_every_trial_has_the_same_model_data_precision_and_budget(monkeypatch):
     monkeypatch.setattr(sys, "argv", [])
     arguments = parse_arguments(["-m", "experiment=optimizer_race", "optimizer=adamw,schedule_free", "seed=1"])
     found = []
-    for_each_config(lambda config, _: found.append(config), arguments, config_name="train", program="train.py")
+    for_each_config(lambda config, _: found.append(config), arguments, config_name="train")
     shared = ("model", "tokenizer", "source", "batch", "budget", "precision", "gradient_clip_norm", "callbacks")
     first, other = ({key: config[key] for key in shared} for config in found)
     assert first == other

@@ -49,9 +49,9 @@ def test_a_config_is_measured_with_what_may_help_and_leaves_nothing(tmp_path, mo
 
 
 def test_what_only_writes_or_prints_is_left_out_also_where_it_is_not_there() -> None:
-    (config,) = configs(SMALL, program="lmtrain bench")
+    (config,) = configs(SMALL)
     assert not {"validation", "checkpoint", "progress", "graceful_stop"} & config.config.callbacks.keys()
-    (config,) = configs([*SMALL, "callbacks=[step_log,token_budget]"], program="lmtrain bench")
+    (config,) = configs([*SMALL, "callbacks=[step_log,token_budget]"])
     assert list(config.config.callbacks) == ["step_log", "token_budget"]
 
 
@@ -73,6 +73,6 @@ def test_what_is_wrong_is_refused_before_data_is_looked_for(tmp_path, monkeypatc
 
 
 def test_each_config_of_a_sweep_is_told_by_what_it_alone_has() -> None:
-    found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"], program="lmtrain bench")
+    found = configs([*SMALL, "-m", "optimizer.lr=0.1,0.2"])
     assert [title_of(config, found).split()[1:] for config in found] == [["optimizer.lr=0.1"], ["optimizer.lr=0.2"]]
     assert title_of(found[0], found[:1]) == found[0].model

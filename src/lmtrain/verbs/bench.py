@@ -64,7 +64,7 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
         return EXIT_DONE
     began = time.monotonic()
     asked = read_words(words)
-    found = configs(asked.overrides, program=program)
+    found = configs(asked.overrides)
     for one in found:
         from lmtrain.composition.execution.bench_run import measure
 
@@ -102,7 +102,7 @@ def read_words(words: list[str]) -> BenchArguments:
     return BenchArguments(as_json="--json" in words, tries_all="--try" in words, seconds=seconds, overrides=rest)
 
 
-def configs(words: list[str], *, program: str) -> list[BenchConfig]:
+def configs(words: list[str]) -> list[BenchConfig]:
     """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
     kept = [word for word in words if not _is_one_of(_key(word), REPLACED)]
     arguments = parse_arguments([*kept, *WORDS])
@@ -124,7 +124,7 @@ def configs(words: list[str], *, program: str) -> list[BenchConfig]:
             )
         )
 
-    for_each_config(task, arguments, config_name="train", program=program)
+    for_each_config(task, arguments, config_name="train")
     return found
 
 
@@ -189,7 +189,7 @@ def _outcome(change: Change, found: Bench, asked: BenchArguments) -> ChangeOutco
     keys = {_key(word) for word in change.words}
     words = [word for word in asked.overrides if _key(word) not in keys]
     try:
-        (other,) = configs([*words, *change.words], program="lmtrain bench")
+        (other,) = configs([*words, *change.words])
         measured = measure(
             other.config,
             overrides=other.overrides,

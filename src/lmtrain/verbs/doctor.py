@@ -71,7 +71,7 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
         _tell(findings, settled.device, as_json=asked.as_json, is_ready=is_ready)
         codes.append(EXIT_DONE if is_ready else EXIT_NO)
 
-    for_each_config(task, arguments, config_name="train", program=program)
+    for_each_config(task, arguments, config_name="train")
     return max(codes, default=EXIT_DONE)
 
 

@@ -59,13 +59,13 @@ def is_fleet(words: list[str]) -> bool:
     return any(word.startswith(PREFIX) for word in words)
 
 
-def plan_fleet(words: list[str], *, program: str) -> int:
+def plan_fleet(words: list[str]) -> int:
     """Print the run with every term known, and answer 1 where it does not fit or finish.
 
     Raises:
         ConfigurationError: A term that does not exist, cannot be, or contradicts others; or too few.
     """
-    planned = fleet_of([word for word in words if word != "--json"], program=program)
+    planned = fleet_of([word for word in words if word != "--json"])
     if "--json" in words:
         print(json.dumps(planned.to_json()))
     else:
@@ -73,7 +73,7 @@ def plan_fleet(words: list[str], *, program: str) -> int:
     return EXIT_DONE if planned.is_possible else EXIT_NO
 
 
-def fleet_of(words: list[str], *, program: str) -> FleetPlan:
+def fleet_of(words: list[str]) -> FleetPlan:
     """Return the run of a command line's terms.
 
     Raises:
@@ -82,7 +82,7 @@ def fleet_of(words: list[str], *, program: str) -> FleetPlan:
     terms = read_terms([word for word in words if word.startswith(PREFIX)])
     others = [word for word in words if not word.startswith(PREFIX)]
     _require_effect(others)
-    return make_fleet_plan(terms, _composed(others, program=program) if others else FleetConfig())
+    return make_fleet_plan(terms, _composed(others) if others else FleetConfig())
 
 
 def make_fleet_plan(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
@@ -205,7 +205,7 @@ def _require_effect(words: list[str]) -> None:
         raise ConfigurationError("batch.context_tokens has no effect without a model: add model=NAME.")
 
 
-def _composed(words: list[str], *, program: str) -> FleetConfig:
+def _composed(words: list[str]) -> FleetConfig:
     """Compose the chosen groups."""
     from lmtrain.composition.command_line.compose import Choices, for_each_config
     from lmtrain.composition.nodes.facts import require_facts
@@ -228,5 +228,5 @@ def _composed(words: list[str], *, program: str) -> FleetConfig:
             precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
         found.append(FleetConfig(config.cluster if "cluster" in chosen else None, model, precision))
 
-    for_each_config(task, parse_arguments(words), config_name="train", program=program)
+    for_each_config(task, parse_arguments(words), config_name="train")
     return found[0]

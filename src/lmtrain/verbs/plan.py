@@ -26,8 +26,8 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
 
         return serve([word for word in words if word != WEB])
     if is_fleet(words):
-        return plan_fleet(words, program=program)
-    found = planned_runs([word for word in words if word != "--json"], program=program)
+        return plan_fleet(words)
+    found = planned_runs([word for word in words if word != "--json"])
     for run in found:
         if "--json" in words:
             print(json.dumps(run.to_json()))

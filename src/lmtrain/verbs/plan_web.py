@@ -138,10 +138,10 @@ def answer(words: list[str]) -> Answer:
         for word in words:
             require_known(word)
         if is_fleet(words):
-            fleet = fleet_of(words, program="lmtrain plan")
+            fleet = fleet_of(words)
             spent = trade_offs(fleet.flops, num_parameters=fleet.num_parameters, tokens=fleet.run.tokens or 0)
             return {"command": command, "fleet": fleet.to_json(), "charts": {"trade_off": spent}}
-        (run,) = planned_runs(words, program="lmtrain plan")
+        (run,) = planned_runs(words)
     except LMTRAIN_ERRORS as refusal:
         return {"command": command, "error": str(refusal)}
     drawn = charts(run.plan, run.fit, optimizer_states())

@@ -11,4 +11,4 @@ def prepare(words: list[str], *, program: str = "lmtrain prepare") -> int:
         return 0
     from lmtrain.composition.execution.preparation import prepare_data
 
-    return prepare_data(words, program=program)
+    return prepare_data(words)

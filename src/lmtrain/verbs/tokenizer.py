@@ -35,7 +35,7 @@ def make(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
         report = instantiate(node, key="make")
         print(json.dumps(asdict(report)) if as_json else _page(report))
 
-    for_each_config(task, arguments, config_name=CONFIG, program=program)
+    for_each_config(task, arguments, config_name=CONFIG)
     return 0
 
 

@@ -42,7 +42,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     from lmtrain.composition.command_line.compose import Choices, for_each_config
 
     composed: list[tuple[dict[str, Any], Choices]] = []
-    for_each_config(lambda *one: composed.append(one), arguments, config_name="train", program=program)
+    for_each_config(lambda *one: composed.append(one), arguments, config_name="train")
     if not composed:  # a flag asked for the config alone
         return 0
     typed = [[word for word in choices.overrides if word not in arguments.not_typed] for _, choices in composed]

@@ -10,7 +10,7 @@ from lmtrain.errors import ConfigurationError
 
 def refusal(*words: str) -> str:
     with pytest.raises(ConfigurationError) as refused:
-        for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train", program="train.py")
+        for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train")
     return str(refused.value)
 
 
@@ -45,9 +45,7 @@ def test_a_sweep_composes_each_value(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     seeds: list[int] = []
     arguments = parse_arguments(["-m", "seed=1,2"])
-    for_each_config(
-        lambda config, choices: seeds.append(config["seed"]), arguments, config_name="train", program="train.py"
-    )
+    for_each_config(lambda config, choices: seeds.append(config["seed"]), arguments, config_name="train")
     assert seeds == [1, 2]
 
 
@@ -59,14 +57,13 @@ def test_a_setting_that_the_options_file_does_not_name_is_added_to_it(sweep: lis
         lambda config, choices: found.append((config["model"]["biases"], config["model"]["tie_embeddings"])),
         parse_arguments(words),
         config_name="train",
-        program="train.py",
     )
     assert found == [(False, False)] * (2 if sweep else 1)
 
 
 @pytest.mark.parametrize("words", [["budget.tokens=500K", "--cfg", "job"], ["--cfg", "job", "budget.tokens=500K"]])
 def test_a_flag_may_stand_before_or_after_a_budget(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train", program="train.py")
+    for_each_config(lambda config, choices: None, parse_arguments(words), config_name="train")
     assert "\n  steps: null\n  tokens: 500K\n" in capsys.readouterr().out
 
 
@@ -83,7 +80,7 @@ def test_one_config_is_composed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     composed: list[object] = []
     original = Hydra.compose_config
     monkeypatch.setattr(Hydra, "compose_config", lambda *args, **kw: composed.append(kw) or original(*args, **kw))
-    for_each_config(lambda config, choices: None, parse_arguments(["seed=1"]), config_name="train", program="train.py")
+    for_each_config(lambda config, choices: None, parse_arguments(["seed=1"]), config_name="train")
     assert len(composed) == 1
 
 
@@ -94,7 +91,6 @@ def test_a_config_may_make_itself_a_sweep(tmp_path: Path, monkeypatch: pytest.Mo
         lambda config, choices: seeds.append((config["seed"], choices.is_trial)),
         parse_arguments(["hydra.mode=MULTIRUN", "seed=1,2"]),
         config_name="train",
-        program="train.py",
     )
     assert seeds == [(1, True), (2, True)]
 

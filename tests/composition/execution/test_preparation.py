@@ -103,11 +103,11 @@ def test_it_prints_the_folder_and_a_training_run_asks_for_the_same_one(
     rows = (json.dumps({"text": f"On day {day} we walked {day * 7 % 31} miles. " * 5}) + "\n" for day in range(400))
     (tmp_path / "walks.jsonl").write_text("".join(rows))
     words = ["source=files", "source.paths=[walks.jsonl]", "tokenizer=byte_level"]
-    assert prepare_data([*words, "budget.tokens=20K"], program="lmtrain prepare") == 0
+    assert prepare_data([*words, "budget.tokens=20K"]) == 0
     printed = Path(capsys.readouterr().out.strip())
     manifest = json.loads((printed / "dataset.json").read_text())
     assert 20_000 <= manifest["splits"]["train"]["num_tokens"] < 20_300
-    assert prepare_data([*words, "data.folder.token_budget=20K"], program="lmtrain prepare") == 0
+    assert prepare_data([*words, "data.folder.token_budget=20K"]) == 0
     assert Path(capsys.readouterr().out.strip()) == printed
 
 
@@ -124,7 +124,7 @@ def test_no_text_is_in_two_splits_and_none_is_lost(
         rows = "".join(json.dumps({"text": text}) + "\n" for text in texts)
         (tmp_path / f"{copy}.jsonl").write_text(rows)
     words = ["source=files", "source.paths=[a.jsonl,b.jsonl]", "tokenizer=byte_level"]
-    assert prepare_data(words, program="lmtrain prepare") == 0
+    assert prepare_data(words) == 0
     dataset = open_dataset(Path(capsys.readouterr().out.strip()))
     splits = [documents_of(dataset, name) for name in ("train", "validation", "test")]
     assert min(len(split) for split in splits) > 3

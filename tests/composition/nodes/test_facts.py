@@ -46,7 +46,7 @@ def hybrid_shards_facts(*, width, far=1):
 
 
 def planned(*words: str) -> PlannedRun:
-    return planned_runs([*LLAMA, *BATCH, *words], program="lmtrain plan")[0]
+    return planned_runs([*LLAMA, *BATCH, *words])[0]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ WORDS = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strateg
 
 def test_a_sweep_plans_each_of_its_configs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = planned_runs(["-m", *WORDS, "batch.tokens_per_step=16384,32768"], program="lmtrain plan")
+    found = planned_runs(["-m", *WORDS, "batch.tokens_per_step=16384,32768"])
     assert [run.plan.batch.tokens_per_step for run in found] == [16_384, 32_768]
     assert {run.title for run in found} == {"llama_3_8b"}
     for run in found:
@@ -27,13 +27,11 @@ def test_the_devices_that_a_plan_advises_are_the_fewest_that_divide_its_step_and
     model = ["model=llama_3_405b", "tokenizer=byte_level", "cluster=h100_8x", "batch.context_tokens=2048"]
     words = [*model, "batch.micro_batch_sequences=1", "recompute=every_block", "loss=chunked", "precision=bf16_mixed"]
     step = "batch.tokens_per_step=8388608"
-    (whole,) = planned_runs([*words, "strategy=ddp", step], program="lmtrain plan")
+    (whole,) = planned_runs([*words, "strategy=ddp", step])
     advised = next(line for line in whole.advice.lines if line.startswith("fits on "))
-    (typed,) = planned_runs([*words, step, *typed_words(advised)[0]], program="lmtrain plan")
+    (typed,) = planned_runs([*words, step, *typed_words(advised)[0]])
     assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, int(advised.split()[2]))
-    (half,) = planned_runs(
-        [*words, step, "strategy=fsdp", f"cluster.num_nodes={typed.plan.batch.num_ranks // 16}"], program="lmtrain plan"
-    )
+    (half,) = planned_runs([*words, step, "strategy=fsdp", f"cluster.num_nodes={typed.plan.batch.num_ranks // 16}"])
     assert half.plan.fits is False
 
 

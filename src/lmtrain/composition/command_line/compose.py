@@ -4,14 +4,12 @@ Configs are composed by Hydra's compose API alone: it instantiates nothing.
 """
 
 import re
-import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import hydra
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
@@ -43,16 +41,13 @@ class Choices:
         self.is_trial = is_trial
 
 
-def for_each_config(task: Task, arguments: Arguments, *, config_name: str, program: str) -> None:
+def for_each_config(task: Task, arguments: Arguments, *, config_name: str) -> None:
     """Compose and call `task(config, choices)` once, or once a trial under -m; `--cfg` prints the config instead.
 
     Raises:
         ConfigurationError: The command line does not compose.
     """
     flags = parse_flags(arguments.flags)
-    if flags.completes:
-        _complete(arguments.hydra, config_name=config_name, program=program)
-        return
     found: list[tuple[dict[str, Any], Choices]] = []
     with _worded(arguments, config_name=config_name):
         every = _all_configs(arguments, flags, config_name=config_name)
@@ -163,12 +158,6 @@ def _require_every_group(overrides: list[str]) -> None:
         name = word.removeprefix("~").partition("=")[0]
         if word.startswith("~") and "." not in name:
             raise ConfigurationError(f"{word}: every run has {name}; nearest valid: without this word.")
-
-
-def _complete(words: list[str], *, config_name: str, program: str) -> None:
-    """Answer the shell's question for completions, or print its set-up; nothing is instantiated."""
-    sys.argv = [program, *words]
-    hydra.main(config_path=str(conf_folder()), config_name=config_name, version_base="1.3")(lambda _: None)()
 
 
 @contextmanager

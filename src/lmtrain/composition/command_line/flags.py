@@ -25,6 +25,7 @@ INSTEAD: Final = {
     "--config-name": "--config-dir FOLDER adds options of your own, as experiment=NAME",
     "--run": "leave it out",
     "--version": "lmtrain --version prints it",
+    "--shell-completion": "lmtrain completion bash prints a script for the shell",
 }
 
 
@@ -37,7 +38,6 @@ class Flags:
     package: str | None = None
     resolve: bool = False
     config_dir: str | None = None
-    completes: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
@@ -58,8 +58,10 @@ def parse_flags(words: Sequence[str]) -> Flags:
     parser.add_argument("-p", "--package")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("-cd", "--config-dir")
-    parser.add_argument("-sc", "--shell-completion", action="store_true")
-    for short, long in (("-i", "--info"), ("-cp", "--config-path"), ("-cn", "--config-name"), ("-r", "--run")):
+    for short, long in (
+        *(("-i", "--info"), ("-cp", "--config-path"), ("-cn", "--config-name"), ("-r", "--run")),
+        ("-sc", "--shell-completion"),
+    ):
         parser.add_argument(short, long, nargs="?", const="")
     for word in ("--experimental-rerun", "--version"):
         parser.add_argument(word, nargs="?", const="")
@@ -75,5 +77,4 @@ def parse_flags(words: Sequence[str]) -> Flags:
         package=found["package"],
         resolve=found["resolve"],
         config_dir=found["config_dir"],
-        completes=found["shell_completion"],
     )

@@ -25,7 +25,7 @@ def forgotten_verb(words: Sequence[str]) -> ConfigurationError:
         from lmtrain.composition.command_line.compose import for_each_config
 
         flags = [flag for flag in arguments.flags if flag in SWEEPS]  # nothing is printed here
-        for_each_config(lambda *_: None, replace(arguments, flags=flags), config_name="train", program=TRAIN)
+        for_each_config(lambda *_: None, replace(arguments, flags=flags), config_name="train")
     except MeantWord as wrong:
         return MeantWord(wrong.typed, wrong.reason, f"{TRAIN} {wrong.meant}")
     except ConfigurationError as wrong:

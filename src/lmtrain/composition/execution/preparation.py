@@ -17,7 +17,7 @@ BUDGET = "budget"
 NUM_TOKENS = "token_budget"
 
 
-def prepare_data(words: list[str], *, program: str) -> int:
+def prepare_data(words: list[str]) -> int:
     """Prepare one data set, or one a trial under -m, and print each one's folder.
 
     Raises:
@@ -32,7 +32,7 @@ def prepare_data(words: list[str], *, program: str) -> int:
         require_whole(open_dataset(folder))
         print(folder)
 
-    for_each_config(task, arguments, config_name="prepare", program=program)
+    for_each_config(task, arguments, config_name="prepare")
     return 0
 
 

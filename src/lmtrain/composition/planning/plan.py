@@ -52,7 +52,7 @@ class PlannedRun:
         return self.plan.to_json() | {"advice": list(self.advice.lines), "ok": self.advice.is_possible}
 
 
-def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
+def planned_runs(words: list[str]) -> list[PlannedRun]:
     """Plan the config of a command line, or each of a sweep.
 
     Raises:
@@ -85,7 +85,7 @@ def planned_runs(words: list[str], *, program: str) -> list[PlannedRun]:
             said = replace(said, lines=(chosen, *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said))
 
-    for_each_config(task, arguments, config_name="train", program=program)
+    for_each_config(task, arguments, config_name="train")
     return found
 
 
