@@ -32,7 +32,7 @@ from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.interop.hf_export import ModelToExport, export_folder
 from lmtrain.interop.model_card import CardFacts
 from lmtrain.interop.model_settings import node_of

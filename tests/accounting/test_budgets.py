@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Rate, horizon
+from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Rate, first_limit_line, horizon
 from lmtrain.errors import ConfigurationError
 
 
@@ -118,3 +118,9 @@ def test_a_horizon_moves_in_proportion():
     run = of(Budget(steps=100))
     moved = run.ending_at(50)
     assert (moved.steps, moved.tokens, moved.flops) == (50, run.tokens // 2, run.flops // 2)
+
+
+def test_of_several_limits_the_first_is_told():
+    both = Budget(steps=5, tokens=1_000_000)
+    assert first_limit_line(both, of(both)) == "budget.steps=5 ends the run before budget.tokens=1.0M"
+    assert first_limit_line(Budget(steps=5), of(Budget(steps=5))) is None

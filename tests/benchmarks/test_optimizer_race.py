@@ -21,7 +21,7 @@ def test_every_optimizer_races_with_three_seeds():
     folder = conf_folder() / "optimizer"
     targets = {path.stem: target_of(path) for path in folder.glob("*.yaml")}
     raced = {targets[option] or target_of(folder / "adamw.yaml") for option in OPTIONS}
-    assert raced == {target for target in targets.values() if target}
+    assert raced == set(targets.values()) - {None, "???"}  # one extends another, or is of the run to train on from
     assert SWEEP["seed"] == "1,2,3"
 
 

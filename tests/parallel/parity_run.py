@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
+from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.optim.adamw import adamw
 from lmtrain.optim.muon import muon
 from lmtrain.optim.schedules import constant
-from lmtrain.parallel.activation_checkpoint import every_block
+from lmtrain.parallel.activation_checkpoint import every_block, selective
+from lmtrain.parallel.compilation import compile_blocks, compile_whole, run_eagerly
+from lmtrain.parallel.diloco import diloco
 from lmtrain.parallel.fsdp import fsdp
 from lmtrain.parallel.fsdp_tensor import fsdp_tensor
 from lmtrain.parallel.hsdp import hsdp
@@ -39,7 +43,7 @@ from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.trainer import make_trainer
-from lmtrain.training.transforms import ModelTransforms, unchanged
+from lmtrain.training.transforms import ModelTransform, ModelTransforms, unchanged
 from tests.data.documents import make_dataset
 from tests.leave import leave
 from tests.parallel.sent import Message, Sent
@@ -61,13 +65,23 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         qk_norm_scale=1.2,
         value_embedding_init_std=0.1,
     ),
+    "mixture": partial(
+        Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24,
+        experts=Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001),
+    ),
 }  # fmt: skip
 OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "adamw": partial(adamw, lr=1e-2, eps=1e-4),  # eps above the rounding of gradients that are zero on paper
     "muon": partial(
         muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, row_beta=0.9, iteration_dtype="fp32", eps=1e-4
     ),
+    "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.3),
 }
+RECOMPUTE: dict[bool | str, ModelTransform] = {False: unchanged, True: every_block, "selective": selective}
+COMPILE: dict[str, ModelTransform] = {"none": run_eagerly, "blocks": compile_blocks, "whole": compile_whole}
+OPTIMIZERS["muon_alone"] = partial(
+    muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, iteration_dtype="fp32", share_work=False
+)
 LOSSES = {"plain": CrossEntropy(), "chunked": ChunkedCrossEntropy(chunk_tokens=5, z_loss_weight=1e-3)}
 STRATEGIES: dict[str, Callable[..., Any]] = {
     "single": single,
@@ -76,6 +90,7 @@ STRATEGIES: dict[str, Callable[..., Any]] = {
     "hsdp": partial(hsdp, compute_dtype=torch.float32),
     "tensor": partial(tensor, compute_dtype=torch.float32),
     "fsdp_tensor": partial(fsdp_tensor, compute_dtype=torch.float32),
+    "diloco": diloco,
 }
 
 
@@ -142,6 +157,7 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     with torch.device("meta"):
         model = MODELS[case["model"]](vocab_size=VOCAB_SIZE, max_context_tokens=CONTEXT_TOKENS)
     steps, save_to = case.get("steps", 3), case.get("save_to")
+    torch.compiler.reset()  # another case's compilations are no versions of this one's code
     module = CausalLMModule(
         model,
         loss=LOSSES[case["loss"]],
@@ -150,9 +166,12 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         batch=batch,
         total_steps=steps,
         seed=7,
-        gradient_clip_norm=CLIP,
+        gradient_clip_norm=CLIP if case.get("clips", True) else None,
+        outer=parallelism.outer,
         transforms=ModelTransforms(
-            recompute=every_block if case.get("recompute") else unchanged, parallelize=parallelism.parallelize
+            recompute=RECOMPUTE[case.get("recompute", False)],
+            compile=COMPILE[case.get("compile", "none")],
+            parallelize=parallelism.parallelize,
         ),
     )
     notes = Notes(last_step=steps, save_to=folder / save_to if save_to else None, save_at=case.get("save_at", 1))
@@ -165,9 +184,11 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         folder=folder,
         callbacks=[notes],
     )
-    data = TokenDataModule(folder=folder / "data", batch=batch, seed=7, packing=BestFit(document_mask=True))
+    packing = BestFit(document_mask=True) if case.get("packs", True) else None
+    data = TokenDataModule(folder=folder / "data", batch=batch, seed=7, packing=packing)
     resume = case.get("resume")
-    with notes.sent:
+    compiles = case.get("compile", "none") != "none"
+    with nullcontext() if compiles else notes.sent:  # torch compiles nothing under a dispatch mode (2.13)
         trainer.fit(module, datamodule=data, ckpt_path=folder / resume if resume else None, weights_only=True)
     records = module.step_metrics.drain()
     return {
@@ -175,6 +196,7 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         "norms": {record.step: record.gradient_norm for record in records},
         "tokens": {record.step: record.num_tokens for record in records},
         "sent": notes.sent_by_step,
+        "outer_bytes": None if parallelism.outer is None else parallelism.outer.sent_bytes,
         "gradients": notes.gradients,
         "weights": whole(module, dict(model_of(module).named_parameters())),
     }

@@ -6,21 +6,28 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-KINDS = {"gather": ("allgather", "all_gather"), "scatter": ("reduce_scatter",), "reduce": ("allreduce", "all_reduce")}
+KINDS = {
+    "gather": ("allgather", "all_gather"),
+    "scatter": ("reduce_scatter",),
+    "reduce": ("allreduce", "all_reduce"),
+    "exchange": ("alltoall", "all_to_all"),
+}
 
 
 class Message(NamedTuple):
-    """One collective of a rank; `num_bytes` are those of its input."""
+    """One collective of a rank; `num_bytes` are those of its input, `stride` the distance of the group's ranks."""
 
     kind: str
     num_ranks: int
     num_bytes: int
+    stride: int = 1
 
     @property
     def sent(self) -> float:
         """Return the bytes that leave a rank of a ring."""
         others = self.num_ranks - 1
-        whole = {"gather": others, "scatter": others / self.num_ranks, "reduce": 2 * others / self.num_ranks}
+        part = others / self.num_ranks
+        whole = {"gather": others, "scatter": part, "reduce": 2 * part, "exchange": part}
         return whole[self.kind] * self.num_bytes
 
 
@@ -53,10 +60,15 @@ def _by_group(kind: str, arguments: list[Any]) -> Message:
     groups = [one for one in arguments if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type())]
     found: Any = arguments[0 if kind == "reduce" else 1]
     tensor = found[0] if isinstance(found, list) else found
-    return Message(kind, dist.ProcessGroup.unbox(groups[0]).size(), tensor.nbytes)
+    return _message(kind, dist.ProcessGroup.unbox(groups[0]), tensor.nbytes)
 
 
 def _by_name(kind: str, arguments: list[Any]) -> Message:
     """Read a functional operator: its input first, its group's name last."""
     name = next(one for one in arguments[::-1] if isinstance(one, str))
-    return Message(kind, dist.distributed_c10d._resolve_process_group(name).size(), arguments[0].nbytes)
+    return _message(kind, dist.distributed_c10d._resolve_process_group(name), arguments[0].nbytes)
+
+
+def _message(kind: str, group: dist.ProcessGroup, num_bytes: int) -> Message:
+    first, *others = dist.get_process_group_ranks(group)
+    return Message(kind, len(others) + 1, num_bytes, others[0] - first if others else 1)

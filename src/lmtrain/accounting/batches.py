@@ -23,22 +23,23 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPlan:
-    """The same on a number of ranks; `tensor_ranks` neighbours read the same tokens."""
+    """The same on a number of ranks; `tensor_ranks` neighbours, or the ranks of a pipeline, read the same tokens."""
 
     context_tokens: int
     micro_batch_sequences: int
     accumulation_micro_steps: int
     num_ranks: int
     tensor_ranks: int = 1
+    num_stages: int = 1
 
     @property
     def num_data_ranks(self) -> int:
         """Count the ranks, or groups of them, with tokens of their own."""
-        return self.num_ranks // self.tensor_ranks
+        return self.num_ranks // (self.tensor_ranks * self.num_stages)
 
     def data_rank(self, rank: int) -> int:
         """Return whose tokens a rank reads, counted from 0."""
-        return rank // self.tensor_ranks
+        return rank // (self.tensor_ranks * self.num_stages)
 
     @property
     def sequences_per_rank(self) -> int:
@@ -56,7 +57,7 @@ class BatchPlan:
         return self.sequences_per_step * self.context_tokens
 
 
-def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1) -> BatchPlan:
+def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1, num_stages: int = 1) -> BatchPlan:
     """Divide a step over ranks and micro-steps; `tensor_ranks` neighbours share a sequence among themselves.
 
     Raises: ConfigurationError for a value below 1, and for an indivisible step or sequence.
@@ -76,7 +77,7 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1) -> 
             f"batch.context_tokens={batch.context_tokens} is not a multiple of strategy.tensor_size={tensor_ranks}, "
             f"whose ranks take slices of a sequence; nearest valid: {_nearest(batch.context_tokens, tensor_ranks)}."
         )
-    num_data_ranks = num_ranks // tensor_ranks
+    num_data_ranks = num_ranks // (tensor_ranks * num_stages)
     unit = sequences * batch.context_tokens * num_data_ranks
     num_units, rest = divmod(batch.tokens_per_step, unit)
     if rest:
@@ -88,6 +89,7 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1) -> 
         accumulation_micro_steps=1 if whole_share else num_units,
         num_ranks=num_ranks,
         tensor_ranks=tensor_ranks,
+        num_stages=num_stages,
     )
 
 
@@ -97,8 +99,10 @@ def _nearest(value: int, unit: int) -> int:
 
 def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) -> str:
     nearest = _nearest(batch.tokens_per_step, unit)
+    most_ranks = batch.tokens_per_step // (sequences * batch.context_tokens)
+    fewer = f", or at most {most_ranks} ranks" if 0 < most_ranks < num_ranks else ""
     return (
         f"batch.tokens_per_step={batch.tokens_per_step} is not a multiple of {unit} "
         f"({sequences} sequence{'s' * (sequences != 1)} x {batch.context_tokens} tokens x "
-        f"{num_ranks} rank{'s' * (num_ranks != 1)}); nearest valid: {nearest}."
+        f"{num_ranks} rank{'s' * (num_ranks != 1)}); nearest valid: {nearest}{fewer}."
     )

@@ -4,6 +4,7 @@ import math
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 
 # A ratio is a target, not a limit: 20 tokens per parameter is met by 19.9999, and a whole step of a million tokens
@@ -136,6 +137,15 @@ def limits_of(budget: Budget) -> dict[str, float]:
         if not (math.isfinite(value) and value > 0):
             raise ConfigurationError(f"budget.{name}={value} is not above 0; a run needs at least one step.")
     return limits
+
+
+def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
+    """Return the limit of several that ends a run, in words; None of a single one."""
+    shown = {name: f"budget.{name}={format_quantity(value)}" for name, value in limits_of(budget).items()}
+    others = [word for name, word in shown.items() if name != horizon.limited_by]
+    if not others or horizon.limited_by not in shown:
+        return None
+    return f"{shown[horizon.limited_by]} ends the run before {' and '.join(others)}"
 
 
 def _tokens_of_an_epoch(limits: dict[str, float], train_tokens: int | None) -> int:

@@ -1,7 +1,7 @@
 """The machines of a run: number, device, links and price."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from lmtrain.accounting.machine.hardware import Device, MatmulDtype, find_device, require_known
 from lmtrain.errors import ConfigurationError
@@ -21,7 +21,9 @@ class Cluster:
 
     `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
     `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
-    the devices. Raises: ConfigurationError for a device outside the table without `peak_flops`.
+    the devices. `accelerator` is the Trainer's. `environment` are variables of a communication library, as NCCL's, for
+    ranks whose own environment has none of the name.
+    Raises: ConfigurationError for a device outside the table without `peak_flops`.
     """
 
     name: str
@@ -33,6 +35,8 @@ class Cluster:
     usd_per_kwh: float | None = None
     peak_flops: float | None = None
     mfu: float | None = None
+    accelerator: str = "auto"
+    environment: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
 
     def __post_init__(self) -> None:
         _require("num_nodes", self.num_nodes, lambda value: value >= 1, "is not a number of machines; nearest valid: 1")

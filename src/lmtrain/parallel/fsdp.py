@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import ModelParallelStrategy
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -32,6 +30,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.rank_reports import first_problem
 from lmtrain.parallel.shard_reading import read_metadata, read_shards
 from lmtrain.parallel.shard_writing import plan_shards
 from lmtrain.parallel.strategy import Parallelism
@@ -231,18 +230,8 @@ class FullyShardedStrategy(ModelParallelStrategy):
         )
 
     def _problem_of(self, action: Callable[[], object], *, on_rank_0: bool = False) -> str | None:
-        """Let each rank act, or the first alone; return one problem on all, so that none waits for a failed one."""
-        problems: list[str | None] = [None] * self.world_size
-        mine: str | None = None
-        try:
-            if self.is_global_zero or not on_rank_0:
-                action()
-        except CheckpointException as failure:  # torch's own, not an Exception
-            mine = "; ".join(f"rank {rank}: {cause}" for rank, (cause, _) in failure.failures.items())
-        except (OSError, RuntimeError) as failure:
-            mine = str(failure) or repr(failure)
-        dist.all_gather_object(problems, mine)
-        return next(filter(None, problems), None)
+        """Let each rank act, or the first alone; return one problem on all."""
+        return first_problem(action, acts=self.is_global_zero or not on_rank_0)
 
     def _sharded_roots(self) -> Iterator[FSDPModule]:
         assert self.lightning_module is not None

@@ -4,14 +4,11 @@ The work of torch.distributed.checkpoint.save in separate steps, with the same f
 for planners and writers. Its own async_save opens a second process group and has no answer to failed ranks.
 """
 
-import pickle
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,11 +20,9 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 from typing_extensions import override
 
-from lmtrain.parallel.shard_reading import unpickle
+from lmtrain.parallel.rank_reports import report_of, write_and_report
 from lmtrain.storage.checkpoint_layout import REST, SHARDED
 from lmtrain.storage.hashed_folder import aside_of, commit, not_written
-
-POLL_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +51,7 @@ class WriteShards:
         writer = FileSystemWriter(aside / SHARDED)
         writer.set_up_storage_writer(self.rank == 0)
         if self.rank:
-            results = _write_and_report(aside, self.rank, lambda: self._write(writer))
+            results = write_and_report(aside, self.rank, lambda: self._write(writer))
             return sum(result.size_in_bytes for result in results)
         try:
             self._complete(writer, aside)
@@ -67,7 +62,8 @@ class WriteShards:
 
     def _complete(self, writer: FileSystemWriter, aside: Path) -> None:
         """Write the first rank's shards, and the common files once all others are there."""
-        results = [self._write(writer), *(self._results_of(aside, rank) for rank in range(1, self.num_ranks))]
+        others = (report_of(aside, rank, timeout_seconds=self.timeout_seconds) for rank in range(1, self.num_ranks))
+        results = [self._write(writer), *others]
         assert self.metadata is not None
         writer.finish(self.metadata, results)
         torch.save(self.rest, aside / SHARDED / REST)
@@ -76,20 +72,6 @@ class WriteShards:
     def _write(self, writer: FileSystemWriter) -> list[WriteResult]:
         values = {item.index: value for item, value in zip(self.plan.items, self.values, strict=True)}
         return writer.write_data(self.plan, _Resolved(values)).value()
-
-    def _results_of(self, aside: Path, rank: int) -> list[WriteResult]:
-        """Wait for the report of another rank's process, of this run and moment, on its shards."""
-        done, failed = _reports(aside, rank)
-        deadline = time.monotonic() + self.timeout_seconds
-        while not done.exists():
-            if failed.exists():
-                raise RuntimeError(f"rank {rank}: {failed.read_text() or 'it could not write'}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"rank {rank} has not written its shards within {self.timeout_seconds:g} s")
-            time.sleep(POLL_SECONDS)
-        results = unpickle(done.read_bytes())
-        done.unlink()
-        return results
 
 
 def plan_shards(state: dict[str, Any], final: Path, *, rank: int, **facts: Any) -> WriteShards:
@@ -123,22 +105,3 @@ class _Resolved(DefaultSavePlanner):
     @override
     def resolve_data(self, write_item: WriteItem) -> Tensor | BytesIO:
         return self._values[write_item.index]
-
-
-def _write_and_report(aside: Path, rank: int, write: Callable[[], list[WriteResult]]) -> list[WriteResult]:
-    """Write, and report the outcome to the first rank's process, through their shared folder."""
-    done, failed = _reports(aside, rank)
-    try:
-        results = write()
-        half = done.with_suffix(".half")
-        half.write_bytes(pickle.dumps(results))
-        half.rename(done)
-    except (OSError, RuntimeError) as problem:
-        failed.touch()  # a name fits where the disk is too full for a word
-        failed.write_text(str(problem) or repr(problem))
-        raise
-    return results
-
-
-def _reports(aside: Path, rank: int) -> tuple[Path, Path]:
-    return aside / f".rank{rank}.done", aside / f".rank{rank}.failed"

@@ -61,7 +61,14 @@ def tensor_parallelism(
     strategy = TensorStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds)
     cut = partial(strategy.cut, spread=spread, compute_dtype=compute_dtype)
     require = partial(require_cuts, num_ranks=spread.tensor_ranks)
-    return Parallelism(name=name, strategy=strategy, parallelize=cut, spread=spread, require=require)
+    return Parallelism(
+        name=name,
+        strategy=strategy,
+        parallelize=cut,
+        spread=spread,
+        require=require,
+        in_model_order=strategy.in_model_order,
+    )
 
 
 class TensorStrategy(FullyShardedStrategy):

@@ -20,6 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from lmtrain.models.base import LanguageModel
 from lmtrain.simulate.fused_graph import fused_peak, input_bytes
 
+Compiler = Callable[[torch.fx.GraphModule, Any], Any]
 NOTICES: Final = logging.getLogger("torch._higher_order_ops.wrap")  # of selective recomputation, to whoever compiles
 
 
@@ -106,4 +107,9 @@ def _cut_only(begin: Callable[[], None], see: Callable[[torch.fx.GraphModule, Se
 
         return make_boxed_func(run)
 
-    return aot_autograd(fw_compiler=told, bw_compiler=shown, partition_fn=min_cut_rematerialization_partition)
+    return cut_in_two(told, shown)
+
+
+def cut_in_two(forward: Compiler, backward: Compiler) -> Any:
+    """Return a compiler that cuts a graph with the compiler's own partitioner and gives each half to one of these."""
+    return aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=min_cut_rematerialization_partition)

@@ -62,6 +62,50 @@ def fused_peak(graph: fx.Graph, *, is_held: Sequence[bool]) -> int:
     return peak
 
 
+@dataclass(frozen=True)
+class FusedKernel:
+    """Bytes of a kernel in a compiled graph, and its node where it is one of its own (None: fused operations)."""
+
+    num_bytes: int
+    node: fx.Node | None = None
+
+
+def fused_kernels(graph: fx.Graph) -> list[FusedKernel]:
+    """Return a compiled graph's kernels in order.
+
+    The operations between two kernels of their own are taken as one: it reads each tensor from outside once, and writes
+    those with memory.
+    """
+    nodes = list(graph.nodes)
+    buffers = _buffers(graph, [True] * len(nodes))
+    by_place: dict[int, list[tuple[int, _Buffer]]] = {}
+    for key, buffer in buffers.items():
+        by_place.setdefault(buffer.made, []).append((key, buffer))
+    found: list[FusedKernel] = []
+    reads: set[int] = set()
+    written: dict[int, int] = {}
+
+    def close() -> None:
+        if written:
+            outside = sum(buffers[key].num_bytes for key in reads - written.keys())
+            found.append(FusedKernel(outside + sum(written.values())))
+        reads.clear()
+        written.clear()
+
+    for place, node in enumerate(nodes):
+        if node.op == "call_function" and _is_own_kernel(node):
+            close()
+            tensors = [*_tensors(node), *(one for source in node.all_input_nodes for one in _tensors(source))]
+            found.append(FusedKernel(sum(map(_bytes, tensors)), node))
+            continue
+        for key, buffer in by_place.get(place, []):
+            if buffer.made >= 0:
+                written[key] = buffer.num_bytes
+                reads.update(buffer.inputs)
+    close()
+    return found
+
+
 def input_bytes(graph: fx.Graph, prefix: str) -> int:
     """Add up the inputs with names of this beginning."""
     inputs = (node for node in graph.nodes if node.op == "placeholder" and node.name.startswith(prefix))

@@ -5,12 +5,35 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
 
-class LiveBytes(TorchDispatchMode):
+class Operations(TorchDispatchMode):
+    """Shows every operation on plain tensors, real or fake, those inside of a DTensor's too, once it is done."""
+
+    @override
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(issubclass(kind, DTensor) for kind in types):
+            return NotImplemented  # its own dispatch comes first, and ours sees what that calls
+        named = kwargs or {}
+        made = func(*args, **named)
+        self.take(func, list(args), named, made)
+        return made
+
+    def take(self, func: Any, arguments: list[Any], named: dict[str, Any], made: Any) -> None:
+        """Look at an operation, its arguments in order and by name, and its result."""
+        raise NotImplementedError
+
+
+def tensors_in(values: Any) -> list[Tensor]:
+    """Return the tensors of nested lists and tuples."""
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+
+
+class LiveBytes(Operations):
     """`now` and `peak` are bytes of all storages made inside, real or fake; `known` tensors count nothing.
 
     torch's own allocators agree to the byte on a CPU; a GPU's rounds blocks up to 512 bytes.
@@ -19,18 +42,15 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self, known: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._sizes: dict[int, int] = {_key(tensor): 0 for tensor in known}
+        self._sizes: dict[int, int] = {storage_key(tensor): 0 for tensor in known}
 
     @override
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(made):
-            if isinstance(leaf, Tensor):
-                self._watch(leaf)
-        return made
+    def take(self, func: Any, arguments: list[Any], named: dict[str, Any], made: Any) -> None:
+        for tensor in tensors_in(made):
+            self._watch(tensor)
 
     def _watch(self, tensor: Tensor) -> None:
-        storage, key = tensor.untyped_storage(), _key(tensor)
+        storage, key = tensor.untyped_storage(), storage_key(tensor)
         if key not in self._sizes:
             self._sizes[key] = storage.nbytes()
             self.now += self._sizes[key]
@@ -41,5 +61,6 @@ class LiveBytes(TorchDispatchMode):
         self.now -= self._sizes.pop(key, 0)
 
 
-def _key(tensor: Tensor) -> int:
+def storage_key(tensor: Tensor) -> int:
+    """Name a tensor's storage, real or fake, as long as it lives."""
     return tensor.untyped_storage()._cdata  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

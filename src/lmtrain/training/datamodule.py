@@ -116,6 +116,15 @@ class TokenDataModule(pl.LightningDataModule):
         ]
         return [report for report in reports if report]
 
+    def loss_lines(self) -> list[str]:
+        """Return the share of tokens that are learned, a line a source of conversations."""
+        splits = [(dataset.manifest.name, dataset.split("train")) for dataset in self._datasets]
+        return [
+            f"loss on {split.loss_share():.1%} of the tokens of {name}, the assistant's words"
+            for name, split in splits
+            if split.has_loss_mask
+        ]
+
     def source_epochs(self, num_steps: int) -> dict[str, float]:
         """Return how many times the first steps read each source of a mixture; empty for a single data set."""
         if len(self._datasets) == 1:

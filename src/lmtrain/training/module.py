@@ -16,6 +16,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import Loss
 from lmtrain.optim.parameter_groups import require_each_once
+from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
@@ -47,22 +48,27 @@ class CausalLMModule(pl.LightningModule):
         gradient_clip_norm: float | None = None,
         spikes: SpikeFilter | None = None,
         weight_average: WeightAverage | None = None,
+        outer: OuterStep | None = None,
         scales_loss: bool = False,
         make_graph: MakeGraph | None = None,
         transforms: ModelTransforms | None = None,
     ) -> None:
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
-        A budget of time moves `total_steps` while training goes on. `spikes` says which steps are taken back.
+        A budget of time moves `total_steps` while training goes on. `spikes` says which steps are taken back. With an
+        `outer` step each rank is a worker with gradients of its own.
         `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes the recorder of
         micro-steps, for launching each as one; gradients stay in memory for it.
         """
         super().__init__()
         self.language_model = model
         self.loss = loss
-        self.step_metrics = StepMetrics(num_copies=batch.tensor_ranks)
+        self.step_metrics = StepMetrics(
+            num_copies=batch.tensor_ranks, num_workers=1 if outer is None else batch.num_data_ranks
+        )
         self.spikes = spikes
         self.weight_average = weight_average
+        self.outer = outer
         self._optimizer = optimizer
         self._scheduled = partial(
             Hyperparameters, lr=schedule, momentum=momentum_schedule, weight_decay=weight_decay_schedule
@@ -75,6 +81,7 @@ class CausalLMModule(pl.LightningModule):
             gradient_clip_norm=gradient_clip_norm,
             spikes=spikes,
             weight_average=weight_average,
+            outer=outer,
             scales_loss=scales_loss,
         )
         self._make_graph = make_graph
@@ -95,6 +102,13 @@ class CausalLMModule(pl.LightningModule):
             self.spikes.to(self.trainer.strategy.root_device)
         if self.weight_average is not None:
             self.weight_average.start(self.language_model)
+        if self.outer is not None:
+            self.outer.start(self.language_model)
+
+    @property
+    def weight_holders(self) -> list[object]:
+        """Return all that may hold other weights for evaluation than for training."""
+        return [*self.trainer.optimizers, self.outer]
 
     def configure_optimizers(self) -> Optimizer:
         """Build the optimizer on the final (perhaps sharded) parameters, with the schedules of its values."""
@@ -109,13 +123,13 @@ class CausalLMModule(pl.LightningModule):
         return optimizer
 
     def on_train_start(self) -> None:
-        """Switch to the trained weights, where an optimizer keeps others for evaluation."""
-        to_training(self.trainer.optimizers)
+        """Switch to the trained weights, where there are others for evaluation."""
+        to_training(self.weight_holders)
         self._place = self.device, self._data_rank(self.trainer.global_rank)
 
     def on_train_end(self) -> None:
         """Leave the weights meant for use."""
-        to_evaluation(self.trainer.optimizers)
+        to_evaluation(self.weight_holders)
 
     def on_train_batch_start(self, batch: Tensor | TokenBatch, batch_idx: int) -> None:
         """Reseed from (seed, step, micro step, rank), so that dropout and the like resume with nothing saved."""
@@ -152,7 +166,8 @@ class CausalLMModule(pl.LightningModule):
         del epoch, batch_idx, optimizer  # Lightning's wrapper of the only one, which does nothing more
         assert optimizer_closure is not None
         self.trainer.strategy.optimizer_step(self.trainer.optimizers[0], optimizer_closure)
-        self.step.settle(self.trainer.global_step)  # Lightning counts the step as done after this hook
+        step = self.trainer.global_step  # Lightning counts the step as done after this hook
+        self.step.settle(step, is_last=step + 1 >= self.total_steps)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restate Lightning's micro-batch counters for this run's accumulation, perhaps other than the saved one.

@@ -7,7 +7,7 @@
     on_before_optimizer_step  callbacks
     prepare                 divide by the step's valid tokens over all ranks, clip, set rates, judge, record
     optimizer.step          the weights move; in fp16 not where a gradient is infinite
-    settle                  take a spike back, free the gradients, average the weights
+    settle                  take a spike back, free the gradients, meet other workers, average the weights
     on_train_batch_end      callbacks: log, checkpoint, validate, stop                          once a micro-batch
 
 The loss is a sum over tokens; gradients are divided once a step by the valid tokens of the whole accumulation window
@@ -17,10 +17,11 @@ Lightning's part: the loop over micro-batches and its counters, the order of cal
 the model (DDP, FSDP), autocast and the loss scale. `CausalLMModule` passes its hooks on to the methods below:
 `training_step` to `forward`, `configure_gradient_clipping` to `prepare`, the end of `optimizer_step` to `settle`.
 
-Places for more: an outer optimizer over rare meetings of ranks (DiLoCo) acts in `settle`, between the spike and the
-average, where gradients are gone and weights are this step's. A second, frozen model (preference tuning) is called in
-`share_of`, beside the first. A generator (rewards) fills batches: it writes with the weights that `settle` left, so the
-loader reads none ahead.
+Workers that train apart (DiLoCo) divide by their own valid tokens, and meet in `settle`, where gradients are gone and
+weights are this step's.
+
+Places for more: a second, frozen model (preference tuning) is called in `share_of`, beside the first. A generator
+(rewards) fills batches: it writes with the weights that `settle` left, so the loader reads none ahead.
 """
 
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import Loss, LossTotal
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
+from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.micro_step_graph import Graph, RecordedMicroStep
@@ -50,7 +52,8 @@ class OptimizerStep:
     """The parts of a step in their order, on the final (perhaps sharded) parameters.
 
     `spikes` says which steps are taken back. `scales_loss`: the precision skips steps whose gradient is not finite.
-    `graph` records micro-steps, which are then launched as one; gradients stay in memory for it.
+    `graph` records micro-steps, which are then launched as one; gradients stay in memory for it. `outer` is the step
+    of all ranks together, where each of them is a worker.
     """
 
     model: LanguageModel
@@ -64,6 +67,7 @@ class OptimizerStep:
     weight_average: WeightAverage | None = None
     scales_loss: bool = False
     graph: Graph | None = None
+    outer: OuterStep | None = None
 
     def __post_init__(self) -> None:
         """Look up the constants of all steps."""
@@ -72,6 +76,7 @@ class OptimizerStep:
         # Lightning divides by the micro-steps and data parallelism averages over ranks: both are undone here.
         micro_steps, ranks = self.batch.accumulation_micro_steps, self.batch.num_data_ranks
         self._loss_weight = micro_steps * ranks / self.batch.tokens_per_step
+        self._tokens_per_step = self.batch.tokens_per_step // (1 if self.outer is None else ranks)  # of a gradient
         self._undo: tuple[Undo, Tensor] | None = None
         self._recorded: RecordedMicroStep | None = None
         if self.graph is not None:
@@ -108,7 +113,7 @@ class OptimizerStep:
 
     def _divide_and_clip(self, num_tokens: Tensor) -> Tensor:
         """Divide gradients by the valid tokens [] and clip them, in one pass; return their norm [] before clipping."""
-        divisor = num_tokens.clamp(min=1) / self.batch.tokens_per_step  # no token of a whole step may carry loss
+        divisor = num_tokens.clamp(min=1) / self._tokens_per_step  # no token of a whole step may carry loss
         undivided = global_norm(self._parameters)
         norm = undivided / divisor
         if self.gradient_clip_norm is not None:
@@ -127,8 +132,8 @@ class OptimizerStep:
         self._undo = Undo(self.optimizer), skip
         return skip
 
-    def settle(self, step: int) -> None:
-        """Leave the weights of step number `step`, counted from 0, for whoever comes next.
+    def settle(self, step: int, *, is_last: bool = False) -> None:
+        """Leave the weights of step number `step`, counted from 0, for whoever comes next; `is_last` of a run.
 
         Gradients go at once: Lightning frees them after the next forward pass, at whose end memory is fullest.
         """
@@ -137,6 +142,8 @@ class OptimizerStep:
             undo.where(skip)
             self._undo = None
         self._release_gradients()
+        if self.outer is not None:
+            self.outer.after(step, is_last=is_last)
         if self.weight_average is not None:
             self.weight_average.update(self.model, step=step)
 

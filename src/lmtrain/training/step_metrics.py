@@ -75,12 +75,22 @@ def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
     ]
 
 
+def over_workers(steps: Sequence[FinishedStep], *, num_workers: int) -> list[FinishedStep]:
+    """Return steps of this worker with the sums and the mean gradient norm of all workers: one all-reduce."""
+    own = torch.stack([torch.stack([*one.sums, one.gradient_norm]).double() for one in steps])
+    distributed.all_reduce(own)
+    return [
+        one._replace(sums=StepSums(nats, num_tokens), gradient_norm=norms / num_workers)
+        for one, (nats, num_tokens, norms) in zip(steps, own, strict=True)
+    ]
+
+
 class StepMetrics:
     """Sum micro-batches into steps and hold the steps of one log interval."""
 
-    def __init__(self, *, num_copies: int = 1) -> None:
-        """Count `num_copies` ranks with the same tokens once."""
-        self._num_copies = num_copies
+    def __init__(self, *, num_copies: int = 1, num_workers: int = 1) -> None:
+        """Count `num_copies` ranks with the same tokens once; several workers add their steps up in a `drain`."""
+        self._num_copies, self._num_workers = num_copies, num_workers
         self._micro_steps: list[StepSums] = []
         self._finished: list[FinishedStep] = []
         self._last_step: FinishedStep | None = None
@@ -108,7 +118,10 @@ class StepMetrics:
 
     @property
     def trained_tokens(self) -> int:
-        """Return the tokens with loss in all finished steps, over all ranks; no read just after a drain."""
+        """Return the tokens with loss in all finished steps, over all ranks; no read just after a drain.
+
+        Of other workers' steps only those drained are known.
+        """
         return self._drained_tokens + sum(int(one.sums.num_tokens.item()) for one in self._finished)
 
     @property
@@ -119,9 +132,12 @@ class StepMetrics:
         return self._first_step_tokens
 
     def reduce_micro_steps(self) -> StepSums:
-        """Return the sums of the open step, over its micro-batches and all ranks; float64 where there are several."""
+        """Return the sums of the open step, over its micro-batches and the ranks of this worker.
+
+        They are float64 where there are several.
+        """
         first, *others = self._micro_steps
-        is_distributed = distributed.is_available() and distributed.is_initialized()
+        is_distributed = self._num_workers == 1 and distributed.is_available() and distributed.is_initialized()
         self._micro_steps.clear()
         if not (others or is_distributed):
             return first
@@ -144,10 +160,15 @@ class StepMetrics:
         return self._followers[-1]
 
     def drain(self) -> list[StepRecord]:
-        """Fetch every finished step since the last call, for all who follow: the one host sync of a log interval."""
+        """Fetch every finished step since the last call, for all who follow: the one host sync of a log interval.
+
+        Every rank must call it.
+        """
         if not self._finished:
             return []
         finished, self._finished = self._finished, []
+        if self._num_workers > 1:
+            finished = over_workers(finished, num_workers=self._num_workers)
         values = fetch(finished)
         tokens = [int(num_tokens) for *_, num_tokens in values]
         self._drained_tokens += sum(tokens)

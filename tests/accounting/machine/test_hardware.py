@@ -13,6 +13,7 @@ from lmtrain.errors import ConfigurationError
         ("NVIDIA H200", 989.4, 66.9, 1978.9, 141),
         ("NVIDIA A100-SXM4-80GB", 312, 19.5, None, 80),
         ("NVIDIA B200", 2250, 75, 4500, 180),
+        ("AMD Instinct MI300X", 1307.4, 163.4, 2614.9, 192),
         ("NVIDIA L4", 121, None, None, 24),
         ("NVIDIA L40S", 362, None, None, 48),
         ("NVIDIA GeForce RTX 4090", 165.2, None, None, 24),
@@ -35,6 +36,8 @@ def test_a_name_that_only_resembles_one_is_unknown(name):
 def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
     h100, h200 = DEVICES["NVIDIA H100 80GB HBM3"], DEVICES["NVIDIA H200"]
     assert (h100.memory_bytes_per_second, h100.link_bytes_per_second, h100.power_watts) == (3.35e12, 450e9, 700)
+    mi300x = DEVICES["AMD Instinct MI300X"]
+    assert (mi300x.memory_bytes_per_second, mi300x.link_bytes_per_second, mi300x.power_watts) == (5.3e12, 448e9, 750)
     assert (h200.memory_bytes_per_second, h200.link_bytes_per_second, h200.power_watts) == (4.8e12, 450e9, 700)
 
 
@@ -44,6 +47,7 @@ def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
         ("h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
         ("L4", ["NVIDIA L4"]),
         ("a100 80gb", ["NVIDIA A100-SXM4-80GB"]),
+        ("amd", ["AMD Instinct MI300X"]),
         ("NVIDIA H200", ["NVIDIA H200"]),
     ],
 )
@@ -56,7 +60,7 @@ def test_words_find_the_products_that_have_them_all(words, names):
     [
         ("h100 sxm", "Did you mean 'NVIDIA H100 80GB HBM3' or"),
         ("NVIDIA L40", "NVIDIA L40S"),
-        ("mi300", "NVIDIA B200"),
+        ("mi300", "AMD Instinct MI300X"),
         ("", "NVIDIA B200"),
     ],
 )
@@ -67,4 +71,4 @@ def test_words_of_no_product_are_refused_with_the_nearest(words, near):
 
 
 def test_every_device_has_its_multiprocessors():
-    assert {device.num_multiprocessors for device in DEVICES.values()} == {132, 114, 108, 148, 58, 142, 128}
+    assert {device.num_multiprocessors for device in DEVICES.values()} == {132, 114, 108, 148, 58, 142, 128, 304}

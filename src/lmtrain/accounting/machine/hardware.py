@@ -1,7 +1,9 @@
 """Accelerators we know, by exact product name; a name that is not here has no peak, never a guess.
 
-Figures: NVIDIA's data sheets. Peaks are dense, without 2:4 sparsity, which training does not have ("1979 TFLOP/s" for
-an H100 in bf16 is the sparse figure). A link's rate is of one direction: NVLink where there is one, else PCIe.
+Figures: NVIDIA's and AMD's data sheets. Peaks are dense, without 2:4 sparsity, which training does not have ("1979
+TFLOP/s" for an H100 in bf16 is the sparse figure). A link's rate is of one direction: NVLink where there is one, else
+PCIe; of an MI300X, Infinity Fabric's seven links of 64 GB/s to the others of its node. AMD's compute units stand as
+multiprocessors, and its matrix products in fp32 as fp32.
 """
 
 import re
@@ -48,6 +50,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
     ("NVIDIA A100-SXM4-40GB", 312, 156, 19.5, None, 40, 1.6, 300, 400, 108),
     ("NVIDIA A100-SXM4-80GB", 312, 156, 19.5, None, 80, 2.0, 300, 400, 108),
     ("NVIDIA B200", 2250, 1125, 75, 4500, 180, 8.0, 900, 1000, 148),
+    ("AMD Instinct MI300X", 1307.4, 653.7, 163.4, 2614.9, 192, 5.3, 448, 750, 304),
     ("NVIDIA L4", 121, None, None, None, 24, 0.3, 32, 72, 58),
     ("NVIDIA L40S", 362, None, None, None, 48, 0.864, 32, 350, 142),
     ("NVIDIA GeForce RTX 4090", 165.2, None, None, None, 24, 1.008, 32, 450, 128),
@@ -110,8 +113,8 @@ def find_devices(words: str) -> tuple[Device, ...]:
     asked = _words(words)
     if found := tuple(device for name, device in DEVICES.items() if asked and asked <= _words(name)):
         return found
-    vendor = set.intersection(*map(_words, DEVICES))
-    near = did_you_mean([name for name in DEVICES if (asked - vendor) & _words(name)]) or suggest(words, DEVICES)
+    vendors = {name.partition(" ")[0].lower() for name in DEVICES}
+    near = did_you_mean([name for name in DEVICES if (asked - vendors) & _words(name)]) or suggest(words, DEVICES)
     listed = "" if near else f", which has {', '.join(DEVICES)}"
     raise ConfigurationError(
         f"device={words} is not in the hardware table{listed}.{near} For another, set peak_flops to its dense peak in "

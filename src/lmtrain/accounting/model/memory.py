@@ -10,6 +10,7 @@ from typing import Any, Final
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.model.pipeline import ONE_STAGE, Pipeline
 
 # An allocator's bytes beyond those in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
 # max_memory_allocated is 1.02 to 1.08 with expandable segments.
@@ -100,6 +101,7 @@ def device_memory(
     optimizer: OptimizerState,
     num_shards: int = 1,
     tensor_ranks: int = 1,
+    pipeline: Pipeline = ONE_STAGE,
     num_gathered_blocks: int = 2,
     activations: int = 0,
     workspace: int = 0,
@@ -114,12 +116,14 @@ def device_memory(
     is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator.
     """
     num_devices = num_shards * tensor_ranks
-    held = _share(parameters.num_total, num_devices)
+    share = pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=parameters.num_outside_blocks)
+    held = _share(math.ceil(parameters.num_total * share), num_devices)
+    state = state_bytes(parameters, precision=precision, optimizer=optimizer)
     before_margin = DeviceMemory(
         weights=held * precision.weights,
         weights_copy=held * precision.compute_copy,
         gradients=held * precision.gradients,
-        optimizer=math.ceil(state_bytes(parameters, precision=precision, optimizer=optimizer) / num_devices),
+        optimizer=math.ceil(state * share / num_devices),
         gathered=_gathered(parameters, precision, num_gathered_blocks) // tensor_ranks if num_devices > 1 else 0,
         activations=activations,
         workspace=workspace,

@@ -24,7 +24,7 @@ class OptimizerState:
     value_bytes: float | None = None
     vector_bytes: float | None = None
     bytes_per_long_edge: float = 0.0
-    average_bytes: int = 0  # of a moving average of each weight, kept beside the optimizer's own state
+    average_bytes: int = 0  # of averages of each weight, kept beside the optimizer's own state
 
 
 def alike(num_values: float, *, value_bytes: float | None = None, vector_bytes: float | None = None) -> OptimizerState:

@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from lmtrain.accounting.model.pipeline import ONE_STAGE, Pipeline
 from lmtrain.errors import ConfigurationError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Bytes that each device sends in a step within its group of `num_ranks` ranks, `stride` apart from one another."""
+    """Bytes that each device sends in a step within its group of `num_ranks` ranks, `stride` apart from one another.
 
-    group: Literal["tensor groups", "shards", "copies"]
+    They are a mean over `every_steps` steps, one of which sends them all.
+    """
+
+    group: Literal["tensor groups", "stages", "shards", "copies"]
     num_ranks: int
     stride: int = 1
+    every_steps: int = 1
     gathered_bytes: float = 0.0
     reduced_bytes: float = 0.0
 
@@ -59,8 +64,11 @@ class ModelSpread:
     format of the products, so that no copy is kept. `reshard_after_forward` gathers weights again for the backward
     pass. `reduces_alone`: a single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of
     a gradient as it is sent. `tensor_ranks` neighbours compute each product together, with a part of every matrix, on
-    the same tokens; shards and copies are then of a rank's part. `chooses`: a plan
-    for a known device may put another strategy in its place. `most_ranks` None sets no limit.
+    the same tokens; shards and copies are then of a rank's part. A `pipeline` of several stages is planned, and trains
+    on no rank. `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no
+    limit. `meets_every_steps`: each rank is a worker that steps by its own gradients, and sends every weight's delta
+    once in so many steps; None averages gradients at every step. `kept_bytes` are those of a parameter beside weight,
+    gradient and optimizer state.
     """
 
     group: ClassVar[str] = "strategy"
@@ -70,10 +78,14 @@ class ModelSpread:
     casts_parameters: bool = False
     reshard_after_forward: bool = True
     reduces_alone: bool = True
-    gradient_bytes: int = 4
+    gradient_bytes: float = 4
     tensor_ranks: int = 1
+    pipeline: Pipeline = ONE_STAGE
     chooses: bool = False
     most_ranks: int | None = None
+    least_ranks: int = 1
+    meets_every_steps: int | None = None
+    kept_bytes: int = 0
 
     @property
     def most_shards(self) -> int | None:
@@ -87,8 +99,18 @@ class ModelSpread:
 
     @property
     def replicates(self) -> bool:
-        """Tell whether each of any number of ranks keeps the whole model."""
-        return not self.cuts_parameters and self.most_ranks is None
+        """Tell whether each of any number of ranks keeps the whole model, the same on all."""
+        return not self.cuts_parameters and self.takes_many and self.meets_every_steps is None
+
+    @property
+    def takes_many(self) -> bool:
+        """Tell whether it trains on any number of ranks."""
+        return self.most_ranks is None and self.pipeline.num_stages == 1
+
+    @property
+    def equals_one_process(self) -> bool:
+        """Tell whether a run's numbers are those of one process, to the rounding of sums."""
+        return self.meets_every_steps is None
 
     @property
     def shards_most(self) -> bool:
@@ -103,11 +125,17 @@ class ModelSpread:
         return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
 
     def require_ranks(self, num_ranks: int) -> None:
-        """Refuse a number of ranks that its groups do not divide.
+        """Refuse a number of ranks that its groups do not divide, or too few of them.
 
         Raises:
-            ConfigurationError: With the nearest size of a group.
+            ConfigurationError: With the nearest size of a group, or number of ranks.
         """
+        if num_ranks < self.least_ranks:
+            raise ConfigurationError(
+                f"trainer.devices x trainer.num_nodes={num_ranks} is below {self.least_ranks}, the fewest ranks of "
+                f"the strategy; nearest valid: trainer.devices={self.least_ranks}."
+            )
+        _require_divisor("strategy.num_stages", self.pipeline.num_stages, num_ranks)
         _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
         if self.most_shards is not None:
             _require_divisor("strategy.shard_size", self.most_shards, num_ranks // self.tensor_ranks)
@@ -117,14 +145,19 @@ class ModelSpread:
     ) -> Iterator[Collective]:
         """Give what a device sends in a step for `gathered` bytes of whole weights and so many gradients.
 
-        `stream` is that of a micro-step; None is of a model without layers.
+        `stream` is that of a micro-step; None is of a model without layers. Deltas count as gradients, by their mean
+        over the steps between them.
 
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.
         """
-        parts = self.tensor_ranks
-        shards, reduced = self.num_shards(num_ranks), num_gradients * self.gradient_bytes / parts
+        parts, stages = self.tensor_ranks, self.pipeline.num_stages
+        shards = self.num_shards(num_ranks)
+        reduced = num_gradients * self.gradient_bytes / (parts * stages) / (self.meets_every_steps or 1)
         if parts > 1 and stream:
             yield Collective(group="tensor groups", num_ranks=parts, gathered_bytes=stream.sent(parts) * micro_steps)
+        if stages > 1 and stream:
+            sent = 2 * stream.num_bytes * micro_steps * self.pipeline.num_chunks
+            yield Collective(group="stages", num_ranks=stages, gathered_bytes=sent)
         if shards > 1:
             passes = (2 if self.reshard_after_forward else 1) * micro_steps
             rest = (shards - 1) / shards
@@ -135,11 +168,12 @@ class ModelSpread:
                 gathered_bytes=rest * gathered / parts * passes,
                 reduced_bytes=rest * reduced,
             )
-        if (copies := num_ranks // (shards * parts)) > 1:
+        if (copies := num_ranks // (shards * parts * stages)) > 1:
             yield Collective(
                 group="copies",
                 num_ranks=copies,
-                stride=shards * parts,
+                stride=shards * parts * stages,
+                every_steps=self.meets_every_steps or 1,
                 reduced_bytes=2 * (copies - 1) / copies * reduced / shards,
             )
 

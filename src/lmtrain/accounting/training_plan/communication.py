@@ -97,15 +97,15 @@ def _mean_rate(cluster: Cluster, sent: Sequence[Collective]) -> float | None:
         return link_rate(cluster)
     seconds = 0.0
     for each in sent:
-        if not (rate := _rate(cluster, each)):
+        if not (rate := group_rate(cluster, each)):
             return None
         seconds += each.num_bytes / rate
     num_bytes = sum(each.num_bytes for each in sent)
-    return num_bytes / seconds if num_bytes else _rate(cluster, sent[0])
+    return num_bytes / seconds if num_bytes else group_rate(cluster, sent[0])
 
 
-def _rate(cluster: Cluster, sent: Collective) -> float | None:
-    """Return the bytes per second and device of a group; groups that reach beyond a node share its network."""
+def group_rate(cluster: Cluster, sent: Collective) -> float | None:
+    """Return the bytes per second and device of a group, None unknown; beyond a node, groups share its network."""
     in_a_node = cluster.devices_per_node
     if cluster.num_nodes == 1 or in_a_node % (sent.stride * sent.num_ranks) == 0:
         return link_rate(replace(cluster, num_nodes=1))

@@ -19,13 +19,15 @@ def expected_speed(
     calibration: Calibration | None = None,
     sent: CommunicationVolume | None = None,
     recomputed_flops: float = 0.0,
+    bubble_share: float = 0.0,
 ) -> Speed | None:
     """Return the time of a step at the cluster's stated utilization, or a usual one; None without a peak.
 
     `flops_per_token` is PaLM's; `recomputed_flops` are a token's extra ones, for tensors its backward pass
     computes again. A stated utilization is the model's (MFU), the usual one the hardware's (HFU). A `calibration` of
     this very config comes before what is usual. Where nothing is stated a step takes no less than its links do for
-    the `sent` bytes, which may overlap with all of its computing.
+    the `sent` bytes, which may overlap with all of its computing. `bubble_share` of a step is idle in a pipeline, told
+    beside a stated utilization and taken off the usual one.
     """
     if peak is None:
         return None
@@ -41,6 +43,9 @@ def expected_speed(
             setup_seconds=calibration.setup_seconds,
         )
     mfu, source = (cluster.mfu, "cluster.mfu") if cluster.mfu else (ASSUMED_MFU / per_model_flop, "assumed")
+    if bubble_share:
+        source = f"{source}, a bubble of {bubble_share:.1%} of the step"
+        mfu *= 1 if cluster.mfu else 1 - bubble_share
     flops = batch.tokens_per_step * flops_per_token
     seconds = training_seconds(flops, peak_flops=peak.flops, num_devices=batch.num_ranks, utilization=mfu)
     link_seconds = sent.seconds if sent else None

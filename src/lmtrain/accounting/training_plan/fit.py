@@ -10,6 +10,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import DeviceMemory, HostMemory, device_memory
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.model.pipeline import ONE_STAGE, Pipeline
 
 NODE: Final = 8  # devices
 NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
@@ -47,6 +48,7 @@ class Setting:
     device_bytes: int | None
     most_shards: int | None = None
     tensor: TensorGroup = TensorGroup()
+    pipeline: Pipeline = ONE_STAGE
     host: HostMemory | None = None
 
     def num_shards(self, num_ranks: int) -> int:
@@ -56,15 +58,18 @@ class Setting:
 
 
 def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
-    """Return the peak of a step on one device, by kind."""
+    """Return the peak of a step on one device, the fullest of a pipeline, by kind."""
+    alone = setting.facts.activations.of(batch.micro_batch_sequences)
+    kept = alone * setting.pipeline.kept_share(batch.accumulation_micro_steps)
     return device_memory(
         setting.facts.parameters,
         precision=setting.precision,
         optimizer=setting.optimizer,
         num_shards=setting.num_shards(batch.num_ranks),
         tensor_ranks=setting.tensor.num_ranks,
+        pipeline=setting.pipeline,
         activations=setting.tensor.activations(
-            setting.facts.activations.of(batch.micro_batch_sequences),
+            round(kept),
             num_tokens=batch.micro_batch_sequences * batch.context_tokens,
         ),
         workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences) // setting.tensor.num_ranks,
@@ -89,10 +94,12 @@ def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
 
     Up to a node, or in whole nodes. They divide the step; where no number of them does, one is larger than it was.
     """
-    sharded = replace(setting, is_sharded=True, most_shards=None, tensor=TensorGroup())
+    sharded = replace(setting, is_sharded=True, most_shards=None, tensor=TensorGroup(), pipeline=ONE_STAGE)
+
+    alone = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, tensor_ranks=1, num_stages=1)
 
     def does_fit(num_ranks: int) -> int:
-        one = replace(batch, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=num_ranks, tensor_ranks=1)
+        one = replace(alone, num_ranks=num_ranks)
         return int(fits(sharded, one))
 
     fewest = bisect_left(NUMBERS_OF_DEVICES, 1, key=does_fit)  # more devices hold less each
@@ -100,11 +107,9 @@ def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
     dividing = [num for num in enough if batch.sequences_per_step % num == 0]
     for num_ranks in dividing or enough[:1]:
         yield replace(
-            batch,
-            micro_batch_sequences=1,
+            alone,
             accumulation_micro_steps=-(-batch.sequences_per_step // num_ranks),
             num_ranks=num_ranks,
-            tensor_ranks=1,
         )
 
 

@@ -1,0 +1,135 @@
+"""Every strategy beside one process: `python benchmarks/questions/strategy_table.py` writes the table into its page.
+
+Tiny models on forked ranks over gloo, with clipping that acts, uneven documents and a vocabulary that no number of
+ranks divides; collectives are counted as torch's operators send them.
+"""
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lmtrain.accounting.options.strategy import Collective, ModelSpread, Stream
+from lmtrain.parallel.fsdp import fsdp_facts
+from lmtrain.parallel.fsdp_tensor import fsdp_tensor_facts
+from lmtrain.parallel.hsdp import hsdp_facts
+from lmtrain.parallel.replicate import ddp_facts
+from lmtrain.parallel.tensor import tensor_facts
+from tests.parallel.sent import Message
+from tests.parallel.strategy_parity import RELATIVE, Found, require_same, trained
+
+PAGE = Path(__file__).parents[2] / "docs/parallelism.md"
+BEGIN, END = "<!-- strategies beside one process -->\n", "<!-- end -->\n"
+SEQUENCES, CONTEXT, WIDTH, LAYERS, MICRO_STEPS = 8, 16, 16, 2, 2
+SCALAR_BYTES = 16  # sums of losses and norms, which no plan counts
+CASE = {"model": "llama", "optimizer": "adamw", "loss": "plain"}
+FACTS = {
+    "ddp": ddp_facts,
+    "fsdp": fsdp_facts,
+    "hsdp": hsdp_facts,
+    "tensor": tensor_facts,
+    "fsdp_tensor": fsdp_tensor_facts,
+}
+KEPT = {"reshard_after_forward": False}
+ROWS: dict[int, list[tuple[str, dict[str, Any]]]] = {
+    2: [("ddp", {}), ("fsdp", KEPT), ("tensor", {"tensor_size": 2})],
+    4: [
+        ("ddp", {}),
+        ("fsdp", KEPT),
+        ("hsdp", {"shard_size": 2, **KEPT}),
+        ("tensor", {"tensor_size": 2}),
+        ("fsdp_tensor", {"tensor_size": 2, **KEPT}),
+    ],
+}
+HEADER = (
+    "| strategy | ranks | largest difference of a loss | gradients, weights | reductions of a gradient a step "
+    "| bytes a step: counted / planned | goes on in one process |\n|---|---|---|---|---|---|---|"
+)
+
+
+def main() -> int:
+    """Train every row, and put the table in its place."""
+    with tempfile.TemporaryDirectory() as name:
+        rows = list(table(Path(name)))
+    head, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}" + "\n".join([HEADER, *rows]) + f"\n{END}{rest.split(END)[1]}")
+    return 0
+
+
+def table(folder: Path) -> Iterator[str]:
+    """Give the rows of all strategies."""
+    (expected,) = trained(folder, [{**CASE, "strategy": "single", "micro_batch_sequences": SEQUENCES}])
+    for num_ranks, rows in ROWS.items():
+        cases = [case_of(name, settings, num_ranks) for name, settings in rows]
+        found = trained(folder, cases, num_ranks=num_ranks)
+        again = [{**CASE, "strategy": "single", "micro_batch_sequences": 2, "resume": one["save_to"]} for one in cases]
+        resumed = trained(folder, again)
+        for (name, settings), one, later in zip(rows, found, resumed, strict=True):
+            spread = FACTS[name](**settings)
+            yield row(name, num_ranks, spread, one, later, expected)
+
+
+def case_of(name: str, settings: dict[str, Any], num_ranks: int) -> dict[str, Any]:
+    """Return a training of two micro-steps that saves after its first step."""
+    micro = SEQUENCES // (num_ranks // settings.get("tensor_size", 1)) // MICRO_STEPS
+    own = {"strategy": name, "settings": settings, "micro_batch_sequences": micro, "save_to": f"{name}{num_ranks}"}
+    return {**CASE, **own}
+
+
+def row(name: str, num_ranks: int, spread: ModelSpread, found: Found, resumed: Found, expected: Found) -> str:
+    """Return one line of the table."""
+    num = sum(weight.numel() for weight in expected["weights"].values())
+    sequences = SEQUENCES * spread.tensor_ranks // num_ranks // MICRO_STEPS
+    stream = Stream(
+        num_tokens=sequences * CONTEXT, num_bytes=sequences * CONTEXT * WIDTH * 4, num_layers=LAYERS, share_again=0.0
+    )
+    planned = list(
+        spread.collectives(
+            num_ranks=num_ranks, gathered=4.0 * num, num_gradients=num, micro_steps=MICRO_STEPS, stream=stream
+        )
+    )
+    messages = [each for each in found["sent"][-1] if each.num_bytes > SCALAR_BYTES]
+    cells = [
+        f"`{name}`",
+        str(num_ranks),
+        f"{largest(found, expected):.0e}",
+        "equal" if is_same(found, expected) else "**differ**",
+        reductions(planned, messages),
+        "; ".join(of_group(one, messages) for one in planned),
+        "equal" if largest(resumed, expected) <= RELATIVE else "**differs**",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def is_same(found: Found, expected: Found) -> bool:
+    """Tell whether losses, gradients and weights are those of one process, as the tests hold them."""
+    try:
+        require_same(found, expected)
+    except AssertionError:
+        return False
+    return True
+
+
+def largest(found: Found, expected: Found) -> float:
+    """Return the largest relative difference of a step's loss."""
+    return max(abs(loss / expected["losses"][step] - 1) for step, loss in found["losses"].items())
+
+
+def reductions(planned: list[Collective], messages: list[Message]) -> str:
+    """Return how often a gradient is reduced, by bytes: those counted over those of one reduction."""
+    once = {(one.num_ranks, one.stride): one.reduced_bytes for one in planned if one.reduced_bytes}
+    counted = sum(each.sent for each in messages if each.kind != "gather" and (each.num_ranks, each.stride) in once)
+    return f"{counted / sum(once.values()):.2f}" if once else "- (no copies)"
+
+
+def of_group(planned: Collective, messages: list[Message]) -> str:
+    """Return the bytes of a group, counted and planned."""
+    counted = sum(
+        each.sent for each in messages if (each.num_ranks, each.stride) == (planned.num_ranks, planned.stride)
+    )
+    return f"{planned.group} of {planned.num_ranks}: {counted:,.0f} / {planned.num_bytes:,.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""The settings of an outer step over workers: turns, rates, and the formats of deltas as they are sent.
+
+Integers of a delta are symmetric about 0: each block of values has one fp32 scale, its largest absolute value over the
+largest integer. Source: arXiv 2501.18512 section 2.3 for deltas of 4 bits.
+"""
+
+from typing import Final, Literal, get_args
+
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES
+from lmtrain.errors import ConfigurationError
+
+DeltaFormat = Literal["fp32", "bf16", "int8", "int4"]
+BLOCK_VALUES: Final = 128  # to one scale
+SCALE_BYTES: Final = 4
+VALUE_BITS: Final[dict[str, int]] = {"fp32": 32, "bf16": 16, "int8": 8, "int4": 4}
+WITH_SCALES: Final = ("int8", "int4")
+
+
+def delta_bytes(delta: str) -> float:
+    """Return the bytes of a value with its share of a scale.
+
+    Raises:
+        ConfigurationError: A format unknown here.
+    """
+    if delta not in VALUE_BITS:
+        known = ", ".join(get_args(DeltaFormat))
+        raise ConfigurationError(f"strategy.delta={delta} is none of {known}; nearest valid: fp32.")
+    scale = SCALE_BYTES / BLOCK_VALUES if delta in WITH_SCALES else 0.0
+    return VALUE_BITS[delta] / 8 + scale
+
+
+def outer_bytes(momentum: float) -> int:
+    """Return the bytes a parameter beside a worker's own: its global weight, and the momentum where there is one."""
+    return FP32_BYTES * (2 if momentum else 1)
+
+
+def require_turns(every_steps: int, num_fragments: int) -> None:
+    """Refuse fragments that cannot meet in turns.
+
+    Raises:
+        ConfigurationError: With the nearest number of steps.
+    """
+    for key, value in (("every_steps", every_steps), ("num_fragments", num_fragments)):
+        if value < 1:
+            raise ConfigurationError(f"strategy.{key}={value} is below 1; nearest valid: 1.")
+    if every_steps % num_fragments:
+        nearest = max(1, round(every_steps / num_fragments)) * num_fragments
+        raise ConfigurationError(
+            f"strategy.every_steps={every_steps} is not a multiple of strategy.num_fragments={num_fragments}, which "
+            f"meet in turns; nearest valid: strategy.every_steps={nearest}."
+        )
+
+
+def require_outer(lr: float, momentum: float) -> None:
+    """Refuse an outer step that stands still or diverges.
+
+    Raises:
+        ConfigurationError: With the usual value.
+    """
+    if not 0 < lr <= 2:
+        raise ConfigurationError(
+            f"strategy.outer_lr={lr:g} is not above 0 and at most 2, beyond which outer steps diverge; 0.7 is usual, "
+            "and 1 without momentum takes the workers' mean."
+        )
+    if not 0 <= momentum < 1:
+        raise ConfigurationError(
+            f"strategy.outer_momentum={momentum:g} is not at least 0 and below 1; 0.9 is usual, and 0 keeps none."
+        )

@@ -1,0 +1,61 @@
+"""A comparison of ranks with one process as people read it."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.accounting.observed.parity import ORDER, Kind, Parity, RankDifference
+from lmtrain.report.show import show
+
+HEADS: dict[Kind, str] = {
+    "loss": "loss",
+    "gradient": "gradients",
+    "gradient norm": "their norm",
+    "weight": "weights",
+}
+
+
+def print_parity(found: Parity) -> None:
+    """Print the page, in colour on a terminal."""
+    show(page(found))
+
+
+def page(found: Parity) -> RenderableType:
+    """Lay out the largest relative differences by step, the first beyond the tolerance, and what was not as asked."""
+    title = f"strategy={found.strategy} on {found.num_ranks} ranks beside one process: largest relative differences"
+    return Group(
+        Text(title, style="bold"),
+        _table(found),
+        Text(_of_first(found.first) if found.first else _of_equal(found), style="red" if found.first else "green"),
+        Text(f"Other than asked: {', '.join(found.changed)}.", style="dim"),
+    )
+
+
+def _table(found: Parity) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("step", justify="right")
+    for head in HEADS.values():
+        table.add_column(head, justify="right")
+    for step in range(1, found.num_steps + 1):
+        table.add_row(str(step), *(_cell(found.worst(step, kind)) for kind in ORDER if kind in HEADS))
+    return table
+
+
+def _cell(worst: RankDifference | None) -> str:
+    return "-" if worst is None else f"{worst.relative:.1e}"
+
+
+def _of_equal(found: Parity) -> str:
+    tensors = len({each.name for each in found.differences if each.name})
+    return (
+        f"Equal: {tensors} tensors and their gradients over {found.num_steps} steps, within {found.tolerance:g} of "
+        "the largest gradient and a hundred times that of the largest update."
+    )
+
+
+def _of_first(first: RankDifference) -> str:
+    what = f"{first.kind} of {first.name}" if first.name else first.kind
+    return (
+        f"First difference: step {first.step}, {what}, by {first.largest:.3g} ({first.relative:.3g} relative), on "
+        f"rank{'s' * (len(first.ranks) > 1)} {', '.join(map(str, first.ranks))}."
+    )

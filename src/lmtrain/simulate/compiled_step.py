@@ -1,0 +1,61 @@
+"""Compile a model's blocks and its loss as a run does, with a record in the place of the kernels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from functorch.compile import make_boxed_func
+from torch import fx
+
+from lmtrain.accounting.training_plan.step_events import Kernel
+from lmtrain.models.base import LanguageModel
+from lmtrain.simulate.compiled_blocks import Compiler, cut_in_two
+from lmtrain.simulate.fused_graph import fused_kernels, fused_peak
+from lmtrain.simulate.kernel_costs import Formats, kernels_of
+from lmtrain.simulate.recorder import Recorder
+
+
+def compile_recorded(model: LanguageModel, *, recorder: Recorder) -> LanguageModel:
+    """Compile each block, and head with loss, into graphs that run operation by operation and are booked as fused."""
+    torch.compiler.reset()  # versions of other simulated models count against torch's limit
+    compiler = cut_in_two(_booked(recorder), _booked(recorder))
+    for block in model.blocks:
+        block.compile(fullgraph=True, dynamic=False, backend=compiler)
+    model.score = torch.compile(model.score, dynamic=False, backend=compiler)
+    return model
+
+
+def _booked(recorder: Recorder) -> Compiler:
+    def compiler(graph: fx.GraphModule, _: Any) -> Any:
+        kernels = graph_kernels(graph.graph, recorder.formats)
+        num_inputs = sum(node.op == "placeholder" for node in graph.graph.nodes)
+        peak = fused_peak(graph.graph, is_held=[True] * num_inputs)
+
+        def run(*arguments: Any) -> Any:
+            with recorder.graph(kernels, peak=peak):
+                made = graph.forward(*arguments)
+            recorder.keep(made)
+            return made
+
+        return make_boxed_func(run)
+
+    return compiler
+
+
+def graph_kernels(graph: fx.Graph, formats: Formats) -> Sequence[Kernel]:
+    """Return a compiled graph's kernels, products with their FLOPs."""
+    found: list[Kernel] = []
+    for fused in fused_kernels(graph):
+        node = fused.node
+        own: list[Kernel] = []
+        if node is not None:
+            values = _values(node.args), _values(node.kwargs), node.meta.get("val")
+            own = kernels_of(node.target, *values, phase="forward", formats=formats)
+        found += own or [Kernel(flops=0.0, num_bytes=fused.num_bytes)]
+    return found
+
+
+def _values(arguments: Any) -> Any:
+    """Return a node's arguments with the values of other nodes in the place of these."""
+    values = fx.map_arg(arguments, lambda node: node.meta.get("val"))
+    return list(values) if isinstance(values, tuple) else dict(values)

@@ -1,0 +1,132 @@
+"""One rank's events and memory, taken from the operations of its real step on real or fake tensors."""
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+from typing_extensions import override
+
+from lmtrain.accounting.training_plan.step_events import Event, Kernel, Phase, Wait
+from lmtrain.simulate.kernel_costs import Formats, kernels_of
+from lmtrain.simulate.kinds_of_memory import Kind, KindsOfMemory
+from lmtrain.simulate.live_bytes import Operations, tensors_in
+from lmtrain.simulate.messages import Messages, tensors_sent
+
+FILLS_GATHER = "all_gather_copy_in"
+READS_GATHER = "split_with_sizes_copy"
+FILLS_SCATTER = "chunk_cat"
+OF_PHASE: dict[Phase, Kind] = {"forward": "activations", "backward": "workspace", "step": "workspace"}
+
+
+@dataclass
+class Recorded:
+    """Events of a part of a step by phase, in order, and the fullest moments, bytes by kind.
+
+    A phase has a moment between each two messages of its gradients, counted from 0.
+    """
+
+    events: list[Event] = field(default_factory=list[Event])
+    moments: dict[tuple[Phase, int], Mapping[Kind, int]] = field(
+        default_factory=dict[tuple[Phase, int], Mapping[Kind, int]]
+    )
+
+    @property
+    def peaks(self) -> dict[Phase, Mapping[Kind, int]]:
+        """Return the fullest moment of each phase."""
+        by_size = sorted(self.moments.items(), key=lambda moment: sum(moment[1].values()))
+        return {phase: kinds for (phase, _), kinds in by_size}
+
+
+class Recorder(Operations):
+    """Notes every operation as a kernel, a message or a wait, and the memory after it."""
+
+    supports_higher_order_operators = True  # of compiled graphs, whose operations are booked as a whole
+
+    def __init__(self, formats: Formats | None = None) -> None:
+        super().__init__()
+        self.memory = KindsOfMemory()
+        self.recorded = Recorded()
+        self.formats = formats or Formats()
+        self._messages = Messages()
+        self._phase: Phase = "forward"
+        self._fills_gather = self._is_paused = False
+        self._num_sent = 0  # gradients' messages
+
+    @contextmanager
+    def during(self, phase: Phase) -> Generator[None]:
+        """Book what follows to a phase."""
+        before, self._phase = self._phase, phase
+        try:
+            yield
+        finally:
+            self._phase = before
+
+    def taken(self) -> Recorded:
+        """Return the record since the last call."""
+        taken, self.recorded, self._num_sent = self.recorded, Recorded(), 0
+        return taken
+
+    def hold(self, tensors: Iterable[Tensor], kind: Kind) -> None:
+        """Count tensors made before, or now known better, under a kind."""
+        self.memory.hold(tensors, kind, again=True)
+
+    @classmethod
+    @override
+    def ignore_compile_internals(cls) -> bool:
+        """Let functions compile as they do without a recorder."""
+        return True
+
+    @contextmanager
+    def graph(self, kernels: Iterable[Kernel], *, peak: int) -> Generator[None]:
+        """Book a compiled graph's kernels, and its `peak` of bytes beyond its inputs, for its operations."""
+        self.recorded.events += [replace(kernel, phase=self._phase) for kernel in kernels]
+        self._note_peak(beyond=peak)
+        before, self._is_paused = self._is_paused, True
+        try:
+            yield
+        finally:
+            self._is_paused = before
+
+    def keep(self, made: Any) -> None:
+        """Count a graph's results."""
+        self.memory.hold(tensors_in(made), OF_PHASE[self._phase])
+        self._note_peak()
+
+    @override
+    def take(self, func: Any, arguments: list[Any], named: dict[str, Any], made: Any) -> None:
+        if self._is_paused:
+            return
+        every = [*arguments, *named.values()]
+        message = self._messages.read(func, every, phase=self._phase, of_weights=self._fills_gather)
+        if message is not None:
+            self._fills_gather = False
+            self.recorded.events.append(message)
+            self.memory.hold(tensors_sent(func, every), "messages", again=self._phase != "step")
+        else:
+            self._take_kernel(func, arguments, named, made)
+        self.memory.hold(tensors_in(made), OF_PHASE[self._phase])
+        self._note_peak()
+        self._num_sent += message is not None and message.kind == "scatter" and self._phase == "backward"
+
+    def _take_kernel(self, func: Any, arguments: list[Any], named: dict[str, Any], made: Any) -> None:
+        events = self.recorded.events
+        if func.namespace == "fsdp":
+            if FILLS_GATHER in func.__name__:
+                self._fills_gather = True
+                self.memory.hold(tensors_in(made), "messages")
+            elif READS_GATHER in func.__name__:
+                events.append(Wait("when used"))
+                self.memory.hold(tensors_in(named.get("out", arguments[-1])), "gathered weights", again=True)
+            elif FILLS_SCATTER in func.__name__:
+                events.append(Wait("at the end"))
+        events += kernels_of(func, arguments, named, made, phase=self._phase, formats=self.formats)
+
+    def _note_peak(self, *, beyond: int = 0) -> None:
+        now = dict(self.memory.now())
+        now["workspace"] += beyond
+        moment = self._phase, self._num_sent
+        held = self.recorded.moments.get(moment)
+        if held is None or sum(now.values()) > sum(held.values()):
+            self.recorded.moments[moment] = now

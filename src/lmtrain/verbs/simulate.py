@@ -1,0 +1,104 @@
+"""`lmtrain simulate OVERRIDES`: one rank's real step in a fleet of any size, its memory, messages and time."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
+
+Value = TypeVar("Value")
+LISTS: Final = ("--ranks", "--strategies", "--plot")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulateArguments:
+    """The verb's own words, and the rest: overrides of a run."""
+
+    as_json: bool
+    ranks: tuple[int, ...]
+    strategies: tuple[str, ...]
+    plot: Path | None
+    overrides: list[str]
+
+
+def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
+    """Print the simulated step of a config, or a table of several fleets; answer 1 where one does not fit.
+
+    Raises:
+        ConfigurationError: The command line is wrong, or a run of it would be refused.
+    """
+    if HELP_FLAGS & set(words):
+        print(verb_page("simulate", program=program))
+        return EXIT_DONE
+    asked = read_words(words)
+    from lmtrain.composition.planning.simulated_fleets import simulated_fleets
+
+    found = simulated_fleets(asked.overrides, ranks=asked.ranks, strategies=asked.strategies)
+    for each in found:
+        if asked.plot:
+            from lmtrain.report.fleet_chart import fleet_chart
+
+            asked.plot.write_text(fleet_chart(each.title, each.rows))
+        if asked.as_json:
+            rows = [row.to_json() | {"scaling": row.efficiency(each.bases[row.strategy])} for row in each.rows]
+            print(json.dumps({"model": each.title, "chosen": each.chosen, "fleets": rows}))
+            continue
+        from lmtrain.report.fleet_simulation_page import print_simulation
+
+        if each.chosen:
+            print(each.chosen)
+        print_simulation(each.title, each.rows, each.bases)
+    return EXIT_NO if any(row.fits is False for each in found for row in each.rows) else EXIT_DONE
+
+
+def read_words(words: list[str]) -> SimulateArguments:
+    """Take the verb's own words out: `--json`, `--ranks 8,64`, `--strategies fsdp,hsdp`, `--plot FILE`, also after "=".
+
+    Raises:
+        ConfigurationError: A word without values, ranks that are no numbers, or a file in no folder.
+    """
+    lists: dict[str, str] = {}
+    rest: list[str] = []
+    waiting: str | None = None
+    for word in words:
+        name, equals, value = word.partition("=")
+        if waiting is not None:
+            lists[waiting], waiting = word, None
+        elif name in LISTS and equals:
+            lists[name] = value
+        elif word in LISTS:
+            waiting = word
+        elif word != "--json":
+            rest.append(word)
+    if waiting is not None or "" in lists.values():
+        name = waiting or next(name for name, value in lists.items() if not value)
+        example = {"--ranks": "8,64,512", "--strategies": "fsdp,hsdp", "--plot": "fleets.svg"}[name]
+        raise ConfigurationError(f"{name} has no values; write {name} {example}.")
+    return SimulateArguments(
+        as_json="--json" in words,
+        ranks=_each(lists.get("--ranks", ""), _rank),
+        strategies=_each(lists.get("--strategies", ""), str),
+        plot=_file(lists.get("--plot")),
+        overrides=rest,
+    )
+
+
+def _each(values: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
+    return tuple(dict.fromkeys(read(value.strip()) for value in values.split(",") if value.strip()))
+
+
+def _file(word: str | None) -> Path | None:
+    if word is None:
+        return None
+    if not Path(word).parent.is_dir():
+        raise ConfigurationError(f"--plot={word}: there is no folder {Path(word).parent} to write to.")
+    return Path(word)
+
+
+def _rank(word: str) -> int:
+    if not word.isdigit() or int(word) < 1:
+        raise ConfigurationError(f"--ranks={word} is no number of ranks from 1 on; write --ranks 8,64,512.")
+    return int(word)

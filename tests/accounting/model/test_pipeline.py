@@ -1,0 +1,52 @@
+"""The bubble and the memory of schedules, held to a step laid out slot by slot."""
+
+import pytest
+
+from lmtrain.accounting.model.pipeline import Pipeline
+from lmtrain.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(("num_stages", "num_micro_steps"), [(2, 1), (4, 8), (8, 16), (1, 5)])
+def test_bubble_is_that_of_a_forward_pass_through_the_stages(num_stages: int, num_micro_steps: int) -> None:
+    ends = [[0] * num_micro_steps for _ in range(num_stages)]
+    for stage in range(num_stages):
+        for micro in range(num_micro_steps):
+            received = ends[stage - 1][micro] if stage else 0
+            ends[stage][micro] = max(received, ends[stage][micro - 1] if micro else 0) + 1
+    last = ends[-1][-1]
+    idle = (last - num_micro_steps) / last
+    assert Pipeline(num_stages=num_stages).bubble_share(num_micro_steps) == pytest.approx(idle)
+
+
+def test_chunks_make_the_bubble_smaller_and_keep_more() -> None:
+    plain, interleaved = Pipeline(num_stages=8), Pipeline(num_stages=8, num_chunks=5)
+    assert interleaved.bubble_share(16) == pytest.approx(7 / 87)
+    assert interleaved.bubble_share(16) < plain.bubble_share(16)
+    assert interleaved.kept_share(16) > plain.kept_share(16)
+
+
+def test_gpipe_keeps_every_micro_batch_and_1f1b_as_many_as_stages() -> None:
+    assert Pipeline(num_stages=4, schedule="gpipe").kept_share(16) == 4
+    assert Pipeline(num_stages=4).kept_share(16) == 1
+    assert Pipeline(num_stages=4).kept_share(2) == 0.5
+
+
+def test_one_stage_is_the_plain_case() -> None:
+    alone = Pipeline()
+    assert (alone.bubble_share(3), alone.kept_share(3)) == (0, 1)
+    assert alone.held_share(num_total=10, num_outside_blocks=4) == 1
+
+
+def test_an_end_stage_holds_embedding_and_head_beside_its_layers() -> None:
+    assert Pipeline(num_stages=4).held_share(num_total=100, num_outside_blocks=20) == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("wrong", [{"schedule": "zigzag"}, {"num_chunks": 0}, {"schedule": "gpipe", "num_chunks": 2}])
+def test_impossible_schedules_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match="valid: "):
+        Pipeline(num_stages=2, **wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_more_parts_than_layers_are_refused_with_the_most_stages() -> None:
+    with pytest.raises(ConfigurationError, match=r"nearest valid: strategy\.num_stages=3"):
+        Pipeline(num_stages=8, num_chunks=2).require_layers(6)

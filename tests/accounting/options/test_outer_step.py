@@ -1,0 +1,45 @@
+import pytest
+
+from lmtrain.accounting.options.outer_step import delta_bytes, outer_bytes, require_outer, require_turns
+from lmtrain.errors import ConfigurationError
+
+
+def test_a_delta_takes_its_bits_and_a_share_of_an_fp32_scale_for_128_integers():
+    assert [delta_bytes(each) for each in ("fp32", "bf16", "int8", "int4")] == [4, 2, 1 + 4 / 128, 0.5 + 4 / 128]
+    with pytest.raises(ConfigurationError, match=r"strategy.delta=int2 is none of fp32, bf16, int8, int4; .* fp32"):
+        delta_bytes("int2")
+
+
+def test_global_weights_and_momentum_are_kept_in_fp32():
+    assert (outer_bytes(0.9), outer_bytes(0.0)) == (8, 4)
+
+
+@pytest.mark.parametrize(("steps", "fragments", "nearest"), [(10, 4, 8), (3, 8, 8), (7, 2, 8), (30, 4, 32)])
+def test_fragments_that_cannot_meet_in_turns_are_refused_with_steps_that_let_them(steps, fragments, nearest):
+    with pytest.raises(
+        ConfigurationError, match=rf"num_fragments={fragments}, which .* strategy.every_steps={nearest}\."
+    ):
+        require_turns(steps, fragments)
+    require_turns(nearest, fragments)
+
+
+@pytest.mark.parametrize(("steps", "fragments", "words"), [(0, 1, "every_steps=0"), (5, 0, "num_fragments=0")])
+def test_a_turn_takes_a_step_at_least(steps, fragments, words):
+    with pytest.raises(ConfigurationError, match=f"strategy.{words} is below 1; nearest valid: 1"):
+        require_turns(steps, fragments)
+
+
+@pytest.mark.parametrize(
+    ("lr", "momentum", "words"),
+    [
+        (0.0, 0.9, "outer_lr=0 is not above 0 and at most 2"),
+        (float("nan"), 0.9, "outer_lr=nan is not above 0"),
+        (2.5, 0.9, "outer_lr=2.5 is not"),
+        (0.7, 1.0, "outer_momentum=1 is not at least 0 and below 1"),
+        (0.7, -0.1, "outer_momentum=-0.1 is not"),
+    ],
+)
+def test_an_outer_step_that_stands_still_or_diverges_is_refused(lr, momentum, words):
+    with pytest.raises(ConfigurationError, match=f"strategy.{words}"):
+        require_outer(lr, momentum)
+    require_outer(1.0, 0.0)

@@ -1,0 +1,44 @@
+"""Figures of a simulated step, and the line from a few blocks to many."""
+
+from dataclasses import replace
+
+import pytest
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.cluster import Cluster
+from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet, along_line, figures_of
+from lmtrain.accounting.training_plan.step_events import Kernel, Message
+from lmtrain.accounting.training_plan.step_time import Rates
+
+RATES = Rates(cluster=Cluster(name="h100_8x", device="NVIDIA H100 80GB HBM3", devices_per_node=8))
+
+
+def figures(num_blocks):
+    events = [
+        Kernel(flops=1e12, num_bytes=1, dtype="bf16"),
+        Message(kind="gather", num_ranks=8, num_bytes=100),
+    ] * num_blocks
+    peaks = {"forward": {"weights": 10 * num_blocks, "activations": 5}, "backward": {"weights": 1, "activations": 2}}
+    return figures_of(events, peaks, flops=1e12 * num_blocks, rates=RATES)
+
+
+def test_many_alike_blocks_lie_on_the_line_of_a_few():
+    found, truth = along_line(figures(2), figures(3), blocks=(2, 3), num_blocks=80), figures(80)
+    assert found.time.seconds == pytest.approx(truth.time.seconds)
+    assert found.peaks["forward"] == pytest.approx(truth.peaks["forward"])
+    assert (found.flops, found.messages[0].num_messages) == pytest.approx((truth.flops, 80))
+    assert found.peak_bytes == 805
+
+
+def test_speed_and_utilization_are_a_devices_share_of_the_fleet():
+    batch = BatchPlan(context_tokens=100, micro_batch_sequences=1, accumulation_micro_steps=1, num_ranks=8)
+    fleet = SimulatedFleet(
+        strategy="fsdp", batch=batch, figures=figures(2), flops_per_token=1e10, peak_flops=1e15, device_bytes=20
+    )
+    speed = 100 / fleet.figures.time.seconds
+    assert fleet.tokens_per_second_per_device == pytest.approx(speed)
+    assert fleet.mfu == pytest.approx(speed * 1e10 / 1e15)
+    assert (fleet.fits, replace(fleet, device_bytes=None).fits) == (False, None)
+    slower = replace(fleet, figures=figures(4))
+    assert slower.efficiency(fleet) == pytest.approx(0.5)
+    assert fleet.to_json()["messages"][0]["sent_bytes"] == 2 * 700
