@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "runuser")
@@ -41,6 +41,9 @@ def cluster() -> Generator[dict[str, str]]:
         poll(lambda: _num_idle(environment) == 2, seconds=60)
         yield environment
     finally:
+        with suppress(OSError):  # a failed test's jobs: their steps would outlive the daemons
+            subprocess.run(["scancel", "--user=root", "--signal=KILL", "--full"], env=environment, check=False)
+            subprocess.run(["scancel", "--user=root"], env=environment, check=False)
         for process in reversed(started):
             process.terminate()
             process.wait(30)

@@ -2,13 +2,16 @@
 
 import json
 import os
+import socket
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from lmtrain.verbs.launch import launch
 from tests import tiny
-
-TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+from tests.launch.slurm_cluster import poll
 
 
 def processes_of(folder: Path) -> list[str]:
@@ -24,15 +27,49 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
+def start_nodes(folder: Path, commands: list[list[str]]) -> "list[subprocess.Popen[bytes]]":
+    """Start the nodes' agents; the output of each goes to a file."""
+    started: list[subprocess.Popen[bytes]] = []
+    for node, command in enumerate(commands):
+        with (folder / f"node{node}").open("w") as output:
+            started.append(
+                subprocess.Popen(command, cwd=folder, env=tiny.environment(), stdout=output, stderr=subprocess.STDOUT)
+            )
+    return started
+
+
 @pytest.mark.distributed
-def test_our_launcher_and_torchrun_train_the_same(tmp_path: Path) -> None:
-    ours = tiny.start(tmp_path, "budget.steps=6", "run.name=ours", "trainer.devices=2")
+@pytest.mark.faults
+def test_two_nodes_whose_one_agent_is_killed_end_go_on_and_train_as_our_launcher_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["budget.steps=100", "callbacks.checkpoint.every_steps=10", "callbacks.checkpoint.every_seconds=null"]
+    ours = tiny.start(tmp_path, *words, "run.name=ours", "trainer.devices=2")
     assert ours.returncode == 0, ours.stderr
-    theirs = tiny.start(tmp_path, "budget.steps=6", "run.name=theirs", launcher=TORCHRUN)
-    assert theirs.returncode == 0, theirs.stderr
-    assert tiny.losses(tmp_path / "runs/ours") == tiny.losses(tmp_path / "runs/theirs")
-    assert ours.stdout.count("Bits per byte") == theirs.stdout.count("Bits per byte") == 1
-    assert processes_of(tmp_path) == []
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"--address=127.0.0.1:{free.getsockname()[1]}"
+    words = [*tiny.TINY, *words, "run.name=theirs", "cluster=cpu", "cluster.num_nodes=2", address]
+    assert launch(["torchrun", *words, "--dry-run", "--json"]) == 0
+    commands = json.loads(capsys.readouterr().out)["commands"]
+    run = tmp_path / "runs/theirs"
+    nodes = start_nodes(tmp_path, commands)
+    poll(lambda: (run / "metrics.jsonl").exists() and len(tiny.losses(run)) > 10, seconds=120)
+    nodes[1].kill()  # the agent alone: its rank is to go with it
+    killed = time.monotonic()
+    assert [node.wait(60) != 0 for node in nodes] == [True, True]
+    assert time.monotonic() - killed < 10
+    poll(lambda: processes_of(tmp_path) == [], seconds=10)
+    stopped = len(tiny.losses(run))
+    assert 10 < stopped < 100
+
+    nodes = start_nodes(tmp_path, commands)
+    output = [(node.wait(120), (tmp_path / f"node{number}").read_text()) for number, node in enumerate(nodes)]
+    assert [code for code, _ in output] == [0, 0], output
+    assert "going on from step " in output[0][1]
+    assert tiny.losses(run) == tiny.losses(tmp_path / "runs/ours")
+    assert [text.count("Bits per byte") for text in (ours.stdout, output[0][1], output[1][1])] == [1, 1, 0]
 
 
 @pytest.mark.distributed

@@ -40,7 +40,9 @@ def test_the_first_rank_decides_and_refuses_for_all(tmp_path, meet_in_file):
 def _rank(rank, port, store_file):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(0 if store_file else port)}
     outer = OuterLauncher("torchrun", rank, rank, 2, 2, store_file)
-    join(outer, timeout_seconds=30)
+    os.environ["NCCL_IB_HCA"] = "mine"
+    join(outer, timeout_seconds=30, variables={"NCCL_IB_HCA": "mlx5", "GPU_MAX_HW_QUEUES": 2})
+    assert (os.environ["NCCL_IB_HCA"], os.environ["GPU_MAX_HW_QUEUES"]) == ("mine", "2")
     join(outer)  # a second call finds the group as it is
     assert (dist.get_rank(), dist.get_world_size()) == (rank, 2)
     assert broadcast_outcome(lambda: {"decided by": rank}) == {"decided by": 0}

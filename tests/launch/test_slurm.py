@@ -1,12 +1,15 @@
+import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmtrain.errors import EXIT_REQUEUE, ConfigurationError
+from lmtrain.errors import EXIT_REQUEUE, EXIT_TERMINATED, ConfigurationError
 from lmtrain.launch.slurm import first_host, slurm_step
+from lmtrain.verbs.launch import launch
 from tests import tiny
 from tests.launch import slurm_cluster
 
@@ -110,32 +113,55 @@ class TestOnRealSlurm:
         assert losses["one"] == losses["two"]
         assert losses["all"] == pytest.approx(losses["one"], rel=1e-5)  # four ranks add up in another order
 
-    def test_a_job_that_is_told_of_its_limit_is_requeued_and_goes_on(
-        self, slurm: dict[str, str], tmp_path: Path
+    def test_a_launched_job_trains_on_both_nodes_goes_on_after_its_signal_and_saves_at_scancel(
+        self,
+        slurm: dict[str, str],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
-        words = " ".join(f"'{word}'" for word in tiny.command(*WORDS, "run.name=a", "budget.steps=300"))
-        asks = "import os; from lmtrain.launch.detect import outer_launcher; print(outer_launcher(os.environ))"
-        script = f"""#!/bin/bash
-            #SBATCH --nodes=2 --ntasks-per-node=1 --requeue --open-mode=append --output={tmp_path}/out
-            {tiny.command()[0]} -c "{asks}"
-            srun {words}
-            code=$?
-            echo "exit $code"
-            [ $code = {EXIT_REQUEUE} ] && scontrol requeue $SLURM_JOB_ID
-            """
-        (tmp_path / "job.sh").write_text("\n".join(line.strip() for line in script.splitlines()))
-        ran: dict[str, Any] = {"cwd": tmp_path, "env": slurm, "check": True, "capture_output": True, "text": True}
-        job = subprocess.run(["sbatch", "--parsable", "job.sh"], **ran).stdout.strip()
-        run, out = tmp_path / "runs/a", tmp_path / "out"
-        slurm_cluster.poll(lambda: (run / "metrics.jsonl").exists() and len(tiny.losses(run)) >= 2, seconds=120)
+        monkeypatch.chdir(tmp_path)
+        for name, value in slurm.items():
+            monkeypatch.setenv(name, value)
+        ran: dict[str, Any] = {"check": True, "capture_output": True, "text": True}
+        run, root = tmp_path / "all runs/a", "run.root=all runs"
+        words = [*tiny.TINY, *WORDS, root, "run.name=a", "cluster=cpu", "cluster.num_nodes=2", "budget.steps=5000"]
+
+        def num_steps() -> int:
+            return len(tiny.losses(run)) if (run / "metrics.jsonl").exists() else 0
+
+        def state() -> str:
+            return subprocess.run(["scontrol", "show", "job", job], **ran).stdout
+
+        def status() -> dict[str, Any]:
+            return json.loads((run / "status.json").read_text())
+
+        assert launch(["slurm", *words, "--time=10min", "--sbatch=comment=a 'b'", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        job, log = told["job"], tmp_path / told["log"]
+        slurm_cluster.poll(lambda: num_steps() >= 2, seconds=120)
+        assert {"NumNodes=2", "NumTasks=2", "TimeLimit=00:10:00", "Requeue=1"} <= {*state().split()}
+        assert "Comment=a 'b'" in state()
+        trainer = json.loads((run / "attempts/1/job.json").read_text())["config"]["trainer"]
+        assert (trainer["devices"], trainer["num_nodes"]) == (1, 2)
+
         subprocess.run(["scancel", "--signal=USR1", f"{job}.0"], **ran)
-        slurm_cluster.poll(lambda: f"exit {EXIT_REQUEUE}" in out.read_text(), seconds=120)
-        stopped = len(tiny.losses(run))
-        assert 2 <= stopped < 300
-        waits = ["squeue", "-h", "-j", job, "-t", "PENDING", "-o", "%T"]
-        slurm_cluster.poll(lambda: "PENDING" in subprocess.run(waits, **ran).stdout, seconds=60)
+        slurm_cluster.poll(lambda: "JobState=PENDING" in state(), seconds=120)
+        stopped = num_steps()
+        assert 2 <= stopped < 5000
+        assert status()["exit_code"] == EXIT_REQUEUE
         # It would wait two minutes. In the second of its last step's end slurmd refuses it, by its old credential.
         subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], **ran)
-        slurm_cluster.poll(lambda: "exit 0" in out.read_text(), seconds=180)
-        assert len(tiny.losses(run)) == 300
-        assert out.read_text().startswith("None\n"), "a batch script's own process is no rank"
+        slurm_cluster.poll(lambda: num_steps() > stopped, seconds=120)
+        assert f"going on from step {stopped}" in log.read_text()
+
+        subprocess.run(["scancel", job], **ran)
+        slurm_cluster.poll(lambda: "JobState=CANCELLED" in state(), seconds=60)
+        slurm_cluster.poll(lambda: status()["status"] != "RUNNING", seconds=60)
+        assert (status()["exit_code"], status()["step"]) == (EXIT_TERMINATED, num_steps())
+
+    def test_a_batch_script_s_own_process_is_no_rank(self, slurm: dict[str, str], tmp_path: Path) -> None:
+        asks = "import os; from lmtrain.launch.detect import outer_launcher; print(outer_launcher(os.environ))"
+        batch = ["sbatch", "--wait", "-N2", "--output=out", f"--wrap={sys.executable} -c '{asks}'"]
+        subprocess.run(batch, cwd=tmp_path, env=slurm, check=True, capture_output=True)
+        assert (tmp_path / "out").read_text() == "None\n"

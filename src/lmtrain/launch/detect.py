@@ -13,6 +13,7 @@ from lmtrain.launch.slurm import SlurmStep, slurm_step
 
 Kind = Literal["torchrun", "slurm", "mpi"]
 
+AGENT: Final = "TORCHELASTIC_RUN_ID"  # of a rank whose parent is torchrun's agent
 STORE_VARIABLE: Final = "LMTRAIN_STORE"  # our own agent's: its ranks' meeting file
 # A launcher's variables in the environment of its ranks; they must not reach the ranks of another job.
 RANK_VARIABLES = frozenset(
@@ -47,7 +48,7 @@ def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
     Raises:
         ConfigurationError: A rank variable is not a number, or nodes have different numbers of ranks.
     """
-    if "TORCHELASTIC_RUN_ID" in environment or {"RANK", "WORLD_SIZE"} <= environment.keys():
+    if AGENT in environment or {"RANK", "WORLD_SIZE"} <= environment.keys():
         return _torchrun(environment)
     if slurm := slurm_step(environment):
         return _slurm(slurm)

@@ -18,8 +18,12 @@ Outcome = TypeVar("Outcome")
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 
 
-def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None:
+def join(
+    outer: OuterLauncher | None, *, timeout_seconds: float = 600.0, variables: Mapping[str, str | int] | None = None
+) -> None:
     """Open the process group of a job of several ranks; Lightning then uses it as it finds it.
+
+    `variables` are the cluster's, as NCCL's: set where this rank's environment has none of that name.
 
     A rank's silence of `timeout_seconds` ends the job (torch's own default is half an hour). Ranks of one machine
     listen on its loopback interface alone; under an outer launcher they meet over the network, where torch asks for no
@@ -27,7 +31,8 @@ def join(outer: OuterLauncher | None, *, timeout_seconds: float = 600.0) -> None
     """
     if outer is None or outer.world_size == 1 or dist.is_initialized():
         return
-    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    for name, value in {"TORCH_NCCL_ASYNC_ERROR_HANDLING": 1, **(variables or {})}.items():
+        os.environ.setdefault(name, str(value))
     os.environ.update(_as_torchrun(outer, os.environ))
     device_id = None
     if torch.cuda.is_available():

@@ -1,0 +1,124 @@
+"""The run of a launch's command line, checked as far as it can be on a machine that does not train."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.errors import ConfigurationError
+from lmtrain.launch.nodes import NodesJob
+from lmtrain.tracking.redaction import redact_override
+from lmtrain.tracking.run_folder import run_path
+
+if TYPE_CHECKING:
+    from lmtrain.composition.command_line.compose import Choices
+    from lmtrain.composition.run_config import RunConfig
+
+OF_THE_NODES: Final = ("trainer.accelerator", "precision")  # this machine need not have their devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchedRun:
+    """A run to start on nodes, and the folder of its runs."""
+
+    job: NodesJob
+    root: Path
+
+
+def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRun | None:
+    """Compose a command line, check it as `plan` does, and return its run; None where only the config is asked for.
+
+    `is_here`: the nodes see this machine's files, and so typed paths are looked at.
+
+    Raises:
+        ConfigurationError: A wrong word, a sweep, a secret, or nodes unlike the cluster's.
+        DataError: No data at a path.
+    """
+    for word in words:
+        _require_no_secret(word)
+    arguments = parse_arguments(words)
+    from lmtrain.composition.command_line.compose import for_each_config
+
+    found: list[tuple[dict[str, Any], Choices]] = []
+    for_each_config(lambda *one: found.append(one), arguments, config_name="train")
+    if not found:
+        return None
+    ((values, choices), *others) = found
+    if others or choices.is_trial:
+        raise ConfigurationError(f"{program} starts one run; nearest valid: a command for each value of the sweep.")
+    typed = [word for word in choices.overrides if word not in arguments.not_typed]
+    config = _checked(values, typed, arguments.allowed_targets, is_here=is_here)
+    from lmtrain.verbs.train import run_name
+
+    name = run_name(config, typed, choices.options["model"], None)
+    root = Path(config.run.root)
+    run_path(root.absolute(), name)
+    _require_cluster(config)
+    _tell_misfits(words)
+    named = words if config.run.name else [*words, f"run.name={name}"]
+    job = NodesJob(
+        name=name,
+        words=named,
+        num_nodes=config.trainer.num_nodes,
+        ranks_per_node=config.trainer.devices,
+        device=_device(config),
+    )
+    return LaunchedRun(job=job, root=root)
+
+
+def _checked(values: dict[str, Any], typed: list[str], allowed: list[str], *, is_here: bool) -> "RunConfig":
+    from lmtrain.composition.execution.typed_places import refuse_places
+    from lmtrain.composition.rules.typed_values import refuse_typed
+    from lmtrain.composition.run_config import read_config
+
+    config = read_config(values, allowed=allowed)
+    refuse_typed(config, typed)
+    if is_here:
+        refuse_places(values, [word for word in typed if word.lstrip("+").partition("=")[0] not in OF_THE_NODES])
+    return config
+
+
+def _require_no_secret(word: str) -> None:
+    if redact_override(word) != word:
+        key = word.partition("=")[0]
+        raise ConfigurationError(
+            f"{key} holds a secret, and a launch's words stand in a file; nearest valid: '{key}=${{oc.env:NAME}}', "
+            "with NAME set in the environment of the nodes."
+        )
+
+
+def _require_cluster(config: "RunConfig") -> None:
+    """Refuse a Trainer unlike the cluster: a plan and a strategy would count other nodes."""
+    trainer, cluster = config.trainer, config.cluster
+    for key, value, same, planned in (
+        ("trainer.num_nodes", trainer.num_nodes, "cluster.num_nodes", cluster.num_nodes),
+        ("trainer.devices", trainer.devices, "cluster.devices_per_node", cluster.devices_per_node),
+    ):
+        if value != planned:
+            raise ConfigurationError(
+                f"{key}={value} but {same}={planned}: the Trainer follows the cluster; nearest valid: {same}={value} "
+                f"without {key}."
+            )
+
+
+def _device(config: "RunConfig") -> str | None:
+    """Return the nodes' GPU; None for nodes without one, "" for one without a name."""
+    word = config.trainer.accelerator
+    if word == "cpu":
+        return None
+    if word == "auto" and config.cluster.device is None:
+        raise ConfigurationError(
+            f"cluster={config.cluster.name} does not say whether the nodes have GPUs; nearest valid: one of `lmtrain "
+            "train --help cluster` that does, as cluster=h100_8x or cluster=cpu."
+        )
+    return config.cluster.device or ""
+
+
+def _tell_misfits(words: list[str]) -> None:
+    """Plan the run, which refuses what cannot be, and say where it does not fit its devices or its budget."""
+    from lmtrain.composition.planning.plan import planned_runs
+
+    for run in planned_runs(words):
+        if not run.advice.is_possible:
+            print("\n".join(("the plan does not fit:", *run.advice.lines)), file=sys.stderr)

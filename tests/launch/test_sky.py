@@ -1,0 +1,45 @@
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lmtrain.accounting.machine.hardware import DEVICES
+from lmtrain.errors import ConfigurationError
+from lmtrain.launch.nodes import NodesJob
+from lmtrain.launch.sky import ACCELERATORS, task
+from lmtrain.launch.yaml_text import to_yaml
+
+WORDS = ["a='b c'", 'source.paths=[my notes,"x\'y"]', "d=${oc.env:HOME} $SKYPILOT_NODE_RANK", "f=\nlast\\ "]
+
+
+def made(device: str | None = "NVIDIA A100-SXM4-80GB") -> dict[str, Any]:
+    job = NodesJob(name="my_run", words=WORDS, num_nodes=2, ranks_per_node=8, device=device)
+    return yaml.safe_load(to_yaml(task(job)))
+
+
+def test_the_task_asks_for_the_nodes_of_the_config() -> None:
+    task = made()
+    assert (task["name"], task["num_nodes"], task["resources"]) == ("my-run", 2, {"accelerators": "A100-80GB:8"})
+    assert "resources" not in made(None)
+
+
+def test_a_node_s_shell_gives_every_word_as_it_was_typed_and_the_node_s_own_place(tmp_path: Path) -> None:
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/bash\nprintf "%s\\0" "$@" > words\n')
+    python.chmod(0o755)
+    environment = {**os.environ, "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1\n10.0.0.2"}
+    subprocess.run(["bash", "-c", made()["run"]], cwd=tmp_path, env=environment, check=True)
+    words = (tmp_path / "words").read_text().split("\0")
+    assert words[-len(WORDS) - 1 :] == [*WORDS, ""]
+    assert {"--nnodes=2", "--nproc-per-node=8", "--node-rank=1", "--master-addr=10.0.0.1"} <= {*words}
+
+
+def test_a_device_of_another_name_is_refused() -> None:
+    assert {*ACCELERATORS} <= {*DEVICES}
+    for device in ("", "NVIDIA H100 NVL"):
+        with pytest.raises(ConfigurationError, match="none of SkyPilot's"):
+            made(device)
