@@ -6,7 +6,7 @@ from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generate import generate
 from lmtrain.inference.generation import Request
 from lmtrain.inference.paged_attention import paged
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts

@@ -6,7 +6,7 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.inference.chat_session import ChatSession
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.paged_attention import paged
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.models.llama import Llama
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import LLAMA, noisy

@@ -6,7 +6,7 @@ import torch
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Request
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from tests.inference.cached import CONTEXT, FAMILIES, build, engine, greedy, prompts, uncached, write
 
 

@@ -3,7 +3,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.generate import generate
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.models.gpt2 import GPT2
 
 

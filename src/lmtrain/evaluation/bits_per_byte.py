@@ -5,7 +5,7 @@ tokens have no bytes. B batch, T tokens, V vocabulary.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -52,22 +52,30 @@ def evaluate(
     or `num_copies` neighbours with the same ones;
     the model is put into evaluation mode and back. Raises: DataError when the targets have no bytes at all.
     """
+    sums = torch.zeros(3, dtype=torch.float64, device=next(model.parameters()).device)
+    for of_batch in sums_of_batches(model, batches, token_bytes=token_bytes, loss=loss):
+        sums += of_batch
+    nats, num_bytes, num_tokens = (sum_over_ranks(sums) / num_copies).tolist()
+    if not num_bytes:
+        raise DataError(f"validation has {num_tokens:.0f} targets and 0 bytes of text; it needs at least one byte.")
+    return BitsPerByte(nats=nats, num_bytes=round(num_bytes), num_tokens=round(num_tokens))
+
+
+def sums_of_batches(
+    model: LanguageModel, batches: Iterable[tuple[Tensor, ...]], *, token_bytes: Tensor, loss: Loss
+) -> Iterator[Tensor]:
+    """Yield nats, bytes and tokens of each batch of this rank: fp64 [3], exact below 2^53; see `evaluate`."""
     device = next(model.parameters()).device
-    sums = torch.zeros(3, dtype=torch.float64, device=device)  # nats, bytes, tokens: exact below 2^53
-    token_bytes = token_bytes.to(device, sums.dtype)
+    token_bytes = token_bytes.to(device, torch.float64)
     was_training = model.training
     model.eval()
     try:
         with torch.no_grad():  # inference_mode would make compiled blocks compile again
             for inputs, targets, *documents in batches:
                 seen = documents[0].to(device) if documents else None
-                sums += _score(model, inputs.to(device), targets.to(device), seen, token_bytes, loss)
+                yield _score(model, inputs.to(device), targets.to(device), seen, token_bytes, loss)
     finally:
         model.train(was_training)
-    nats, num_bytes, num_tokens = (sum_over_ranks(sums) / num_copies).tolist()
-    if not num_bytes:
-        raise DataError(f"validation has {num_tokens:.0f} targets and 0 bytes of text; it needs at least one byte.")
-    return BitsPerByte(nats=nats, num_bytes=round(num_bytes), num_tokens=round(num_tokens))
 
 
 def _score(

@@ -11,7 +11,7 @@ from lmtrain.inference.chat_format import chat_format
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Delta, Generation, Request
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.inference.tools.style_tools import Tool
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.inference.sampling import Sampling, choose
+from lmtrain.inference.sampling import choose
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.models.base import LanguageModel
 
 

@@ -10,7 +10,7 @@ from typing import Literal, Protocol, final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.blocks import BlockTable
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.inference.text_stream import TextStream
 from lmtrain.tokenizers.conversation import ToolCall
 

@@ -26,10 +26,22 @@ class ChatTemplate:
 
 @final
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The run and checkpoint of a model: optimizer steps, tokens, and the context of its training."""
+
+    run: Path
+    step: int
+    tokens: int
+    context_tokens: int
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
 class LoadedModel:
     """A model with `paged` attention, on its device; `template` None: it came without one.
 
-    `end_ids` end a text.
+    `end_ids` end a text; `begin_id` begins one, None: as in training here, the end-of-text id of the one before.
+    `origin` None: of a folder that is no run's.
     """
 
     name: str
@@ -37,6 +49,13 @@ class LoadedModel:
     tokenizer: Tokenizer
     template: ChatTemplate | None = None
     end_ids: frozenset[int] = frozenset()
+    begin_id: int | None = None
+    origin: Origin | None = None
+
+    @property
+    def first_id(self) -> int:
+        """Return the id before a text's first."""
+        return self.tokenizer.end_of_text_id if self.begin_id is None else self.begin_id
 
     def engine(self, limits: EngineLimits | None = None) -> TextEngine:
         """Return an engine of its own."""
@@ -67,6 +86,11 @@ def read_template(folder: Path) -> ChatTemplate | None:
 def _token(named: Any) -> str:
     content = named.get("content") if isinstance(named, dict) else named
     return content if isinstance(content, str) else ""
+
+
+def id_of_begin(tokenizer: Tokenizer, folder: Path) -> int | None:
+    """Return the id in a folder's configuration for the beginning of a text, None without one."""
+    return tokenizer.special_tokens.get(_token(_json(folder / TOKENIZER_CONFIG).get("bos_token")))
 
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:

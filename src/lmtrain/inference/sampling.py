@@ -3,66 +3,14 @@
 V vocabulary.
 """
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import final
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lmtrain.errors import ConfigurationError
-
-_BOUNDS: tuple[tuple[str, float, float], ...] = (
-    ("temperature", 0, math.inf),
-    ("top_k", 1, math.inf),
-    ("top_p", 0, 1),
-    ("min_p", 0, 1),
-    ("repetition_penalty", 0, math.inf),
-    ("presence_penalty", -math.inf, math.inf),
-    ("frequency_penalty", -math.inf, math.inf),
-)
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """How to choose; the defaults draw from the model's own distribution.
-
-    `temperature` 0 takes the likeliest. Kept are the `top_k` likeliest (None: all), of these as few as reach `top_p`
-    of the probability, of these none below `min_p` times the likeliest. `repetition_penalty` divides positive logits
-    of tokens anywhere in the text and multiplies negative ones (arXiv 1909.05858 section 4.1). `presence_penalty` is
-    taken off logits of tokens written so far, `frequency_penalty` once for each time. `logit_bias` adds to logits by
-    token. Raises: ConfigurationError for a value out of its bounds.
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
-
-    def __post_init__(self) -> None:
-        for name, least, most in _BOUNDS:
-            value = getattr(self, name)
-            if value is not None and not (least <= value <= most and math.isfinite(value)):
-                nearest = least if value < least else most if value > most else 1
-                rule = f"is below {least}" if value < least else f"is not a number from {least} to {most}"
-                raise ConfigurationError(f"{name}={value} {rule}; nearest valid: {nearest}.")
-        for name in ("top_p", "repetition_penalty"):
-            if getattr(self, name) == 0:
-                raise ConfigurationError(f"{name}=0 is not above 0; nearest valid: 1, which changes nothing.")
-
-    @property
-    def is_plainly_greedy(self) -> bool:
-        """Tell whether the largest logit is the answer."""
-        changed = (self.repetition_penalty != 1, self.presence_penalty, self.frequency_penalty, self.logit_bias)
-        return self.temperature == 0 and not any(changed)
+from lmtrain.inference.sampling_settings import Sampling
 
 
 def choose(

@@ -9,7 +9,8 @@ from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.paged_attention import paged
-from lmtrain.inference.sampling import Sampling, choose
+from lmtrain.inference.sampling import choose
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.inference.tools.calculator import calculator
 from lmtrain.inference.tools.style_tools import MAX_CALL_BYTES, MAX_RESULT_CHARACTERS
 from lmtrain.models.llama import Llama

@@ -1,0 +1,40 @@
+"""Questions with their right answers from a file of JSON lines: conversations that end in an assistant's turn."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lmtrain.errors import DataError
+from lmtrain.evaluation.answers import Question
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Return the question and answer of each line, `{"messages": [...], "kind": "..."}`; the kind may be left out.
+
+    Raises:
+        DataError: There is no such file, or a line does not end in an assistant's turn with text.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise DataError(
+            f"--answers {path} cannot be read as UTF-8 text ({problem}); name a file of JSON lines."
+        ) from problem
+    found = [_asked(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if line.strip()]
+    if not found:
+        raise DataError(f"--answers {path} has no line; give it conversations.")
+    return found
+
+
+def _asked(line: str, where: str) -> Question:
+    try:
+        content: Any = json.loads(line)
+    except ValueError as problem:
+        raise DataError(f"{where} is no JSON ({problem}).") from problem
+    messages = content.get("messages") if isinstance(content, dict) else None
+    if not isinstance(messages, list) or len(messages) < 2 or not all(isinstance(one, dict) for one in messages):
+        raise DataError(f'{where} has no "messages" of a question and its answer.')
+    *asked, last = messages
+    if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not last["content"].strip():
+        raise DataError(f"{where} does not end in an assistant's turn with text, the right answer.")
+    return Question(asked, last["content"], str(content.get("kind", "answers")))

@@ -1,0 +1,200 @@
+"""A pipeline's report card: its stages with their time, and each score of each of its runs with its noise."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lmtrain.accounting.quantities import Unit, format_quantity
+from lmtrain.report.markup import table, tag
+from lmtrain.report.web_page import section, tiles, web_page
+
+HEAD: Final = ("stage", "time", "tokens", "in steps", "dollars", "kWh", "command")
+Scores = Mapping[str, Mapping[str, Any]]  # by name: an object with its `score`, and maybe its `standard_error`
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageAccount:
+    """A training's ledger in short: tokens with loss, the share of its clock in steps, dollars and energy if known."""
+
+    tokens: int
+    goodput: float
+    usd: float | None = None
+    kwh: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CardStage:
+    """One stage: its command, seconds of the attempt that ended it (None: not yet), the run it scores, its scores.
+
+    `was_done`: nothing had changed, and it was skipped this time.
+    """
+
+    name: str
+    command: str
+    seconds: float | None
+    run: str
+    scores: Scores
+    was_done: bool = False
+    account: StageAccount | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """All stages of a pipeline; `previous` has the scores of each run on the card before."""
+
+    name: str
+    stages: Sequence[CardStage]
+    previous: Mapping[str, Scores] = field(default_factory=dict[str, Scores])
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds of all ended stages."""
+        return sum(stage.seconds or 0.0 for stage in self.stages)
+
+    @property
+    def runs(self) -> list[str]:
+        """Return the scored runs, in the order of their first score."""
+        return list(dict.fromkeys(stage.run for stage in self.stages if stage.scores))
+
+    def score(self, name: str, run: str) -> str:
+        """Return a score with its standard error, as text; empty where the run has none."""
+        found = self.scores_of(run).get(name)
+        before = self.previous.get(run, {}).get(name)
+        then = f" (before: {_shown(before)})" if before and before != found else ""
+        return _shown(found) + then if found else ""
+
+    def scores_of(self, run: str) -> dict[str, Mapping[str, Any]]:
+        """Return a run's newest scores by name."""
+        return {name: score for stage in self.stages if stage.run == run for name, score in stage.scores.items()}
+
+    @property
+    def totals(self) -> list[tuple[str, str]]:
+        """Return the whole pipeline's time, dollars and energy, as far as they are known."""
+        accounts = [stage.account for stage in self.stages if stage.account is not None]
+        usd = [account.usd for account in accounts if account.usd is not None]
+        kwh = [account.kwh for account in accounts if account.kwh is not None]
+        return [
+            ("stages", str(len(self.stages))),
+            ("time", format_quantity(self.seconds, "seconds")),
+            *([("dollars of the trainings", f"${sum(usd):,.2f}")] if usd else []),
+            *([("energy of the trainings, at most", f"{sum(kwh):.3g} kWh")] if kwh else []),
+        ]
+
+    @property
+    def samples(self) -> list[tuple[str, str, str]]:
+        """Return a run, a question and its answer for each kind of question asked, the first run's first."""
+        return [
+            (stage.run, str(sample["asked"]), str(sample["said"]))
+            for stage in self.stages
+            for score in stage.scores.values()
+            for sample in score.get("samples", [])
+        ]
+
+    @property
+    def score_names(self) -> list[str]:
+        """Return the names of all scores, in the order of their first run."""
+        return list(dict.fromkeys(name for stage in self.stages for name in stage.scores))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedStage:
+    """The plan of a stage that trains; None where it is not known, and a `problem` where there is none."""
+
+    name: str
+    tokens: int | None = None
+    seconds: float | None = None
+    usd: float | None = None
+    disk_bytes: int | None = None
+    problem: str = ""
+
+
+def plan_text(name: str, stages: Sequence[PlannedStage]) -> str:
+    """Return the plan of a pipeline's training stages as lines, and their sum where all are known."""
+    lines = [f"{name}: the stages that train", f"  {'':<16}{'tokens':>10}{'time':>14}{'dollars':>12}{'disk':>10}"]
+    lines += [f"  {stage.name:<16}{stage.problem}" if stage.problem else _planned(stage) for stage in stages]
+    if all(not stage.problem for stage in stages):
+        lines.append(_planned(_together(stages)))
+    if any(stage.seconds is None and not stage.problem for stage in stages):
+        lines.append("  A time needs the device's peak: lmtrain doctor measures it, cluster=NAME knows it.")
+    return "\n".join(lines)
+
+
+def _together(stages: Sequence[PlannedStage]) -> PlannedStage:
+    def added(name: str) -> Any:
+        values = [getattr(stage, name) for stage in stages]
+        return None if None in values else sum(values)
+
+    return PlannedStage(name="together", **{name: added(name) for name in ("tokens", "seconds", "usd", "disk_bytes")})
+
+
+def _planned(stage: PlannedStage) -> str:
+    tokens, seconds, disk = (
+        _known(stage.tokens, "count"),
+        _known(stage.seconds, "seconds"),
+        _known(stage.disk_bytes, "bytes"),
+    )
+    dollars = "not known" if stage.usd is None else f"${stage.usd:,.2f}"
+    return f"  {stage.name:<16}{tokens:>10}{seconds:>14}{dollars:>12}{disk:>10}"
+
+
+def _known(number: float | None, unit: Unit) -> str:
+    return "not known" if number is None else format_quantity(number, unit)
+
+
+def card_text(card: Card) -> str:
+    """Return the card as Markdown."""
+    lines = [f"# {card.name}", "", "; ".join(f"{name}: {value}" for name, value in card.totals), ""]
+    lines += [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
+    lines += [f"| {' | '.join([*_row(stage), f'`{stage.command}`'])} |" for stage in card.stages]
+    if card.runs:
+        lines += ["", f"| score | {' | '.join(card.runs)} |", f"|---|{'---|' * len(card.runs)}"]
+        lines += [f"| {name} | {' | '.join(card.score(name, run) for run in card.runs)} |" for name in card.score_names]
+        lines += ["", "Behind +- is the standard error of so many items."]
+    if card.samples:
+        lines += ["", "| run | asked | said |", "|---|---|---|"]
+        lines += [f"| {run} | {_cell(asked)} | {_cell(said)} |" for run, asked, said in card.samples]
+    return "\n".join([*lines, ""])
+
+
+def card_page(card: Card) -> str:
+    """Return the card as a page."""
+    stages = [[*_row(stage), tag("code", stage.command)] for stage in card.stages]
+    parts = [tag("h1", card.name), tiles(card.totals), section("Stages", table(stages, head=HEAD))]
+    if card.runs:
+        rows = [[name, *(card.score(name, run) for run in card.runs)] for name in card.score_names]
+        note = tag("p", "Behind ± is the standard error of so many items.")
+        parts.append(section("Scores", table(rows, head=["score", *card.runs]), note))
+    if card.samples:
+        parts.append(section("What they say", table(card.samples, head=["run", "asked", "said"])))
+    return web_page(f"{card.name}: a pipeline of lmtrain", *parts)
+
+
+def _row(stage: CardStage) -> list[str]:
+    """Return a stage's cells, all but its command."""
+    account = stage.account
+    if account is None:
+        return [stage.name, _time(stage), "", "", "", ""]
+    return [
+        stage.name,
+        _time(stage),
+        format_quantity(account.tokens),
+        f"{account.goodput:.0%}",
+        "" if account.usd is None else f"${account.usd:,.2f}",
+        "" if account.kwh is None else f"{account.kwh:.3g}",
+    ]
+
+
+def _time(stage: CardStage) -> str:
+    if stage.seconds is None:
+        return "not yet"
+    return format_quantity(stage.seconds, "seconds") + (", skipped: unchanged" if stage.was_done else "")
+
+
+def _cell(text: str) -> str:
+    """Return a text for a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _shown(score: Mapping[str, Any]) -> str:
+    error = score.get("standard_error")
+    return f"{score['score']:.4f}" + (f" ± {error:.4f}" if error is not None else "")

@@ -1,0 +1,48 @@
+"""Keep an evaluation's scores with their run: in its folder, its curves, and its run in MLflow."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lmtrain.errors import LMTRAIN_ERRORS
+from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.sync import sync
+
+FOLDER = "evaluation"
+
+
+def keep_scores(run: Path, *, step: int, tokens: int, scores: Mapping[str, Any]) -> str | None:
+    """Add scores of a checkpoint to its run; return a line where MLflow could not be told.
+
+    `scores` are objects with a `score` each, under their metrics' names; they join those kept for this step before.
+    """
+    file = scores_file(run, step)
+    file.parent.mkdir(exist_ok=True)
+    write_json(file, {**read_json(file), **scores})
+    log = RunLog(run)
+    log.extend([Point(time.time(), step, tokens, {name: float(one["score"]) for name, one in scores.items()})])
+    log.close()
+    return tell_mlflow(run)
+
+
+def tell_mlflow(run: Path) -> str | None:
+    """Send a run's new points and files; return a line where that failed. A run under way sends them itself."""
+    status = settled_status(run)
+    is_tracked = "mlflow" in RunFolder(run).read_identity()
+    if not is_tracked or (status is not None and status.status == "RUNNING"):  # its own process sends them
+        return None
+    try:
+        sync(run)
+    except LMTRAIN_ERRORS as problem:
+        return f"{run} has more than its run in MLflow: {redact_text(str(problem))}"
+    return None
+
+
+def scores_file(run: Path, step: int) -> Path:
+    """Return the file of a checkpoint's scores."""
+    return run / FOLDER / f"step_{step:08d}.json"
