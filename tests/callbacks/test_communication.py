@@ -1,22 +1,19 @@
 import json
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.autograd import DeviceType
 
-from lmtrain.callbacks.communication import Communication, exposed, exposed_share, length, merged
+from lmtrain.callbacks.communication import Activity, Communication, exposed, exposed_share, length, merged
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
 from tests.callbacks.test_two_ranks import train
 
 
-def event(name, start, end, *, device=DeviceType.CPU, is_annotation=False):
-    span = SimpleNamespace(start=start, end=end)
-    return SimpleNamespace(name=name, time_range=span, device_type=device, is_user_annotation=is_annotation)
+def event(name, start, end, **facts):
+    return Activity(name=name, span=(start, end), **facts)
 
 
 def test_what_computing_hides_does_not_count():
@@ -44,7 +41,7 @@ def test_on_a_cpu_gloo_is_set_against_operators():
 
 
 def test_on_a_gpu_nccl_is_set_against_kernels_and_not_against_annotations():
-    gpu = {"device": DeviceType.CUDA}
+    gpu = {"is_on_gpu": True}
     events = [
         event("aten::mm", 0, 100),
         event("gemm", 0, 60, **gpu),

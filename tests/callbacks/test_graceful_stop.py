@@ -8,6 +8,7 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
 from lmtrain.training.stopping import StoppedAtOnce, StoppedEarly
 from tests.callbacks.tiny_run import AtStep
 
@@ -32,6 +33,14 @@ def test_a_signal_ends_the_run_after_its_step_with_a_checkpoint(make_run, number
     assert run.saved_steps() == [3]
     assert list(run.points("train/loss")) == [1, 2, 3]
     assert signal.getsignal(number) == before
+
+
+def test_a_wish_in_the_folder_ends_the_run_as_sigterm_does(make_run, monkeypatch):
+    monkeypatch.setattr("lmtrain.callbacks.graceful_stop.LOOK_SECONDS", 0.0)
+    run = make_run(steps=9)
+    assert train(run, AtStep(3, lambda *_: ask_to_stop(run.context.folder))) == signal.SIGTERM
+    assert run.saved_steps() == [3]
+    assert not is_asked_to_stop(run.context.folder)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

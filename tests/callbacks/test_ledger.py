@@ -94,6 +94,12 @@ def train_row(run):
     return [row for row in map(json.loads, rows) if row["name"] == "ledger"][-1]
 
 
+def test_a_run_killed_before_its_first_step_is_on_the_disk(make_run):
+    run = make_run(steps=4)
+    Ledger(every_steps=2, context=run.context).setup(None, None, "fit")
+    assert '"name": "accounts"' in (run.context.folder / "events/rank0.jsonl").read_text()
+
+
 def test_a_run_that_fails_leaves_its_account(make_run):
     run = make_run(steps=4)
 

@@ -3,6 +3,8 @@ from dataclasses import replace
 from lmtrain.accounting.batches import Batch, plan_batches
 from lmtrain.accounting.budgets import Budget, horizon
 from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.options.strategy import Collective
+from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plan_advice import Advice
 from lmtrain.report.plan_page import text_of
@@ -30,6 +32,14 @@ def test_parts_have_their_share():
     assert "900,000 (90.0%)" in text
     assert "1,000,000 (1.0M)" in text
     assert "24 sequences x 10 tokens x 1 micro-steps x 1 devices" in text
+
+
+def test_bytes_of_rare_meetings_are_told_by_the_step_and_by_the_meeting():
+    rare = Collective(group="copies", num_ranks=4, every_steps=50, reduced_bytes=2e6)
+    sent = CommunicationVolume(gathered_bytes=0, reduced_bytes=2_000_000, bytes_per_second=None, groups=(rare,))
+    speed = Speed(step_seconds=1.0, mfu_palm=0.4, source="measured")
+    text = text_of(replace(PLAN, communication=sent, speed=speed), Advice((), is_possible=True), title="small")
+    assert "0.002 GB from each device, 0.100 GB every 50 steps, at a rate" in " ".join(text.split())
 
 
 def test_advice_comes_last():

@@ -66,6 +66,22 @@ def test_dead_server_is_an_environment_problem(run):
 
 
 @pytest.mark.slow
+def test_a_database_closed_to_writing_is_told_at_once(run, monkeypatch):
+    database = run.root / "mlflow.db"
+    database.touch()
+
+    open_any = type(database).open
+
+    def refuse(path, *words, **settings):  # root may open anything
+        if path == database:
+            raise PermissionError(13, "Permission denied", str(path))
+        return open_any(path, *words, **settings)
+
+    monkeypatch.setattr(type(database), "open", refuse)
+    with pytest.raises(EnvironmentProblem, match=r"PermissionError: .*Permission denied: .*mlflow\.db"):
+        sync(run.path, seconds=600)
+
+
 def test_killed_run_that_still_reads_running_becomes_killed(run):
     write_status(run.path, Status("RUNNING", process=1_000_001))
     sync(run.path)

@@ -51,3 +51,9 @@ def test_the_address_is_the_list_of_runs_where_there_is_one(tmp_path, names, pag
         store.executemany("INSERT INTO experiments VALUES (?, ?, 'active')", enumerate(names))
         store.commit()
     assert runs_page(tmp_path) == page
+
+
+def test_a_store_that_cannot_be_read_is_told_in_one_line(tmp_path):
+    (tmp_path / "mlflow.db").write_bytes(b"no database at all, and long enough to be looked into")
+    with pytest.raises(EnvironmentProblem, match=r"mlflow\.db cannot be read \(file is not a database\)"):
+        runs_page(tmp_path)

@@ -143,7 +143,7 @@ class Checkpoint(pl.Callback):
 
     def _save(self, trainer: pl.Trainer, module: pl.LightningModule, *, is_last: bool) -> None:
         """Save this step on all ranks, and agree on the outcome: saved, failed, or on its way."""
-        unsound = self._unsound(trainer.global_step, module)
+        unsound = self._unsound(trainer, module)
         began = self._tried_at = time.monotonic()
         with self._context.events.pause("checkpoint", step=trainer.global_step):
             self._settle(trainer)
@@ -168,14 +168,14 @@ class Checkpoint(pl.Callback):
                     SaveOutcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes)
                 )
 
-    def _unsound(self, step: int, module: pl.LightningModule) -> str | None:
-        """Say why a step is not to be saved; this waits for the device, still at work on it."""
+    def _unsound(self, trainer: pl.Trainer, module: pl.LightningModule) -> str | None:
+        """Say why a step is not to be saved, alike on all ranks; this waits for the device, still at work on it."""
         assert isinstance(module, CausalLMModule)
         with self._context.events.stopwatch.spending("compute"):
             is_sound = module.step_metrics.left_sound_weights
-            if is_sound is None or bool(is_sound):
+            if is_sound is None or trainer.strategy.reduce_boolean_decision(bool(is_sound)):
                 return None
-        return f"Step {step} is not saved: its loss or gradient norm is not finite."
+        return f"Step {trainer.global_step} is not saved: its loss or gradient norm is not finite."
 
     def _try(self, trainer: pl.Trainer, *, behind: bool) -> str | None:
         """Write this step's checkpoint, or hand it over; return on every rank why the first one could not."""

@@ -7,24 +7,29 @@ Lightning ends with exit code 0 and no checkpoint on SIGTERM, deadlocks where on
 import logging
 import signal
 import threading
+import time
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.stopping import SIGNALS, StoppedAtOnce, StoppedEarly
 
+LOOK_SECONDS: Final = 1.0
 _LOG = logging.getLogger(__name__)
 
 
 class GracefulStop(pl.Callback):
     """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves that step.
+
+    `lmtrain stop`'s wish in the run's folder, looked for once a second by the first rank, counts as SIGTERM.
 
     Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
     then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
@@ -40,6 +45,7 @@ class GracefulStop(pl.Callback):
             every_steps, last_step=context.last_step, key="callbacks.graceful_stop.every_steps"
         )
         self._received = 0
+        self._looked_at = 0.0
         self._has_stepped = False
         self._previous: dict[signal.Signals, Any] = {}
         self.stop_signal: int | None = None
@@ -58,6 +64,7 @@ class GracefulStop(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._has_stepped = self._has_stepped or is_step_end(trainer, batch_idx)
+        self._look_for_wish()
         if trainer.world_size == 1:
             received = self._received if is_step_end(trainer, batch_idx) else 0
         else:
@@ -83,6 +90,14 @@ class GracefulStop(pl.Callback):
         if is_second:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise StoppedAtOnce(number)
+
+    def _look_for_wish(self) -> None:
+        now = time.monotonic()
+        if self._context.is_main_process and now - self._looked_at >= LOOK_SECONDS:
+            self._looked_at = now
+            if is_asked_to_stop(self._context.folder):
+                forget_stop(self._context.folder)
+                self._received = signal.SIGTERM
 
     def _agree(self, trainer: pl.Trainer) -> int:
         """Return the same signal number on every rank, 0 where none has received any."""

@@ -5,6 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.tracking.events import ACCOUNTS
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
@@ -16,7 +17,8 @@ class Ledger(pl.Callback):
 
     The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also that of all that follows,
     evaluation too. With them go the tokens with loss of this process. The first rank also logs each kind's share and
-    the goodput (computing's share) of this attempt. It belongs after the other callbacks, so that it counts their work.
+    the goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the
+    other callbacks, so that it counts their work.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -26,6 +28,11 @@ class Ledger(pl.Callback):
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.ledger.every_steps")
         self._second_step = 0  # of this process
         self._tokens = 0
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._context.events.mark(ACCOUNTS)
+        self._context.events.flush()  # of a run killed in its first validation, too, the time is known
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -47,7 +54,8 @@ class Ledger(pl.Callback):
             assert isinstance(pl_module, CausalLMModule)
             self._tokens = pl_module.step_metrics.trained_tokens
             seconds = self._write(trainer.global_step)
-            self._log(trainer.global_step, seconds)
+            sent = {} if pl_module.outer is None else {"communication/sent_bytes": pl_module.outer.sent_bytes}
+            self._log(trainer.global_step, seconds, sent)
 
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -66,10 +74,10 @@ class Ledger(pl.Callback):
         self._context.events.mark("ledger", step=step, tokens=self._tokens, **seconds)
         return seconds
 
-    def _log(self, step: int, seconds: dict[str, float]) -> None:
+    def _log(self, step: int, seconds: dict[str, float], sent: dict[str, float]) -> None:
         if self._context.log is None:
             return
         total = sum(seconds.values())
         metrics = {f"time/{kind}_share": spent / total for kind, spent in seconds.items()}
         metrics["speed/goodput"] = metrics["time/compute_share"]
-        self._context.append(step, metrics)
+        self._context.append(step, metrics | sent)

@@ -31,6 +31,7 @@ class RunManifest(pl.Callback):
         folder = self._context.folder
         attempts = RunFolder(folder).attempts()
         self._write_plan()
+        RunFolder(folder).note({"data": str(self._context.dataset.folder.absolute())})
         write_json(folder / "dataset.json", redact(self._context.dataset.manifest.to_json()))
         self._context.tokenizer.save(folder / "tokenizer")
         write_json((attempts or [folder])[-1] / "devices.json", describe_devices(trainer))

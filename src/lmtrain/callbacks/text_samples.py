@@ -15,7 +15,7 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.generate import generate
 from lmtrain.inference.loaded_model import ids_of_ends
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tracking.atomic_files import storage_problem
@@ -81,7 +81,7 @@ class TextSamples(pl.Callback):
         average = module.weight_average
         with (
             self._context.events.pause("text_samples", step=trainer.global_step),
-            evaluation_weights(trainer.optimizers, module.language_model),
+            evaluation_weights(module.weight_holders, module.language_model),
             average.in_place_of(module.language_model) if average else nullcontext(),
         ):
             text = self._generate(trainer, module)

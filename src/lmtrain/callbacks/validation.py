@@ -83,7 +83,7 @@ class Validation(pl.Callback):
         assert isinstance(datamodule, TokenDataModule)
         first, *others = datamodule.mixture.datasets
         assert isinstance(module, CausalLMModule)
-        weights = evaluation_weights(trainer.optimizers, module.language_model)
+        weights = evaluation_weights(module.weight_holders, module.language_model)
         with self._context.events.pause("validation", step=step), weights:
             result = self._evaluate(trainer, module, datamodule, source=first)
             of_sources = {name: self._evaluate(trainer, module, datamodule, source=name) for name in others}

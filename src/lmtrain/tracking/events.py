@@ -17,6 +17,7 @@ from lmtrain.tracking.preemption import THREADS, Preemption
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 FLUSH_SECONDS = 1.0
+ACCOUNTS: Final = "accounts"  # the mark of a process that keeps them
 
 # The ledger's kind of a pause's time.
 PAUSES: Final[dict[str, Kind]] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.file_lock import file_lock
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 SCHEMES = ("sqlite:", "postgresql", "mysql", "mssql", "http:", "https:", "databricks")
+SQLITE: Final = "sqlite:///"
 LOCK_SECONDS = 90.0  # creating the tables of a new store takes 4 to 10 seconds, and others may be before us
 
 # No telemetry, no minutes of retries inside a call, no progress bars; read by MLflow when it is imported.
@@ -53,9 +54,13 @@ def default_uri(root: Path) -> str:
 
 def artifacts_folder(root: Path, tracking_uri: str) -> Path:
     """Return the folder of a local store's files: beside its database."""
-    database = tracking_uri.removeprefix("sqlite:///").partition("?")[0]
-    folder = Path(database).absolute().parent if tracking_uri.startswith("sqlite:///") else root.absolute()
+    folder = database_file(tracking_uri).parent if tracking_uri.startswith(SQLITE) else root.absolute()
     return folder / "mlflow-artifacts"
+
+
+def database_file(tracking_uri: str) -> Path:
+    """Return the file of an SQLite store's address."""
+    return Path(tracking_uri.removeprefix(SQLITE).partition("?")[0]).absolute()
 
 
 def check_uri(tracking_uri: str | None) -> None:
@@ -75,7 +80,14 @@ def open_client(store: Store) -> "MlflowClient":
     """Connect to a store, creating its tables where there are none; one process at a time does.
 
     Errors of MLflow and its database driver pass through.
+
+    Raises:
+        PermissionError: A local database is closed to writing; MLflow would try for a minute.
     """
+    if store.tracking_uri.startswith(SQLITE):
+        database = database_file(store.tracking_uri)
+        if database.exists():
+            database.open("r+b").close()
     os.environ.update(ENVIRONMENT)
     from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
 

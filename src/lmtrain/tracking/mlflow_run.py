@@ -16,7 +16,6 @@ import yaml
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
-from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, flatten, tracking_key
 from lmtrain.tracking.mlflow_client import Store, find_or_create
@@ -25,7 +24,6 @@ from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
 
 METRICS_A_CALL = 900
-CLEAN_STOPS = (EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED)
 ENTRIES_A_CALL = 100
 MIRRORED_BY_TOKENS = frozenset({"train/loss", "validation/loss", "validation/bits_per_byte"})
 RUN_TAG = "lmtrain.run"
@@ -33,7 +31,7 @@ SWEEP_TAG = "lmtrain.sweep"
 PARENT_TAG = "mlflow.parentRunId"
 
 # Named one by one: other files of the folders may hold secrets.
-OF_RUN = ("plan.json", "dataset.json", "report.html", "report.md")
+OF_RUN = ("plan.json", "dataset.json", "report.html", "report.md", "card.html", "card.md")
 OF_ATTEMPT = (
     "config.yaml",
     "overrides.txt",
@@ -91,8 +89,7 @@ class MlflowRun:
         """Give the run its last state; a clean stop, after which the same command goes on, is no red cross there."""
         self._tag({"lmtrain.exit_code": str(status.exit_code)})
         ended_at = time.time() if status.time is None else status.time
-        is_clean_stop = status.status == "KILLED" and status.exit_code in CLEAN_STOPS
-        state = "SCHEDULED" if is_clean_stop else status.status
+        state = "SCHEDULED" if status.is_clean_stop else status.status
         self._client.set_terminated(self.run_id, status=state, end_time=int(ended_at * 1000))
 
     def _send_params(self, folder: Path) -> None:

@@ -156,7 +156,8 @@ def follow(
                 _wait(POLL_SECONDS if is_all else 0.0, last_status)
             except Exception as error:  # noqa: BLE001  after any error of MLflow and its drivers, repeat
                 sink.fail(error)
-                if deadline is not None and time.monotonic() > deadline:
+                is_final = isinstance(error, PermissionError)
+                if deadline is not None and (is_final or time.monotonic() > deadline):
                     return False
                 _wait(pause * random.uniform(0.75, 1.25), last_status)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)

@@ -21,6 +21,7 @@ from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
 from lmtrain.tracking.redaction import redact_override, redact_text
+from lmtrain.tracking.stop_request import forget_stop
 
 MINIMUM_FREE_BYTES = 64 * 2**20
 ACCEPTED = "accepted_attempt"  # in run.json: the last one that began to train
@@ -105,6 +106,7 @@ class RunFolder:
         Raises:
             EnvironmentProblem: The folder cannot be written.
         """
+        forget_stop(self.path)
         config_text = redact_text(config_text)
         attempts = self.attempts()
         folder = self.path / "attempts" / str(int(attempts[-1].name) + 1 if attempts else 1)

@@ -4,11 +4,12 @@ import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED
 from lmtrain.tracking import atomic_files
 
+CLEAN_STOPS: Final = (EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED)
 StatusName = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
@@ -25,6 +26,11 @@ class Status:
     process: int | None = None
     time: float | None = None
 
+    @property
+    def is_clean_stop(self) -> bool:
+        """Tell whether it was stopped from outside after a whole step, and goes on by the same command."""
+        return self.status == "KILLED" and self.exit_code in CLEAN_STOPS
+
 
 @dataclass(frozen=True)
 class Tracked:
@@ -38,8 +44,7 @@ def status_name(exit_code: int) -> StatusName:
     """Name an exit code's state: 0 FINISHED; stopped from outside KILLED; all else FAILED."""
     if exit_code == EXIT_DONE:
         return "FINISHED"
-    stopped = {EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED, 137}
-    return "KILLED" if exit_code in stopped else "FAILED"
+    return "KILLED" if exit_code in (*CLEAN_STOPS, 137) else "FAILED"
 
 
 def read_status(folder: Path) -> Status | None:

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking.mlflow_client import ENVIRONMENT, artifacts_folder, default_uri
+from lmtrain.tracking.mlflow_client import ENVIRONMENT, artifacts_folder, database_file, default_uri
 
 PORTS_TRIED = 100
 
@@ -21,7 +21,7 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
         ConfigurationError: The port is taken.
     """
     uri = default_uri(root)
-    if not Path(uri.removeprefix("sqlite:///")).exists():
+    if not database_file(uri).exists():
         raise EnvironmentProblem(
             f"{root} has no mlflow.db: nothing was tracked there yet; train first, or set run.root."
         )
@@ -46,11 +46,20 @@ def runs_page(root: Path) -> str:
     """Return the path of the list of runs: MLflow's start page is about agents until a switch on it is turned.
 
     Without exactly one experiment it is that of the experiments.
+
+    Raises:
+        EnvironmentProblem: The store cannot be read.
     """
-    store = Path(default_uri(root).removeprefix("sqlite:///"))
+    store = database_file(default_uri(root))
     query = "SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active' AND name != 'Default'"
-    with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as opened:
-        found = opened.execute(query).fetchall()
+    try:
+        with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as opened:
+            found = opened.execute(query).fetchall()
+    except sqlite3.Error as problem:
+        raise EnvironmentProblem(
+            f"{store} cannot be read ({problem}); give yourself permission, or restore it and send each run again by "
+            "lmtrain sync."
+        ) from problem
     place = f"experiments/{found[0][0]}/runs" if len(found) == 1 else "experiments"
     return f"#/{place}?workflowType=machine_learning"
 

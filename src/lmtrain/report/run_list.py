@@ -1,0 +1,122 @@
+"""Runs in brief, from their folders alone: a line a run, and a line a logged step."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.ledger import read_attempts
+from lmtrain.report.run_facts import BITS_PER_BYTE
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.log_tail import LogOffset, read_after
+from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.settled_status import settled_status
+
+TAIL_BYTES: Final = 1 << 18
+LOSS: Final = "train/loss"
+# In a line: the metric, its words, and how its value is written.
+SHOWN: Final = (
+    (LOSS, "loss {:.3f}"),
+    ("train/lr", "lr {:.2e}"),
+    ("speed/tokens_per_second", "{:,.0f} tokens/s"),
+    ("speed/mfu_palm", "MFU {:.1%}"),
+    (BITS_PER_BYTE, "validation {:.4f} bits/byte"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInBrief:
+    """A run's state and newest figures; None: not known yet. `changed_at` in unix seconds."""
+
+    name: str
+    folder: str
+    status: str
+    step: int
+    num_steps: int | None
+    tokens: int
+    loss: float | None
+    bits_per_byte: float | None
+    seconds: float
+    changed_at: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self)
+
+
+def in_brief(folder: Path) -> RunInBrief:
+    """Read a run's folder: the end of its log, its plan, its state and its clock."""
+    status, log = settled_status(folder), folder / "metrics.jsonl"
+    points = newest_points(log)
+    last = points[-1] if points else Point(0.0, 0, 0, {})
+    is_running = status is not None and status.status == "RUNNING"
+    attempts = read_attempts(folder, is_running=is_running)
+    return RunInBrief(
+        name=str(read_json(folder / "run.json").get("name", folder.name)),
+        folder=str(folder),
+        status="UNKNOWN" if status is None else "STOPPED" if status.is_clean_stop else status.status,
+        step=last.step,
+        num_steps=_num_steps(folder),
+        tokens=last.tokens,
+        loss=_newest(points, LOSS),
+        bits_per_byte=_newest(points, BITS_PER_BYTE),
+        seconds=sum(attempt.wall_seconds for attempt in attempts),
+        changed_at=(log if log.exists() else folder).stat().st_mtime,
+    )
+
+
+def newest_points(log: Path) -> list[Point]:
+    """Return the points in the last quarter of a megabyte of a log."""
+    if not log.exists():
+        return []
+    found = log.stat()
+    place = LogOffset(found.st_ino, max(0, found.st_size - TAIL_BYTES))  # maybe within a line, which is then left out
+    return read_after(log, place, read_bytes=TAIL_BYTES).points
+
+
+def table_of(runs: Sequence[RunInBrief]) -> Table:
+    """Lay runs out, the one that changed last at the end."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"):
+        table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")
+    now = time.time()
+    for run in sorted(runs, key=lambda run: run.changed_at):
+        steps = f"{run.step:,}" + ("" if run.num_steps is None else f"/{run.num_steps:,}")
+        table.add_row(
+            run.name,
+            run.status.lower(),
+            steps,
+            format_quantity(run.tokens),
+            "" if run.loss is None else f"{run.loss:.3f}",
+            "" if run.bits_per_byte is None else f"{run.bits_per_byte:.4f}",
+            format_quantity(run.seconds, "seconds"),
+            f"{format_quantity(now - run.changed_at, 'seconds')} ago",
+        )
+    return table
+
+
+def lines_of(points: Sequence[Point], num_steps: int | None) -> list[str]:
+    """Return logged steps, a line each, but those with nothing for a person."""
+    lines: list[str] = []
+    for step, same in groupby(points, key=lambda point: point.step):
+        found = [*same]
+        metrics = {name: value for point in found for name, value in point.metrics.items()}
+        words = [shown.format(metrics[name]) for name, shown in SHOWN if name in metrics]
+        of = "" if num_steps is None else f"/{num_steps:,}"
+        if words:
+            lines.append(" | ".join([f"step {step:,}{of}", f"{format_quantity(found[-1].tokens)} tokens", *words]))
+    return lines
+
+
+def _num_steps(folder: Path) -> int | None:
+    horizon: Any = read_json(folder / "plan.json").get("horizon", {})
+    return horizon.get("steps")
+
+
+def _newest(points: Sequence[Point], metric: str) -> float | None:
+    return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)

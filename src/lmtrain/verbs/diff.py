@@ -1,0 +1,78 @@
+"""`lmtrain diff RUN RUN`: the settings, versions and results in which two runs differ."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+from rich.table import Table
+
+from lmtrain.errors import EXIT_DONE
+from lmtrain.report.find_runs import find_runs
+from lmtrain.report.run_list import in_brief
+from lmtrain.report.show import show
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.flat_config import flatten
+from lmtrain.tracking.run_folder import RunFolder
+
+OF_EVERY_RUN: Final = ("run.name",)
+RESULTS: Final = ("status", "step", "tokens", "loss", "bits_per_byte", "seconds")
+ABSENT: Final = "-"
+
+
+def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
+    """Print each difference of two runs on a line: a setting, a package's version or commit, a result."""
+    parser = argparse.ArgumentParser(prog=program, description="Print what two runs differ in.")
+    parser.add_argument("first", type=Path, help="runs/NAME")
+    parser.add_argument("second", type=Path, help="runs/NAME")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    asked = parser.parse_args(words)
+    first, second = (find_runs([path])[0] for path in (asked.first, asked.second))
+    found = {
+        part: _differences(read(first), read(second))
+        for part, read in (("settings", _settings), ("made with", _versions), ("results", _results))
+    }
+    if asked.json:
+        print(json.dumps(found))
+        return EXIT_DONE
+    table = Table("", first.name, second.name, box=None, pad_edge=False, header_style="bold")
+    for part, rows in found.items():
+        table.add_row(part, style="dim")
+        for name, values in rows.items():
+            table.add_row(f"  {name}", *values)
+        if not rows:
+            table.add_row("  the same")
+    show(table)
+    return EXIT_DONE
+
+
+def _differences(first: dict[str, str], second: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the values that differ, in the order of the first's names and then the second's."""
+    pairs = {name: (first.get(name, ABSENT), second.get(name, ABSENT)) for name in [*first, *second]}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    config: Any = yaml.safe_load((folder / "config.yaml").read_text()) if (folder / "config.yaml").exists() else {}
+    flat = flatten(cast("dict[str, object]", config or {}))
+    return {name: value for name, value in flat.items() if name not in OF_EVERY_RUN}
+
+
+def _versions(folder: Path) -> dict[str, str]:
+    attempts = RunFolder(folder).attempts()
+    if not attempts:
+        return {}
+    git = read_json(attempts[-1] / "git.json")
+    return flatten(
+        {**read_json(attempts[-1] / "versions.json"), "commit": git.get("commit"), "dirty": git.get("dirty")}
+    )
+
+
+def _results(folder: Path) -> dict[str, str]:
+    brief = in_brief(folder).to_json()
+    return {name: _shown(brief[name]) for name in RESULTS}
+
+
+def _shown(value: Any) -> str:
+    return ABSENT if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)

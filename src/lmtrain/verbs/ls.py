@@ -1,0 +1,23 @@
+"""`lmtrain ls`: all runs, a line each, from their folders alone."""
+
+import argparse
+import json
+from pathlib import Path
+
+from lmtrain.report.find_runs import find_runs
+from lmtrain.report.run_list import in_brief, table_of
+from lmtrain.report.show import show
+
+
+def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
+    """Print runs with their state, step, loss, validation and clock; also those of other machines on this disk."""
+    parser = argparse.ArgumentParser(prog=program, description="List runs, the one that changed last at the end.")
+    parser.add_argument("runs", type=Path, nargs="*", default=[Path("runs")], help="folders with runs (runs)")
+    parser.add_argument("--json", action="store_true", help="print one JSON list")
+    asked = parser.parse_args(words)
+    found = [in_brief(folder) for folder in find_runs(asked.runs)]
+    if asked.json:
+        print(json.dumps([run.to_json() for run in found]))
+    else:
+        show(table_of(found))
+    return 0

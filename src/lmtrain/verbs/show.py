@@ -1,0 +1,19 @@
+"""`lmtrain show RUN`: one run's state, results, files and next commands."""
+
+import argparse
+from pathlib import Path
+
+from lmtrain.report.find_runs import find_runs
+from lmtrain.report.run_list import in_brief, table_of
+from lmtrain.report.show import show as show_page
+from lmtrain.report.summary import print_summary
+
+
+def show(words: list[str], *, program: str = "lmtrain show") -> int:
+    """Print the state of runs, and the summary that a run prints at its end."""
+    parser = argparse.ArgumentParser(prog=program, description="Show a run: its state, results, files, what is next.")
+    parser.add_argument("run", type=Path, nargs="+", help="the run's folder: runs/NAME")
+    for folder in find_runs(parser.parse_args(words).run):
+        show_page(table_of([in_brief(folder)]))
+        print_summary(folder)
+    return 0

@@ -1,0 +1,44 @@
+"""`lmtrain tail RUN`: a run's newest logged steps, and those to come."""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Final
+
+from lmtrain.report.find_runs import find_runs
+from lmtrain.report.run_list import in_brief, lines_of, newest_points
+from lmtrain.tracking.log_tail import LogOffset, read_after
+from lmtrain.tracking.settled_status import settled_status
+
+POLL_SECONDS: Final = 0.5
+
+
+def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
+    """Print the last steps of a run's log, and follow it until the run ends; Ctrl-C ends this and not the run."""
+    parser = argparse.ArgumentParser(prog=program, description="Print a run's newest steps, and follow it to its end.")
+    parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
+    parser.add_argument("-n", type=int, default=10, metavar="LINES", help="of what is there already (10)")
+    parser.add_argument("--once", action="store_true", help="do not follow it")
+    asked = parser.parse_args(words)
+    (folder,) = find_runs([asked.run])[:1]
+    log, num_steps = folder / "metrics.jsonl", in_brief(folder).num_steps
+    found = log.stat() if log.exists() else None
+    place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)
+    lines = lines_of(newest_points(log), num_steps)
+    for line in lines[-asked.n :] if asked.n > 0 else []:
+        print(line, flush=True)
+    try:
+        while not asked.once:
+            status = settled_status(folder)  # before the log: what it says at its end is read below
+            batch = read_after(log, place)
+            place = batch.next
+            for line in lines_of(batch.points, num_steps):
+                print(line, flush=True)
+            if status is None or status.status != "RUNNING":
+                break
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        return 0
+    run = in_brief(folder)
+    print(f"{run.name}: {run.status.lower()} at step {run.step:,}")
+    return 0

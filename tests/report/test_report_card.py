@@ -1,0 +1,54 @@
+from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
+
+SAMPLE = {"asked": "a | <b>?", "said": "<i>two\nlines"}
+STAGES = [
+    CardStage(
+        name="base",
+        command="lmtrain train",
+        seconds=90.0,
+        run="base",
+        scores={},
+        was_done=True,
+        account=StageAccount(tokens=2_000_000, goodput=0.8, usd=1.25, kwh=0.5),
+    ),
+    CardStage(
+        name="asked",
+        command="lmtrain evaluate",
+        seconds=30.0,
+        run="base",
+        scores={"answers/sum": {"score": 0.25, "standard_error": 0.1, "samples": [SAMPLE]}},
+    ),
+    CardStage(name="again", command="lmtrain evaluate", seconds=None, run="talker", scores={"core/mean": {"score": 1}}),
+]
+
+
+def test_the_card_holds_time_scores_by_run_and_samples() -> None:
+    before = {"base": {"answers/sum": {"score": 0.125}}, "talker": {"core/mean": {"score": 1}}}
+    text = card_text(Card(name="mine", stages=STAGES, previous=before))
+    assert (
+        "stages: 3; time: 2min00s; dollars of the trainings: $1.25; energy of the trainings, at most: 0.5 kWh" in text
+    )
+    assert "| base | 1min30s, skipped: unchanged | 2.0M | 80% | $1.25 | 0.5 | `lmtrain train` |" in text
+    assert "| again | not yet |  |  |  |  | `lmtrain evaluate` |" in text
+    assert "| score | base | talker |" in text
+    assert "| answers/sum | 0.2500 ± 0.1000 (before: 0.1250) |  |" in text
+    assert "| core/mean |  | 1.0000 |" in text
+    assert "| base | a \\| <b>? | <i>two lines |" in text
+
+
+def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
+    page = card_page(Card(name="mine", stages=STAGES))
+    assert "0.2500 ± 0.1000" in page
+    assert "&lt;i&gt;two" in page
+    assert "<i>two" not in page
+
+
+def test_a_plan_is_summed_where_all_of_it_is_known() -> None:
+    stages = [PlannedStage(name=name, tokens=10**6, seconds=60.0, usd=1.5, disk_bytes=2**20) for name in ("a", "b")]
+    *_, last = plan_text("mine", stages).splitlines()
+    assert last.split() == ["together", "2.0M", "2min00s", "$3.00", "2.0MiB"]
+    unknown = plan_text("mine", [*stages, PlannedStage(name="c", tokens=1), PlannedStage(name="d", problem="no")])
+    assert "together" not in unknown
+    assert "lmtrain doctor measures it" in unknown
+    assert "  d               no" in unknown
+    assert max(map(len, unknown.splitlines())) <= 90

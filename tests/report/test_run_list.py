@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.report.run_list import in_brief, lines_of, newest_points, table_of
+from lmtrain.report.show import plain_text
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.status import Status
+from tests.report.runs_on_disk import POINTS, write_run
+
+
+def test_a_run_in_brief_is_its_newest_figures(tmp_path: Path) -> None:
+    run = in_brief(write_run(tmp_path / "a"))
+    assert (run.name, run.status, run.step, run.num_steps, run.tokens) == ("a", "FINISHED", 2, 9, 200)
+    assert (run.loss, run.bits_per_byte, run.changed_at) == (4.25, 3.5, 1000.0)
+
+
+@pytest.mark.parametrize(("code", "state"), [(143, "STOPPED"), (130, "STOPPED"), (137, "KILLED")])
+def test_a_clean_stop_is_told_from_a_kill(code: int, state: str, tmp_path: Path) -> None:
+    assert in_brief(write_run(tmp_path / "a", status=Status("KILLED", code))).status == state
+
+
+def test_what_has_not_begun_has_no_figures(tmp_path: Path) -> None:
+    RunFolder(tmp_path / "a").create()
+    run = in_brief(tmp_path / "a")
+    assert (run.status, run.step, run.loss, run.num_steps) == ("UNKNOWN", 0, None, None)
+
+
+def test_the_newest_run_is_the_last_line(tmp_path: Path) -> None:
+    runs = [in_brief(write_run(tmp_path / name, changed_at=at)) for name, at in (("late", 2000.0), ("early", 1000.0))]
+    head, *lines = plain_text(table_of(runs)).splitlines()
+    assert head.split() == ["run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"]
+    assert [line.split()[:6] for line in lines] == [
+        [name, "finished", "2/9", "200", "4.250", "3.5000"] for name in ("early", "late")
+    ]
+
+
+def test_the_points_of_a_step_are_one_line_and_those_for_nobody_none() -> None:
+    assert lines_of(POINTS, 9) == [
+        "step 0/9 | 0 tokens | validation 3.5000 bits/byte",
+        "step 1/9 | 100 tokens | loss 5.500 | lr 1.00e-02",
+        "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s",
+    ]
+    assert lines_of(POINTS[-1:], None) == []
+
+
+def test_of_a_long_log_the_end_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmtrain.report.run_list.TAIL_BYTES", 150)
+    found = newest_points(write_run(tmp_path / "a") / "metrics.jsonl")
+    assert found == [*POINTS[-len(found) :]]
+    assert 0 < len(found) < len(POINTS)

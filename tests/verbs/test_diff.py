@@ -1,0 +1,25 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lmtrain.tracking.status import Status
+from lmtrain.verbs.diff import diff
+from tests.report.runs_on_disk import write_run
+
+
+def test_settings_versions_and_results_that_differ_are_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = write_run(tmp_path / "a", optimizer={"lr": 0.1, "beta": 0.9}, run={"name": "a"})
+    second = write_run(
+        tmp_path / "b", optimizer={"lr": 0.2, "beta": 0.9}, run={"name": "b"}, status=Status("KILLED", 137)
+    )
+    (second / "attempts/1/versions.json").write_text(json.dumps({"torch": "0.1"}))
+    assert diff([str(first), str(second), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"] == {"optimizer.lr": ["0.1", "0.2"]}
+    assert found["made with"]["torch"][1] == "0.1"
+    assert found["results"] == {"status": ["FINISHED", "KILLED"]}
+    assert diff([str(first), str(first)]) == 0
+    assert capsys.readouterr().out.split().count("same") == 3

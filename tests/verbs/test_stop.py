@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.status import Status, write_status
+from lmtrain.tracking.stop_request import is_asked_to_stop
+from lmtrain.verbs import stop as module
+from lmtrain.verbs.stop import stop
+from tests.report.runs_on_disk import write_run
+
+
+def test_a_run_under_way_is_asked_and_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "a", status=Status("RUNNING"))
+
+    def end(_: float) -> None:
+        assert is_asked_to_stop(folder)
+        write_status(folder, Status("KILLED", 143))
+
+    monkeypatch.setattr(module.time, "sleep", end)
+    assert stop([str(folder)]) == 0
+    assert capsys.readouterr().out.startswith("a stopped at step 2; the command that started it goes on")
+
+
+def test_a_run_that_goes_on_is_said_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(tmp_path / "a", status=Status("RUNNING"))
+    assert stop([str(folder), "--wait", "0"]) == 1
+    assert "a goes on: it stops after its step" in capsys.readouterr().err
+
+
+def test_a_run_that_has_ended_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="is not under way: finished"):
+        stop([str(write_run(tmp_path / "a"))])

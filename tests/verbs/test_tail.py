@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, write_status
+from lmtrain.verbs import tail as module
+from lmtrain.verbs.tail import tail
+from tests.points import append_point
+from tests.report.runs_on_disk import write_run
+
+LAST = "step 2/9 | 200 tokens | loss 4.250 | lr 2.00e-02 | 1,234 tokens/s"
+
+
+@pytest.mark.parametrize("words", [["--once"], []])
+def test_the_last_lines_of_an_ended_run_are_printed(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tail([str(write_run(tmp_path / "a")), "-n", "1", *words]) == 0
+    assert capsys.readouterr().out.splitlines() == [LAST, "a: finished at step 2"]
+
+
+def test_a_run_is_followed_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "a", status=Status("RUNNING"))  # of this very process
+
+    def train(_: float) -> None:
+        log = RunLog(folder)
+        append_point(log, 3, 300, {"train/loss": 2.0})
+        log.close()
+        write_status(folder, Status("FINISHED", 0))
+
+    monkeypatch.setattr(module.time, "sleep", train)
+    assert tail([str(folder), "-n", "0"]) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("step 3/9 | ")
+    assert last == "a: finished at step 3"
