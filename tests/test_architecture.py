@@ -54,7 +54,11 @@ READING = tuple(
         *("composition/scaling.py", "composition/depth_dial.py", "composition/width_transfer.py"),
         *("composition/execution/check_config.py", "composition/execution/typed_places.py"),
         *("composition/rules/typed_values.py", "composition/stored_runs/"),
-        *("composition/execution/preparation.py", "verbs/tokenizer.py"),  # configs of their own, not a run's
+        *(
+            "composition/execution/preparation.py",
+            "composition/execution/pipeline_stages.py",
+            "verbs/tokenizer.py",
+        ),  # configs of their own, not a run's
         *("verbs/train.py", "verbs/export.py"),  # the cache's folder before torch is there; transformers' config
     )
 )

@@ -55,7 +55,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         ("resume=must", ["resume=must", "use resume=auto"]),
         ("resume=nowhere", ["resume=nowhere is neither", "nearest valid: resume=auto"]),
         ("run.name=../b", ["run.name='../b'", "nearest valid"]),
-        ("strategy=single trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes=2 needs a launcher"]),
+        ("strategy=ddp trainer.devices=2 trainer.num_nodes=2", ["trainer.num_nodes=2 needs a launcher"]),
         ("seed=[1", ["seed=[1 is not KEY=VALUE"]),
         ("=3", ["no GROUP=OPTION"]),
         ("~trainer=-0", ["~trainer=-0"]),

@@ -7,10 +7,10 @@ import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.command_line.help_topics import describe
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import conf_folder, group_folders, option_files
 from lmtrain.composition.execution.check_config import check_config
 
-FILES = sorted(conf_folder().glob("*/*.yaml"))
+FILES = option_files()
 IMPORTED = [
     "model._target_=lmtrain.models.gpt2.GPT2",
     *("+model.width=8", "+model.num_layers=1", "+model.num_heads=1", "+model.vocab_size=300"),
@@ -19,6 +19,7 @@ IMPORTED = [
 GIVEN = {
     "experiment/imported": IMPORTED,
     "model/imported": IMPORTED,
+    "optimizer/inherited": ["optimizer._target_=lmtrain.optim.sgd.sgd", "+optimizer.lr=1"],
     "scaling/depth_dial": ["model=nano"],
     "source/files": ["source.paths=[README.md]"],
     "source/hf_dataset": ["source.name=x"],
@@ -29,7 +30,7 @@ GIVEN = {
     "tokenizer/huggingface": ["tokenizer.name=x", "tokenizer.vocab_size=300"],
     "callbacks": [],
 }
-CHOOSE_FOR_OTHERS = {"debug", "experiment", "scaling"}
+CHOOSE_FOR_OTHERS = {"debug", "experiment", "scaling", "task"}
 
 
 def overrides_for(file: Path) -> list[str]:
@@ -61,7 +62,7 @@ def test_every_option_begins_with_a_line_for_the_help_page() -> None:
 
 
 def test_experiments_pick_options_and_shared_scalars_only() -> None:
-    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()} - {"budget"}
+    groups = {path.name for path in group_folders()} - {"budget"}
     for file in (conf_folder() / "experiment").glob("*.yaml"):
         keys = {line.split(":")[0] for line in file.read_text().splitlines() if line and line[0] not in " #-"}
         assert not keys & groups, f"{file} tunes a field of a group; put it in an option file"

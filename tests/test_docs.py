@@ -14,7 +14,7 @@ import yaml
 from lmtrain.cli import VERBS
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.execution.check_config import check_config
 from lmtrain.data.synthetic import synthetic
 from tests import tiny
@@ -122,7 +122,7 @@ def test_the_table_has_every_group_its_options_and_the_defaults_in_bold() -> Non
     entries = yaml.safe_load((conf_folder() / "train.yaml").read_text())["defaults"]
     defaults = {group: option for entry in entries if isinstance(entry, dict) for group, option in entry.items()}
     listed = {group: options for group, options, _ in table_of_groups()}
-    assert listed.keys() == {path.name for path in conf_folder().iterdir() if path.is_dir() and path.name != "machine"}
+    assert listed.keys() == {path.name for path in group_folders() if path.name != "machine"}
     for group, options, bold in table_of_groups():
         assert [option for option in options if not (conf_folder() / group / f"{option}.yaml").exists()] == []
         assert bold == ({defaults[group]} if defaults.get(group) else set()), group

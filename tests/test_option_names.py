@@ -27,8 +27,10 @@ OTHER_MEANINGS = {
     "linear",  # a way to stretch rotations
     "tensor",  # numbers in a shape
     *("fp32", "tf32", "fp8"),  # number formats
-    "mlflow",  # the program
+    *("mlflow", "slurm"),  # the programs
+    "cpu",  # a kind of device
     "imported",  # of what comes from a folder
+    "pipeline",  # a verb, and its group
 }
 # Where a name is compared all the same, with the reason. Keep it short.
 ALLOWED = {
@@ -36,6 +38,7 @@ ALLOWED = {
     "src/lmtrain/composition/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
+    "src/lmtrain/simulate/recorder.py": "the namespace of torch's own operators",
 }
 # Groups whose options state facts, by which advice finds them. Models are a person's choice, named as examples.
 ADVISED = (
@@ -46,6 +49,8 @@ ADVISED = (
 NAMING = {
     "src/lmtrain/composition/command_line/help.py": "examples of a command line",
     "src/lmtrain/verbs/compare.py": "an example of a command line",
+    "src/lmtrain/composition/execution/pipeline_stages.py": "the words of a preflight: any schedule of a few steps",
+    "src/lmtrain/verbs/parity.py": "the words of a comparison on any machine",
     "src/lmtrain/composition/depth_dial.py": "its own file: the dial was tuned for this optimizer",
 }
 Constants = Mapping[str, set[str]]

@@ -28,7 +28,7 @@ LOG_EVERY, STEPS = 3, 8
 # Groups that choose nothing about a step: what is read, planned or prepared, and where; compile is guarded below.
 NOT_OF_A_STEP = {
     *("budget", "cleaning", "cluster", "compile", "data", "debug", "deduplicate", "engine", "experiment", "model"),
-    *("source", "tokenizer", "trainer", "launcher", "hparams_search", "machine", "logger", "callbacks"),
+    *("source", "tokenizer", "trainer", "launcher", "hparams_search", "machine", "pipeline", "logger", "callbacks"),
 }
 OPTIONS = [
     f"{file.parent.name}={file.stem}" for file in sorted(CONF.glob("*/*.yaml")) if file.parent.name not in NOT_OF_A_STEP

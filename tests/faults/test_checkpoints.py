@@ -32,7 +32,7 @@ def test_a_run_killed_while_its_checkpoint_is_written_goes_on_bit_for_bit(tmp_pa
 
 @pytest.mark.faults
 def test_a_stop_by_signal_leaves_its_step_and_the_one_in_flight(tmp_path: Path) -> None:
-    words = [*WORDS[1:], "budget.steps=100000", "run.name=a", "callbacks.checkpoint.keep_last=99999"]
+    words = [*WORDS[1:], "budget.steps=100000", "run.name=a", "callbacks.checkpoint.keep_last=300"]
     command = tiny.command(*words)
     run = subprocess.Popen(command, cwd=tmp_path, env=tiny.environment(), stderr=subprocess.PIPE, text=True)
     checkpoints = tmp_path / "runs/a/checkpoints"

@@ -7,7 +7,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.inference.generate import generate
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.interop.hf_export import ModelToExport, export_config, export_folder
 from lmtrain.interop.model_card import CardFacts
 from lmtrain.interop.model_settings import node_of

@@ -11,7 +11,7 @@ from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.errors import DataError
 from lmtrain.inference.generate import generate
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.interop.config_reader import read_config
 from lmtrain.interop.hf_export import export_config, export_folder, export_line
 from lmtrain.interop.model_settings import WITHOUT_EFFECT, build, complete, node_of, off_default

@@ -9,7 +9,8 @@ from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.nodes.instantiate import instantiate
 
-FILES = sorted((conf_folder() / "optimizer").glob("*.yaml"))
+EVERY = sorted((conf_folder() / "optimizer").glob("*.yaml"))
+FILES = [path for path in EVERY if "_target_: ???" not in path.read_text()]  # but the one of a run to train on from
 OPTIONS = [path.stem for path in FILES]
 OWN = [path.stem for path in FILES if f".{path.stem}\n" in path.read_text()]  # others are settings of one of these
 # How near weights that are sharded stay to whole ones: sums in another order; Muon's products are in bf16.

@@ -2,12 +2,13 @@ import pytest
 import torch
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.precision.device_formats import require_fp8
+from lmtrain.precision.device_formats import require_products
+from lmtrain.precision.float8 import fp8_facts
 
 
 def test_fp8_is_refused_on_a_cpu_with_what_to_take_instead():
     with pytest.raises(ConfigurationError, match=r"precision=fp8 needs .* 8.9 .* on cpu; .*: precision=bf16_mixed\."):
-        require_fp8("cpu", recipe="tensorwise")
+        require_products(fp8_facts(), "cpu")
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,7 @@ def test_fp8_is_refused_on_a_cpu_with_what_to_take_instead():
 def test_each_recipe_has_the_hardware_it_needs(monkeypatch, capability, recipe, refusal):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     if refusal is None:
-        require_fp8("cuda", recipe=recipe)
+        require_products(fp8_facts(recipe=recipe), "cuda")
         return
     with pytest.raises(ConfigurationError, match=refusal):
-        require_fp8("cuda", recipe=recipe)
+        require_products(fp8_facts(recipe=recipe), "cuda")

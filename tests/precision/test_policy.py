@@ -3,7 +3,7 @@ import torch
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.llama import Llama
-from lmtrain.precision import cpu_features, device_formats
+from lmtrain.precision import cpu_features
 from lmtrain.precision.float8 import fp8_facts
 from lmtrain.precision.policy import Precision, auto, bf16_mixed, bf16_true, fp16_mixed, fp32, tf32, tf32_facts
 
@@ -67,7 +67,7 @@ def test_tf32_is_refused_where_there_is_none(monkeypatch):
     with_gpu(monkeypatch, (7, 5))
     with pytest.raises(ConfigurationError, match=r"this one has 7.5; nearest valid: precision=fp32"):
         tf32(device_type="cuda")
-    with_gpu(monkeypatch, device_formats.TF32_SINCE)
+    with_gpu(monkeypatch, tf32_facts().gpu_since)
     assert tf32(device_type="cuda").name == "tf32"
 
 

@@ -53,7 +53,7 @@ def test_a_product_however_it_is_written(words: str, capsys: pytest.CaptureFixtu
     found = asked(capsys, "matmul", *words.split())
     assert (found["left"], found["right"], found["flops"]) == ([4096, 4096], [4096, 16384], 549_755_813_888)
     first = found["rows"][0]
-    assert (len(found["rows"]), first["device"], first["dtype"]) == (10, H100, "bf16")
+    assert (len(found["rows"]), first["device"], first["dtype"]) == (11, H100, "bf16")
     assert first["seconds"] == pytest.approx(549_755_813_888 / 989.4e12)
 
 
@@ -69,7 +69,7 @@ def test_devices_and_formats_are_chosen_apart_and_together(capsys: pytest.Captur
 
     assert len(rows("device=h100")) == 15
     assert [dtype for _, dtype in rows(f"device={H100}")] == ["bf16", "fp16", "tf32", "fp32", "fp8"]
-    assert len(rows("fp8")) == 5  # devices with fp8
+    assert len(rows("fp8")) == 6  # devices with fp8
     assert rows("device=h200", "dtype=fp8") == [("NVIDIA H200", "fp8")]
 
 

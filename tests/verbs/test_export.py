@@ -164,12 +164,15 @@ def test_a_sharded_checkpoint_of_experts_is_exported_and_computes_the_same(
     assert greedy(tmp_path / "out", num_new_tokens=20) == ours(run, capsys, num_new_tokens=20)
 
 
-def test_a_source_that_is_not_there_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+def test_a_wrong_source_or_place_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom lmtrain.verbs.export import export\n"
-        "try:\n    export(['hf', 'nowhere', 'out'])\n"
-        "except ValueError as problem:\n    print(problem, 'torch' in sys.modules)\n"
+        "for out in ('.', 'out'):\n"
+        "    try:\n        export(['hf', 'nowhere', out])\n"
+        "    except ValueError as problem:\n        print(problem, 'torch' in sys.modules)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert ran.stdout.startswith("SOURCE=nowhere is neither a run")
-    assert ran.stdout.endswith("nearest valid: runs/NAME. False\n")
+    place, source = ran.stdout.splitlines()
+    assert place == "OUT=. is there already, and nothing is overwritten; name another, or move it. False"
+    assert source.startswith("SOURCE=nowhere is neither a run")
+    assert source.endswith("nearest valid: runs/NAME. False")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.fleet import FleetConfig, FleetModel, is_fleet, make_fleet_plan, plan_fleet
-from lmtrain.verbs.fleet_terms import read_terms
+from lmtrain.verbs.fleet import FleetConfig, FleetModel, make_fleet_plan, plan_fleet
+from lmtrain.verbs.fleet_terms import is_fleet, read_terms
 from lmtrain.verbs.plan import plan
 
 H100 = "fleet.device=NVIDIA H100 80GB HBM3"
@@ -119,6 +119,9 @@ def test_a_known_model_counts_as_it_is_and_by_its_own_flops(capsys: pytest.Captu
     assert found["mfu"] == 0.4
     assert found["mfu_is_assumed"]
     assert found["context_tokens"] == 128
+    found = asked(capsys, "model=gpt2_124m", "cluster=h100_8x", "fleet.num_devices=1", "fleet.tokens=1B")
+    assert found["context_tokens"] == 1024  # its own, where none is typed
+    assert found["flops_per_token"] == 6 * 123_532_032 + 12 * 12 * 768 * 1024
 
 
 def test_a_cluster_brings_its_devices_and_price(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,11 @@ def test_text_is_printed_as_it_comes(folder: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "ab" + written(capsys, *words)["text"] + "\n"
 
 
+def test_a_text_beyond_the_context_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert generate([str(folder), "--prompt", "ab", "--num-new-tokens", "70", "--past-the-end"]) == 0
+    assert "of it the newest 64 tokens were read" in capsys.readouterr().err
+
+
 def test_seeds_tell_texts_apart(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, again, other = (
         written(capsys, folder, "--num-new-tokens", 12, "--temperature", 2, "--seed", seed) for seed in (1, 1, 2)
@@ -108,3 +113,9 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
     (tmp_path / "attempts/1/job.json").write_text(json.dumps(job))
     with pytest.raises(ConfigurationError, match="has no checkpoint yet"):
         generate([str(tmp_path)])
+
+
+def test_wrong_settings_are_refused_before_a_word_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigurationError, match="temperature"):
+        generate(["nowhere", "--prompt", "ab", "--temperature", "-1"])  # nor is the model looked for
+    assert capsys.readouterr().out == ""

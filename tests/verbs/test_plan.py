@@ -112,6 +112,7 @@ def test_the_page_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]
         ("budget.tokens=-5", r"budget\.tokens=-5 is not above 0"),
         ("cluster.device=NVIDIA H20", r"Did you mean 'NVIDIA H200'"),
         ("budget.usd=500", r"budget\.usd=500 needs a price"),
+        ("init_from=nowhere", r"init_from=nowhere is neither a run"),
     ],
 )
 def test_what_cannot_be_is_refused(word: str, message: str) -> None:

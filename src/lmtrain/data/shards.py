@@ -99,6 +99,11 @@ class TokenSplit:
         """Return whether there are tokens without loss."""
         return any(shard.mask_sha256 is not None for shard in self._shards)
 
+    def loss_share(self) -> float:
+        """Return the share of tokens with loss in the first shard; of one without a mask, 1."""
+        mask = self.shard_mask(0) if self._shards else None
+        return 1.0 if mask is None else float(mask.mean(dtype=np.float64))
+
     def loss_mask_windows(self, starts: NDArray[np.int64], num_tokens: int) -> NDArray[np.bool_]:
         """Return the loss mask of the windows at these positions: [B] -> [B, L]."""
         rows = np.ones((len(starts), num_tokens), np.bool_)

@@ -50,16 +50,23 @@ def linear(
     total_steps: int,
     *,
     final_fraction: float,
+    peak_fraction: float = 1.0,
     warmup_steps: int | None = None,
     warmup_tokens: int | None = None,
     warmup_fraction: float | None = None,
     tokens_per_step: int | None = None,
 ) -> float:
-    """Rise linearly from 0 to 1 at the warm-up's end, then fall linearly to `final_fraction`."""
+    """Rise linearly from 0 to `peak_fraction` at the warm-up's end, then fall linearly to `final_fraction` of it.
+
+    Raises:
+        ConfigurationError: `peak_fraction` is not above 0.
+    """
+    if peak_fraction <= 0:
+        raise ConfigurationError(f"schedule.peak_fraction={peak_fraction:g} is not above 0; nearest valid: 0.1.")
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
     if step < min(warmup, total_steps):
-        return step / warmup
-    return 1 - (1 - _final(final_fraction)) * _progress(step, warmup, total_steps)
+        return peak_fraction * step / warmup
+    return peak_fraction * (1 - (1 - _final(final_fraction)) * _progress(step, warmup, total_steps))
 
 
 def inverse_sqrt(

@@ -21,7 +21,7 @@ from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
-from lmtrain.precision.device_formats import require_fp8
+from lmtrain.precision.device_formats import require_products
 from lmtrain.precision.head_rounding import round_head
 from lmtrain.precision.policy import Precision, Residual
 from lmtrain.precision.specialize import Members, specialize
@@ -69,7 +69,7 @@ def fp8(
     """
     if min_width < 1:
         raise ConfigurationError(f"precision.min_width={min_width} is below 1; nearest valid: 1.")
-    require_fp8(device_type, recipe=recipe)
+    facts = require_products(fp8_facts(recipe=recipe, residual=residual), device_type)
     _require_torchao()
     choose = partial(choose_layers, min_width=min_width, skip=tuple(skip or ()), head=head)
 
@@ -78,16 +78,25 @@ def fp8(
         return round_head(model) if head else model
 
     return Precision(
-        facts=fp8_facts(residual=residual),
+        facts=facts,
         convert=convert,
         explain=lambda model: [f"fp8 {recipe} by torchao", *choose(model).lines(), *["fp8: head, by the loss"] * head],
     )
 
 
-def fp8_facts(*, residual: Residual | None = None) -> PrecisionFacts:
-    """Keep a copy of the weights in 2 bytes, which products round to 1."""
+def fp8_facts(*, recipe: Recipe = "tensorwise", residual: Residual | None = None) -> PrecisionFacts:
+    """Keep a copy of the weights in 2 bytes, which products round to 1; scales a row came with Hopper."""
     held = PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="fp8")
-    return PrecisionFacts(name="fp8", bytes_of=held, compute_dtype="bfloat16", residual=residual)
+    by_row = recipe == "rowwise"
+    return PrecisionFacts(
+        name="fp8",
+        bytes_of=held,
+        compute_dtype="bfloat16",
+        residual=residual,
+        asked=f"precision=fp8 with precision.recipe={recipe}" if by_row else "",
+        gpu_since=(9, 0) if by_row else (8, 9),
+        instead="precision.recipe=tensorwise" if by_row else "precision=bf16_mixed",
+    )
 
 
 def choose_layers(

@@ -16,7 +16,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.cpu_features import bf16_flags
-from lmtrain.precision.device_formats import capability_here, require_tf32
+from lmtrain.precision.device_formats import capability_here, require_products
 from lmtrain.precision.kept_copies import keep_copies
 from lmtrain.precision.narrow_stream import narrow_stream
 
@@ -115,14 +115,13 @@ def tf32(*, device_type: str) -> Precision:
 
     Raises: ConfigurationError on a device without it.
     """
-    require_tf32(device_type)
-    return Precision(facts=tf32_facts())
+    return Precision(facts=require_products(tf32_facts(), device_type))
 
 
 def tf32_facts() -> PrecisionFacts:
     """Hold everything in 4 bytes and round for products."""
     held = PrecisionBytes(weights=4, compute_copy=0, gradients=4, state=4, activations=4, matmul="tf32")
-    return PrecisionFacts(name="tf32", bytes_of=held, unrecordable=None)
+    return PrecisionFacts(name="tf32", bytes_of=held, unrecordable=None, gpu_since=(8, 0), instead="precision=fp32")
 
 
 def fp16_mixed() -> Precision:

@@ -3,17 +3,30 @@
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from lmtrain.accounting.observed.ledger import COMPUTE, Attempt, StopwatchReading, TimeBalance, balance, trained_share
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.events import ACCOUNTS
+from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.stopwatch import KINDS
+
+READING: Final = "ledger"
+SENT: Final = "communication/sent_bytes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SentBytes:
+    """Bytes of deltas that left the first worker by the last count, and those planned for the same steps."""
+
+    counted: float
+    planned: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +48,7 @@ class RunLedger:
     measured_flops: float | None = None
     device_watts: float | None = None
     beside_plan: PlanAndFact | None = None
+    sent: SentBytes | None = None
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
@@ -121,6 +135,7 @@ class RunLedger:
             "cost": {"usd": self.usd, "projected_usd": self.projected_usd},
             "energy": {"kwh": self.kwh, "projected_kwh": self.projected_kwh},
             "plan_and_fact": None if self.beside_plan is None else self._plan_and_fact(self.beside_plan),
+            "sent_bytes": None if self.sent is None else asdict(self.sent),
             "biggest_lever": self.time.biggest_lever,
         }
 
@@ -146,9 +161,9 @@ def read_ledger(folder: Path) -> RunLedger:
         near = suggest(folder.name, names)
         raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.{near}")
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
-    if not any(attempt.readings for attempt in attempts):
+    if not any(row["name"] in (ACCOUNTS, READING) for row in _rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
-    return _ledger(folder.name, status.status, plan, attempts)
+    return replace(_ledger(folder.name, status.status, plan, attempts), sent=_sent(folder, plan))
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:
@@ -175,6 +190,18 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
             plan.get("time"), spent, step=step, num_steps=plan.get("horizon", {}).get("steps", step)
         ),
     )
+
+
+def _sent(folder: Path, plan: dict[str, Any]) -> SentBytes | None:
+    """Return the counted bytes of a run whose ranks meet now and then; the others count none."""
+    planned: dict[str, Any] = plan.get("communication") or {}
+    path, groups = folder / "metrics.jsonl", planned.get("groups", [])
+    if not path.exists() or all(group.get("every_steps", 1) == 1 for group in groups):
+        return None
+    counts = [point for point in read_points(path) if SENT in point.metrics]
+    if not counts:
+        return None
+    return SentBytes(counted=counts[-1].metrics[SENT], planned=counts[-1].step * planned["bytes_per_step"])
 
 
 def _beside_plan(
@@ -210,7 +237,7 @@ def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
 
 
 def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attempt:
-    readings = tuple(_reading(row) for row in rows if row["name"] == "ledger")
+    readings = tuple(_reading(row) for row in rows if row["name"] == READING)
     heard = max(row["start"] + row.get("seconds", 0.0) for row in rows)
     return Attempt(
         number=int(rows[0].get("attempt", 1)),

@@ -87,6 +87,9 @@ def _facts_table(ledger: RunLedger) -> Table:
         table.add_row("roofline", reached)
     if ledger.trained_share < 1:
         table.add_row("padding", f"{1 - ledger.trained_share:.1%} of what was computed carried no loss: no tokens")
+    if ledger.sent is not None:
+        counted, planned = ledger.sent.counted / 1e6, ledger.sent.planned / 1e6
+        table.add_row("sent", f"{counted:,.2f} MB of deltas by the first worker, {planned:,.2f} planned")
     if ledger.usd is not None and ledger.projected_usd is not None:
         table.add_row("cost", f"${ledger.usd:,.2f} so far, ${ledger.projected_usd:,.2f} for the whole run")
     if ledger.kwh is not None and ledger.projected_kwh is not None:

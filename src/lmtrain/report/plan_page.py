@@ -89,10 +89,11 @@ def _epochs(epochs: float, train_tokens: int) -> str:
 
 def _product(plan: Plan) -> str:
     batch = plan.batch
+    size = batch.num_ranks // batch.num_data_ranks
     return (
         f"{batch.micro_batch_sequences} sequences x {batch.context_tokens} tokens x "
         f"{batch.accumulation_micro_steps} micro-steps x {batch.num_data_ranks} "
-        + ("devices" if batch.tensor_ranks == 1 else f"groups of {batch.tensor_ranks} devices")
+        + ("devices" if size == 1 else f"groups of {size} devices")
     )
 
 
@@ -164,7 +165,12 @@ def _sent(plan: Plan) -> str:
     groups = plan.communication.groups
     parts = [f"{_gb(round(each.num_bytes))} in {each.group} of {each.num_ranks}" for each in groups]
     by_group = f" ({', '.join(parts)})" if len(parts) > 1 else ""
-    return f"{_gb(plan.communication.total_bytes)} from each device{by_group}, {took}"
+    rare = [
+        f", {_gb(each.num_bytes * each.every_steps)} every {each.every_steps:,} steps"
+        for each in groups
+        if each.every_steps > 1
+    ]
+    return f"{_gb(plan.communication.total_bytes)} from each device{by_group}{''.join(rare)}, {took}"
 
 
 def _scaling_heading(plan: Plan) -> str:

@@ -9,7 +9,7 @@ from lmtrain.errors import DataError, suggest
 from lmtrain.inference.chat_format import ChatFormat
 from lmtrain.inference.generation import Request, ToolUse
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.inference.tools.calculator import calculator
 
 MOST = 2**53  # numbers beyond are no settings, and not exact in JSON

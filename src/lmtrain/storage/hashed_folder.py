@@ -15,6 +15,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.durable import fsync
 
 MANIFEST = "manifest.json"
+TORN = "unexpected pos"  # in the words of torch's zip writer
 OWN_SHA256 = "sha256"  # of the manifest's other entries, so that a changed fact is seen too
 
 
@@ -41,8 +42,9 @@ def write_atomically(final: Path, *, facts: dict[str, Any], write: Callable[[Pat
 
 def not_written(final: Path, problem: str) -> EnvironmentProblem:
     """Name a folder that could not be written, the cause, and the remedy."""
+    cause = "the disk took fewer bytes than it was given, as a full one does" if TORN in problem else problem
     fix = "Free space or make the folder writable; nothing older was lost."
-    return EnvironmentProblem(f"{final} could not be written: {problem}. {fix}")
+    return EnvironmentProblem(f"{final} could not be written: {cause}. {fix}")
 
 
 def start_aside(aside: Path) -> None:

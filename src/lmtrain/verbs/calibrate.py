@@ -9,6 +9,7 @@ from typing import Final
 
 from lmtrain.accounting.observed.ledger import StopwatchReading
 from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.planning.calibration import calibration_key
 from lmtrain.composition.planning.known_models import model_facts
@@ -41,6 +42,8 @@ def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None)
     setting = planned_setting(config)
     planned = plan_on_paper(config, setting, model_facts(config, setting))
     num_steps = num_steps or steps_worth_timing(planned.speed)
+    expected = f" of about {format_quantity(planned.speed.step_seconds, 'seconds')}" if planned.speed else ""
+    sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a run of its own ...\n")
     with tempfile.TemporaryDirectory(prefix="lmtrain-calibrate-") as folder:
         words = _words(overrides, Path(folder), cache=Path(config.run.cache), num_steps=num_steps)
         # As a typed run: in a process of its own, with this one's threads left to it.

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
-from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, require_model
+from lmtrain.verbs.model_flags import add_model, add_sampling, read_sampling, read_writer, require_model
 
 if TYPE_CHECKING:
     from lmtrain.inference.chat_session import ChatSession
@@ -34,7 +34,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     require_model(arguments)
     sampling = read_sampling(arguments)
     tools = _read_tools(arguments.tool)
-    loaded = read_model(arguments)
+    loaded = read_writer(arguments)
     from lmtrain.inference.chat_session import ChatSession
 
     session = ChatSession(

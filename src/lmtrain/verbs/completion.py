@@ -1,4 +1,4 @@
-"""`lmtrain completion bash`: Tab completion for `lmtrain` and `python train.py`, as a script for the shell."""
+"""`lmtrain completion bash|zsh|fish`: Tab completion for `lmtrain` and `python train.py`, as a script for the shell."""
 
 from typing import Final
 
@@ -8,10 +8,13 @@ from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.verbs.table import VERBS
 
 USAGE: Final = """\
-{program} bash: print a script that completes words after `lmtrain` and
-`python train.py` with Tab. For this shell, or from ~/.bashrc on for all:
+{program} bash|zsh|fish: print a script for Tab after
+`lmtrain` and `python train.py`. For this shell, or for all from ~/.bashrc,
+~/.zshrc or ~/.config/fish/config.fish:
 
   eval "$({program} bash)"
+  eval "$({program} zsh)"
+  {program} fish | source
 """
 # Bash parts words at "=" and ":" too, so that an answer's beginning up to the last of them is already on the line.
 BASH: Final = r"""
@@ -34,6 +37,41 @@ _lmtrain() {
 complete -o bashdefault -o default -F _lmtrain lmtrain python python3
 """
 
+ZSH: Final = r"""
+(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
+_lmtrain() {
+    local -a typed answers open closed
+    typed=("${(@)words[1,CURRENT-1]}" "$PREFIX")
+    case "${typed[1]:t}" in
+        python*)
+            [[ "${typed[2]:t}" == train.py && $CURRENT -gt 2 ]] || { _default; return }
+            typed=("${typed[1]}" -m lmtrain.cli completion words train "${(@)typed[3,-1]}") ;;
+        *) typed=("${typed[1]}" completion words "${(@)typed[2,-1]}") ;;
+    esac
+    answers=(${(f)"$("${typed[@]}" 2> /dev/null)"})
+    (( $#answers )) || { _default; return }
+    open=(${(M)answers:#*[=./]}) closed=(${answers:#*[=./]})
+    (( $#open )) && compadd -Q -S '' -- $open
+    (( $#closed )) && compadd -Q -- $closed
+}
+compdef _lmtrain lmtrain python python3
+"""
+FISH: Final = r"""
+function __lmtrain_answers
+    set -l typed (commandline -opc) (commandline -ct)
+    if string match -qr '^python' -- (basename $typed[1])
+        test (count $typed) -gt 2; and test (basename $typed[2]) = train.py; or return
+        $typed[1] -m lmtrain.cli completion words train $typed[3..-1] 2> /dev/null
+    else
+        $typed[1] completion words $typed[2..-1] 2> /dev/null
+    end
+end
+for program in lmtrain python python3
+    complete -c $program -a '(__lmtrain_answers)'
+end
+"""
+SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
+
 
 def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
     """Print the script of a shell; `words ...` answers it with what the last word can become, one a line.
@@ -44,10 +82,11 @@ def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
     match words:
         case ["words", *typed]:
             print("\n".join(completions(typed, verbs=VERBS, conf=conf_folder())))
-        case ["bash"]:
-            print(BASH.strip())
+        case [shell] if shell in SCRIPTS:
+            print(SCRIPTS[shell].strip())
         case ["-h" | "--help", *_]:
             print(USAGE.format(program=program))
         case _:
-            raise ConfigurationError(f"{' '.join([program, *words])}: shells are bash; nearest valid: {program} bash.")
+            said = " ".join([program, *words])
+            raise ConfigurationError(f"{said}: shells are {', '.join(SCRIPTS)}; nearest valid: {program} bash.")
     return EXIT_DONE

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +64,7 @@ def doctor(words: list[str], *, program: str = "lmtrain doctor") -> int:
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
         config = refuse_early(composed, allowed=arguments.allowed_targets, typed=choices.overrides)
+        sys.stderr.write("measuring this machine until two results agree ...\n")
         settled = measure_and_keep(config)
         findings = [*examine(config), settled.finding]
         if asked.calibrates:

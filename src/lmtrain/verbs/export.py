@@ -13,15 +13,17 @@ from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGE
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.errors import EXIT_DONE, EnvironmentProblem
 from lmtrain.interop.imported_folder import is_imported
+from lmtrain.interop.new_folder import require_free
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
     """Export a run's newest checkpoint, a checkpoint, or an imported folder.
 
     Raises:
-        ConfigurationError: The source is none of these: raised before torch's import, itself some seconds.
+        ConfigurationError: The source is none of these, or OUT is taken: raised before torch's import.
     """
     arguments = _parser(program).parse_args(words)
+    require_free(arguments.out, name="OUT")
     if not is_imported(arguments.source):
         find_job(arguments.source, key="SOURCE")
     return _hugging_face(arguments) if arguments.format == "hf" else _gguf(arguments)
@@ -44,9 +46,7 @@ def _gguf(arguments: argparse.Namespace) -> int:
         EnvironmentProblem: There is no converter, or it fails.
     """
     from lmtrain.interop.gguf import convert, convert_command, find_converter
-    from lmtrain.interop.new_folder import require_free
 
-    require_free(arguments.out, name="OUT")
     converter = find_converter(arguments.llama_cpp, os.environ)
     folder = arguments.out.with_name(f"{arguments.out.name}.hf")
     _export_to(arguments, folder)
@@ -65,7 +65,6 @@ def _gguf(arguments: argparse.Namespace) -> int:
 def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     from lmtrain.composition.stored_runs.export_source import model_to_export
     from lmtrain.interop.hf_export import DTYPES, export_config, export_folder
-    from lmtrain.interop.new_folder import require_free
 
     require_free(out, name="OUT")
     own_code = arguments.format == "hf"

@@ -23,6 +23,7 @@ from lmtrain.report.fleet_page import print_fleet
 from lmtrain.verbs.fleet_terms import PREFIX, read_dtype, read_terms
 
 # Groups allowed beside fleet's terms: devices, model and precision. Anything else would have no effect.
+MOST_CONTEXT: Final = 8192  # tokens, unless typed; models of longer ones are pretrained in such sequences mostly
 GROUPS: Final = ("cluster", "model", "precision", "batch.context_tokens")
 ADAMW_MOMENTS: Final = 2
 
@@ -52,11 +53,6 @@ class FleetConfig:
             return STATIC_BYTES_PER_PARAMETER
         held = self.precision.bytes_of
         return held.weights + held.gradients + ADAMW_MOMENTS * held.state
-
-
-def is_fleet(words: list[str]) -> bool:
-    """Tell whether a command line asks for the equation rather than for the plan of a config."""
-    return any(word.startswith(PREFIX) for word in words)
 
 
 def plan_fleet(words: list[str]) -> int:
@@ -221,7 +217,8 @@ def _composed(words: list[str]) -> FleetConfig:
         model = precision = None
         if "model" in chosen:
             facts = model_facts(config, planned_setting(config))
-            context_tokens = config.batch.context_tokens
+            longest = min(int(config.model.get("max_context_tokens") or MOST_CONTEXT), MOST_CONTEXT)
+            context_tokens = config.batch.context_tokens if "batch" in chosen else longest
             flops = flops_per_token(facts.shape, context_tokens).palm
             model = FleetModel(choices.options["model"], facts.shape.num_parameters, flops, context_tokens)
         if "precision" in chosen:

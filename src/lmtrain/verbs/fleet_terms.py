@@ -26,6 +26,11 @@ STEPS: Final = 4  # between the ends of a range of utilization
 _BETWEEN: Final = re.compile(r"(?<=[\d.%])\s*(?:-|\.\.|,|:|\bto\b)\s*(?=[\d.])")
 
 
+def is_fleet(words: Iterable[str]) -> bool:
+    """Tell whether a command line asks for the equation rather than for the plan of a config."""
+    return any(word.startswith(PREFIX) for word in words)
+
+
 def read_terms(words: Iterable[str]) -> dict[str, Any]:
     """Return fleet's terms by name as numbers, days as hours; null marks a term as the unknown one.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling
+from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, read_writer
 
 if TYPE_CHECKING:
     from lmtrain.inference.generation import Generation, Request
@@ -25,12 +25,13 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
         raise ConfigurationError(f"{prompt} stands alone; write {program} {arguments.run} --prompt {prompt}.")
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    read_sampling(arguments)  # a wrong setting is refused before torch's import
     if arguments.prompts is not None:
-        return _answer_file(arguments)
+        return _question_file(arguments)
     if arguments.out is not None:
         raise ConfigurationError(f"--out {arguments.out} has no effect without --prompts FILE; leave it out.")
     text = arguments.prompt if arguments.prompt != "-" else sys.stdin.read()
-    loaded = read_model(arguments)
+    loaded = read_writer(arguments)
     if arguments.json:
         engine = loaded.engine()
         written = engine.submit(_request(arguments, loaded, text, index=0))
@@ -38,14 +39,20 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
             engine.step()
         print(json.dumps({"prompt": text, **_answer(written)}, ensure_ascii=False))
         return 0
+    request = _request(arguments, loaded, text, index=0)  # a wrong length is refused before a word is printed
     print(text, end="", flush=True)
-    for delta in loaded.engine().run([_request(arguments, loaded, text, index=0)]):
+    has_slid = False
+    for delta in loaded.engine().run([request]):
         print(delta.text, end="", flush=True)
+        has_slid = delta.generation.begins_at > 0
     print()
+    if has_slid:
+        context = loaded.model.max_context_tokens
+        sys.stderr.write(f"lmtrain: the text outgrew the context; of it the newest {context} tokens were read.\n")
     return 0
 
 
-def _answer_file(arguments: argparse.Namespace) -> int:
+def _question_file(arguments: argparse.Namespace) -> int:
     """Write a line for each prompt as it is answered; prompts answered in an earlier attempt are left alone."""
     from lmtrain.inference.prompt_file import read_prompts, written_so_far
 

@@ -8,7 +8,7 @@ from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGE
 
 if TYPE_CHECKING:
     from lmtrain.inference.loaded_model import LoadedModel
-    from lmtrain.inference.sampling import Sampling
+    from lmtrain.inference.sampling_settings import Sampling
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
     """Return the typed settings."""
-    from lmtrain.inference.sampling import Sampling
+    from lmtrain.inference.sampling_settings import Sampling
 
     asked: dict[str, Any] = {
         "temperature": arguments.temperature,
@@ -60,6 +60,15 @@ def require_model(arguments: argparse.Namespace) -> None:
 
     if not is_imported(arguments.run) and not (arguments.run / "config.json").is_file():
         find_job(arguments.run, key="RUN")
+
+
+def read_writer(arguments: argparse.Namespace) -> "LoadedModel":
+    """Load the typed model for one text at a time; raises as `read_model` does."""
+    loaded = read_model(arguments)
+    from lmtrain.inference.cpu_threads import use_fitting_threads
+
+    use_fitting_threads(loaded.model)
+    return loaded
 
 
 def read_model(arguments: argparse.Namespace) -> "LoadedModel":

@@ -1,13 +1,14 @@
 """`lmtrain plan`: a training config's memory, time and cost, from the very config of the training."""
 
 import json
+from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.errors import EXIT_DONE, EXIT_NO
 from lmtrain.report.plan_page import print_plan
-from lmtrain.verbs.fleet import is_fleet, plan_fleet
+from lmtrain.verbs.fleet_terms import is_fleet
 
 WEB: Final = "--web"
 
@@ -26,11 +27,21 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
 
         return serve([word for word in words if word != WEB])
     if is_fleet(words):
+        from lmtrain.verbs.fleet import plan_fleet
+
         return plan_fleet(words)
     found = planned_runs([word for word in words if word != "--json"])
+    for path in {run.init_from for run in found if run.init_from}:
+        _require_weights(path)
     for run in found:
         if "--json" in words:
             print(json.dumps(run.to_json()))
         else:
             print_plan(run.plan, run.advice, title=run.title)
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
+
+
+def _require_weights(path: str) -> None:
+    from lmtrain.composition.stored_runs.checkpoint_source import require_source  # of a few plans alone
+
+    require_source(Path(path), key="init_from")

@@ -24,9 +24,9 @@ from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.rules.optimizer import optimizer_states
 from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.verbs.fleet import fleet_of, is_fleet
+from lmtrain.verbs.fleet import fleet_of
 from lmtrain.verbs.fleet_terms import PREFIX as FLEET
-from lmtrain.verbs.fleet_terms import read_terms
+from lmtrain.verbs.fleet_terms import is_fleet, read_terms
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8770

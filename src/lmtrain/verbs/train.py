@@ -14,9 +14,10 @@ from lmtrain.composition.command_line.help import HELP_FLAGS, help_page
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.stored_runs.job import Job, default_name, short_hash
-from lmtrain.launch.detect import OuterLauncher, outer_launcher
+from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
 from lmtrain.tracking.preemption import waited_seconds
 from lmtrain.tracking.run_folder import run_path
+from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
     from lmtrain.composition.command_line.compose import Choices
@@ -36,6 +37,8 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     # Read once, when torch is imported. Waiting OpenMP threads spin for long by default: where other
     # work shares the cores, that halves the speed; a short spin costs nothing on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    if AGENT in os.environ:
+        die_with_parent(os.getppid())  # torchrun, killed, would leave its ranks training
     outer = outer_launcher(os.environ)
     world = (outer.local_world_size, outer.world_size // outer.local_world_size) if outer else None
     arguments = parse_arguments(words, world=world)

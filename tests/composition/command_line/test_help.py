@@ -1,12 +1,12 @@
 import pytest
 
 from lmtrain.composition.command_line.help import VERB_PAGES, help_page, verb_page
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import conf_folder, group_folders
 
 
 def test_help_names_every_group() -> None:
     page = help_page(conf_folder(), program="python train.py")
-    for folder in {file.parent for file in conf_folder().glob("*/*.yaml")}:
+    for folder in group_folders():
         assert f"\n  {folder.name} " in page
 
 

@@ -2,10 +2,10 @@ import pytest
 
 from lmtrain.composition.command_line.help import help_page
 from lmtrain.composition.command_line.help_topics import COLUMNS, describe, meanings_in, option_page, option_rows
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import conf_folder, group_folders, option_files
 from lmtrain.errors import ConfigurationError
 
-GROUPS = sorted(path for path in conf_folder().iterdir() if path.is_dir() and path.name != "machine")
+GROUPS = [path for path in group_folders() if path.name != "machine"]
 
 
 def page(*words: str) -> str:
@@ -46,7 +46,7 @@ def test_no_page_is_wider_than_a_terminal() -> None:
 
 
 def test_every_option_has_a_page_as_wide_as_a_terminal() -> None:
-    for file in conf_folder().glob("*/*.yaml"):
+    for file in option_files():
         page = option_page(file)
         assert page.startswith(f"{file.parent.name}={file.stem}\n")
         assert [line for line in page.splitlines() if len(line) > COLUMNS] == []
@@ -55,7 +55,7 @@ def test_every_option_has_a_page_as_wide_as_a_terminal() -> None:
 def test_every_key_has_a_meaning() -> None:
     """But for experiments and the like, whose keys have theirs where they are at home."""
     silent: set[str] = set()
-    for file in conf_folder().glob("*/*.yaml"):
+    for file in option_files():
         meanings = meanings_in(file.parent)
         rows = dict(option_rows(file)) if file.parent.name not in {"debug", "experiment", "machine"} else {}
         silent |= {key for key, (_, comment) in rows.items() if not comment and key not in meanings}

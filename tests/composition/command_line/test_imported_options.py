@@ -47,7 +47,7 @@ def test_a_model_that_is_typed_wins_and_may_be_the_imported_one(tmp_path: Path) 
     assert imported_options({**given, "model": "imported"})[0] == "++model._target_=lmtrain.models.llama.Llama"
 
 
-def test_a_run_brings_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_facts_brings_nothing(tmp_path: Path) -> None:
     assert imported_options({"init_from": str(tmp_path)}) == []
     assert imported_options({}) == []
 

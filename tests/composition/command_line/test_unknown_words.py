@@ -56,6 +56,7 @@ def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
         ("optimizer.initial_accumulator", "initial_accumulator is a setting of optimizer=adagrad."),
         ("optimizer.lrr", "cautious_decay, share_work, compile_update, fused. Did you mean 'optimizer.lr'?"),
         ("model.biases", "; biases is a setting of model=gpt2_124m, gpt2_1558m, gpt2_355m, gpt2_774m."),
+        ("model.dropout", "embedding_init_std, head_init_std."),  # near nothing
         ("spkes.foo", "spkes.foo=1: there is no key spkes.foo. Did you mean 'spikes'?"),
     ],
 )

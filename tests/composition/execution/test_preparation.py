@@ -41,7 +41,7 @@ def test_a_token_budget_reaches_the_preparation_as_a_number() -> None:
         (["data.folder.shard_tokens=many"], ["data.folder.shard_tokens=many is not a number"]),
         (["budget.tokens=much"], ["budget.tokens=much is not a number"]),
         (["budget.tokens=0"], ["budget.tokens=0 must be positive"]),
-        (["budget.steps=5"], ["there is no key budget.steps", "budget has tokens", "Did you mean 'budget.tokens'?"]),
+        (["budget.steps=5"], ["there is no key budget.steps", "budget has tokens"]),
         (["budget=tokens"], ["budget=tokens has no effect", "budget has the keys tokens"]),
         (["budget.tokens=1M", "data.folder.token_budget=2M"], ["are two budgets"]),
         (["budget.tokens=1M", "data=synthetic"], ["budget.tokens=1000000 has no effect"]),

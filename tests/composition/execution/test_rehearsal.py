@@ -50,7 +50,7 @@ def test_what_cannot_be_is_refused(words: str, message: str, tiny_job) -> None:
 
 def test_layers_that_fp8_cannot_multiply_are_refused_before_data_is_prepared(tiny_job, monkeypatch) -> None:
     pytest.importorskip("torchao")
-    monkeypatch.setattr("lmtrain.precision.float8.require_fp8", lambda *_, **__: None)  # as if there were a GPU
+    monkeypatch.setattr("lmtrain.precision.float8.require_products", lambda facts, _: facts)  # as if there were a GPU
     job = tiny_job("precision=fp8", "precision.min_width=16", "precision.skip=[nosuch*]")
     with pytest.raises(ConfigurationError, match=r"precision\.skip=nosuch\* matches no linear layer"):
         rehearse(job, is_alone=True)

@@ -1,6 +1,6 @@
+import errno
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +15,7 @@ WRONG = {
     "init_from=nowhere": "init_from=nowhere is neither a run",
     "data.folder.path=nowhere": "data folder nowhere does not exist",
     "source.paths=[nowhere]": "source.paths: nowhere does not exist",
+    "run.root=/proc/runs": "/proc/runs cannot be written: ",
     "run.root=here/a.txt/runs": "here/a.txt is a file; set run.root to a folder that can be written.",
 }
 RIGHT = [
@@ -55,23 +56,38 @@ def test_a_place_that_may_be_is_left_to_what_reads_it(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
-    [(0, "Permission denied; give yourself write permission"), (os.ST_RDONLY, "Read-only file system; it is mounted")],
+    ("code", "said"),
+    [
+        (errno.EACCES, "Permission denied; give yourself write permission"),
+        (errno.EROFS, "Read-only file system; it is mounted"),
+    ],
 )
-def test_a_root_that_is_closed_to_writing_is_refused(flags: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(typed_places.os, "access", lambda path, mode: path != Path.cwd() / "here")
-    monkeypatch.setattr(typed_places.os, "statvfs", lambda path: SimpleNamespace(f_flag=flags))
+def test_a_root_that_is_closed_to_writing_is_refused(code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(typed_places.tempfile, "TemporaryFile", refuse)
     with pytest.raises(EnvironmentProblem, match=f"here/runs cannot be written: {said}"):
         look_at("run.root=here/runs")
 
 
+NEED_A_GPU = {
+    "trainer.accelerator=gpu": "this machine has no GPU; nearest valid: trainer.accelerator=auto.",
+    "precision=fp8": "8.9 or later, and this machine has none; nearest valid: precision=bf16_mixed",
+    "precision=tf32": "8.0 or later, and this machine has none; nearest valid: precision=fp32.",
+}
+
+
+@pytest.mark.parametrize(("word", "said"), NEED_A_GPU.items())
 @pytest.mark.parametrize(("driver", "is_refused"), [("here", False), ("nowhere", True)])
-def test_a_gpu_is_refused_where_no_driver_is(driver: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_refused_where_no_driver_is(
+    word: str, said: str, driver: str, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(typed_places, "DRIVERS", (driver,))
     monkeypatch.setattr(typed_places.sys, "platform", "linux")
     refused = False
     try:
-        look_at("trainer.accelerator=gpu")
-    except EnvironmentProblem as problem:
-        refused = "this machine has no GPU; nearest valid: trainer.accelerator=auto" in str(problem)
+        look_at(word)
+    except LMTRAIN_ERRORS as problem:
+        refused = said in str(problem)
     assert refused == is_refused

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.slots import SLOTS, Slot, describe, fits, slot_at, slot_of
 from lmtrain.data.layout import DatasetFolder
 from lmtrain.data.shards import existing_folder
@@ -15,8 +15,8 @@ from lmtrain.storage.hashed_folder import start_aside
 
 
 def test_every_group_of_options_has_a_slot() -> None:
-    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
-    assert groups - SLOTS.keys() == {"experiment", "debug"}
+    groups = {path.name for path in group_folders()}
+    assert groups - SLOTS.keys() == {"experiment", "debug", "task"}
 
 
 def test_a_member_of_a_group_stands_in_its_slot_and_an_unknown_key_takes_nothing() -> None:

@@ -164,3 +164,11 @@ def test_every_option_trains_from_the_command_line_and_resumes_exactly(
     values = list(whole.values())
     assert sum(values[-3:]) < sum(values[:3])
     assert f"optimizer={option}\n  matrices: " in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("diloco", False)])
+def test_ranks_share_work_where_their_weights_are_the_same(strategy: str, shares: bool, capsys) -> None:
+    """A worker's momentum is its own: a share of another's would be of other weights."""
+    config = check_config(config_of(*tiny.MODEL, f"strategy={strategy}", "trainer.devices=2").values, allowed=[])
+    optimizer = build_optimizer(config, rank=1)(tiny_model())
+    assert optimizer._share_work is shares

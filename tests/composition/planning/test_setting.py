@@ -57,6 +57,12 @@ def test_an_average_of_the_weights_counts_beside_the_optimizer():
     assert setting("weight_average=ema").state.average_bytes == 4
 
 
+def test_global_weights_and_outer_momentum_count_beside_the_optimizer():
+    workers = ("strategy=diloco", "trainer.devices=2")
+    assert setting(*workers).state.average_bytes == 8
+    assert setting(*workers, "strategy.outer_momentum=0").state.average_bytes == 4
+
+
 @pytest.mark.parametrize("precision", ["bf16_mixed", "fp8"])
 def test_a_rounded_residual_stream_is_planned(precision):
     words = ("cluster=h100_8x", f"precision={precision}")

@@ -24,6 +24,7 @@ WRONG = {
     "batch.context_tokens=banana": "batch.context_tokens=banana is not a number",
     "batch.tokens_per_step=1000": "nearest valid: 1024.",
     "budget.tokens=0": "budget.tokens=0 is not above 0",
+    "model.vocab_size=1": "model.vocab_size=1 is below the tokenizer's 4096 entries; nearest valid: 4096.",
     "model.width=1e30": "model.width=1e+30 is more than any model can have; at most 16777216.",
     "batch.context_tokens=1e30": "batch.context_tokens=1e+30 is more than any model can have",
     "trainer.accelerator=foo": "trainer.accelerator=foo is none of auto, cpu, gpu, cuda, mps",
@@ -39,6 +40,12 @@ def test_a_wrong_value_is_refused_with_the_words_of_the_whole_check(word: str) -
     with pytest.raises(ConfigurationError) as sooner:
         refuse_typed(config_of(word), [word])
     assert WRONG[word] in str(sooner.value)
+
+
+def test_ranks_are_held_against_the_strategy() -> None:
+    words = ["strategy=single", "trainer.devices=2"]
+    with pytest.raises(ConfigurationError, match="strategy=single trains on 1 rank, not 2"):
+        refuse_typed(config_of(*words), words)
 
 
 def test_what_a_person_did_not_type_is_left_to_the_whole_check() -> None:

@@ -7,7 +7,7 @@ from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.generation import Request
-from lmtrain.inference.sampling import Sampling
+from lmtrain.inference.sampling_settings import Sampling
 from tests.interop.hugging_face import imported, saved
 
 PROMPTS = ["The cat", "A much longer prompt than the other one"]

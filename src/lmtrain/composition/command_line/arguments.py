@@ -1,10 +1,11 @@
 """The command line beyond Hydra's own grammar.
 
-Five things are settled before composing (a composed config is never changed afterwards):
+Six things are settled before composing (a composed config is never changed afterwards):
 - `budget.steps=20` alone replaces the default budget instead of competing with it;
 - `schedule.warmup_steps=100` (or _tokens) alone replaces the option's warmup_fraction, and so for warmdown;
 - under torchrun or SLURM, `trainer.devices` and `trainer.num_nodes` follow the launcher;
 - `init_from=FOLDER` of an imported model brings that folder's own options: its model, its tokenizer;
+- `init_from=RUN` brings the run's model, tokenizer, optimizer and batch;
 - `--allow-target my_package.` lets `_target_` name code outside the allow-list; no file can do that.
 """
 
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.flags import TAKE_A_WORD
 from lmtrain.composition.command_line.imported_options import imported_options
+from lmtrain.composition.command_line.inherited_options import inherited_options
 from lmtrain.composition.command_line.meant import refuse_foreign_words
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError
@@ -31,6 +33,7 @@ SHORT_KEYS: Final = {"data.split": "data.folder.split"}
 NAMED_BY_PEOPLE = (
     "data.sources.",
     "optimizer.lr_multipliers.",
+    "cluster.environment.",
 )  # keys below these are not in any file: Hydra wants "++" for them
 
 
@@ -38,7 +41,7 @@ NAMED_BY_PEOPLE = (
 class Arguments:
     """A command line taken apart: overrides as typed, those `added` by us, Hydra's flags, and the targets allowed.
 
-    `imported` are the options of an imported folder; typed ones override them.
+    `imported` are the options of an imported folder or of a run; typed ones override them.
     """
 
     overrides: list[str]
@@ -88,7 +91,11 @@ def parse_arguments(
         added += _launcher_overrides(keys, *world)
     _refuse_hydra(keys)
     return Arguments(
-        overrides=overrides, added=added, imported=imported_options(keys), flags=flags, allowed_targets=allowed
+        overrides=overrides,
+        added=added,
+        imported=[*imported_options(keys), *inherited_options(keys)],
+        flags=flags,
+        allowed_targets=allowed,
     )
 
 

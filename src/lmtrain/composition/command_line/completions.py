@@ -14,8 +14,10 @@ from lmtrain.composition.command_line.help_topics import option_rows
 CONFIGS: Final = {
     "train": "train",
     "plan": "train",
+    "simulate": "train",
     "bench": "train",
     "doctor": "train",
+    "parity": "train",
     "prepare": "prepare",
     "tokenizer": "make_tokenizer",
 }

@@ -3,7 +3,9 @@
 Configs are composed by Hydra's compose API alone: it instantiates nothing.
 """
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,7 +22,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.unknown_words import is_setting, unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
@@ -201,9 +203,11 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
         key = str(problem).partition("Missing mandatory value: ")[2].split()[0]
         return ConfigurationError(f"{key} has no value; set it on the command line: {key}=...")
     if isinstance(problem, OverrideParseException):
+        key, _, value = str(problem.override).partition("=")
+        quoted = shlex.quote(f"{key}={json.dumps(value, ensure_ascii=False)}")
         return ConfigurationError(
             f"{problem.override} is not KEY=VALUE or GROUP=OPTION: its value cannot be read. Brackets and quotes come "
-            "in pairs, and a value with other signs stands in quotes: 'KEY=\"VALUE\"'."
+            f"in pairs, and a value with other signs stands in quotes: {quoted}."
         )
     return ConfigurationError(" ".join(str(problem).split()))
 
@@ -236,7 +240,7 @@ def _unknown_key(word: str, arguments: Arguments, *, config_name: str) -> str:
 
 def _chosen(key: str, arguments: Arguments, *, config_name: str) -> dict[str, Any]:
     """Return the config of the options alone, without the values beside a refused key; empty where it fails too."""
-    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
+    groups = {path.name for path in group_folders()}
     chosen = [text for text in arguments.overrides if text.partition("=")[0] in groups - {key}]
     try:
         with _our_configs():

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.help_topics import COLUMNS, hanging, topic_page
+from lmtrain.composition.command_line.paths import group_folders
 
 HELP_FLAGS: Final = frozenset({"-h", "--help"})
 
@@ -48,6 +49,43 @@ Ends with 1 where the run does not fit its devices or its budget; the last lines
 then name the nearest change that does. `lmtrain calc` sizes a tensor and times
 a matrix product.
 """,
+    "launch": """\
+{program}: one command for a run on several nodes: cluster.num_nodes.
+
+  {program} slurm    [GROUP=OPTION ...] [KEY=VALUE ...]   submits a job
+  {program} torchrun ... --address=HOST --node-rank=0     on each node
+  {program} k8s      ... --image=NAME --claim=NAME        prints YAML
+  {program} sky      ...                                  prints YAML
+
+  --dry-run              print; write, submit and start nothing
+  --json                 one object
+slurm
+  --time=24h             limit; without it, the queue's own
+  --signal-before=300s   from the signal to save, to the limit
+  --cpus-per-task=12     processor cores of a rank
+  --sbatch=NAME=VALUE    another option, as --sbatch=partition=gpu
+torchrun
+  --address=HOST[:PORT]  of the first node
+  --node-rank=0          this node's number
+k8s
+  --image=NAME           with lmtrain in it
+  --claim=NAME           of a volume that all pods write
+""",
+    "simulate": """\
+{program}: the real step of one rank of a fleet that is not there: its
+memory by kind, every message, and its time by the devices' and links' rates.
+
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]  words of `lmtrain train`
+  {program} model=llama_3_70b strategy=fsdp cluster=h100_8x --ranks 512
+
+  --ranks 8,64,512       a table of so many ranks, each with as many tokens
+  --strategies fsdp,hsdp the same under each strategy
+  --plot fleets.svg      their speeds over ranks, drawn to a file
+  --json                 one object a config
+
+Without batch.* words each device has one sequence of up to 8,192 tokens. Ends
+with 1 where a fleet does not fit its devices.
+""",
     "bench": """\
 {program}: time a training config's step by part on this machine, name
 its bottleneck, and try changes against it.
@@ -74,6 +112,25 @@ finding with its fix, and measure its peak.
   --json                 one object
 
 Ends with 1 where something is in the way of the run.
+""",
+    "parity": """\
+{program}: hold a config's strategy to one process: losses, whole
+gradients and weights of its first steps, tensor by tensor.
+
+  {program} [GROUP=OPTION ...] [KEY=VALUE ...]    words of `lmtrain train`
+  {program} strategy=fsdp parity.ranks=4 gradient_clip_norm=0.5
+
+  parity.ranks=2         CPU processes over gloo, in place of the devices
+  parity.steps=3         optimizer steps
+  parity.tolerance=1e-4  of a loss, of a tensor's largest gradient; a hundred
+                         times as much of its largest update
+  --json                 one object
+
+Trains in fp32 at a constant learning rate, compiled only where compile= is
+typed, and keeps nothing. The page lists all that it changes: a model or step
+too large for this machine is made smaller.
+
+Ends with 1 where the two part; the page then names the first difference.
 """,
 }
 EVERY_CHOICE: Final = "\n`lmtrain train --help` lists every group, option and shared key."
@@ -122,7 +179,7 @@ def help_page(conf: Path, *, program: str, config: str = "train", words: Sequenc
     """
     main = conf / f"{config}.yaml"
     defaults = default_options(main)
-    folders = sorted(path for path in conf.iterdir() if path.is_dir() and any(path.glob("*.yaml")))
+    folders = [path for path in group_folders(conf) if any(path.glob("*.yaml"))]
     shown = [folder for folder in folders if config == "train" or folder.name in defaults]
     topics = [word for word in words if not word.startswith("-")]
     if "keys" in topics:

@@ -1,8 +1,22 @@
 """Where the configuration lives: `conf/` beside the sources, or the copy inside the installed wheel."""
 
 from pathlib import Path
+from typing import Final
 
 import lmtrain
+
+PIPELINES: Final = "pipeline"  # a group of commands, not of a run
+
+
+def group_folders(conf: Path | None = None) -> list[Path]:
+    """Return the folders of a run's groups of options, sorted by name."""
+    folders = (conf or conf_folder()).iterdir()
+    return sorted(path for path in folders if path.is_dir() and path.name != PIPELINES)
+
+
+def option_files() -> list[Path]:
+    """Return the files of all options of a run, sorted by group."""
+    return [file for folder in group_folders() for file in sorted(folder.glob("*.yaml"))]
 
 
 def conf_folder() -> Path:

@@ -1,12 +1,14 @@
 """The message for an unknown option or key on the command line: the existing ones, and the nearest."""
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
+from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import did_you_mean, suggest
 
@@ -75,7 +77,7 @@ def _not_an_option(group: str, option: str) -> str:
 
 def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> str:
     """Name the keys of a key's node in a composed config, and the other options with such a key."""
-    groups = [path.name for path in conf.iterdir() if path.is_dir()]
+    groups = [path.name for path in group_folders(conf)]
     known = leaf_keys(config)
     if key in groups:  # there are such options, for another command
         children = [name.rpartition(".")[2] for name in known if name.startswith(f"{key}.")]
@@ -93,7 +95,13 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     elsewhere = f"; {name} is a setting of {group}={', '.join(others)}" if others else ""
     is_off = is_built and typed.partition("=")[2].lower() in OFF
     off = " Here is nothing to switch off: leave it out." if is_off else ""
-    return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or ('' if others else suggest(key, siblings))}"
+    return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or ('' if others else _near(name, siblings))}"
+
+
+def _near(name: str, siblings: Sequence[str]) -> str:
+    """Suggest the key with the nearest last word: the node before it, equal in all, makes none nearer."""
+    by_name = {each.rpartition(".")[2]: each for each in siblings}
+    return did_you_mean([by_name[each] for each in difflib.get_close_matches(name, by_name, n=1, cutoff=0.6)])
 
 
 def _is_built(node: Any) -> bool:

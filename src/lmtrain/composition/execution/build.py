@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.callbacks import LambdaCallback
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.budgets import first_limit_line
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import gives_nothing
@@ -23,8 +24,9 @@ from lmtrain.composition.planning.calibration import measured_flops
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.measured_here import measurements_of
+from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.composition.stored_runs.initial_weights import find_weights, fingerprint_of
+from lmtrain.composition.stored_runs.initial_weights import base_line, find_weights, fingerprint_of
 from lmtrain.composition.stored_runs.job import Job, config_hash, flatten
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
@@ -58,6 +60,7 @@ class Run:
     trainer: pl.Trainer
     context: RunContext
     callbacks: dict[str, pl.Callback]
+    parallelism: Parallelism
 
 
 def build_run(
@@ -89,7 +92,7 @@ def build_run(
         earlier_seconds=earlier_seconds,
     )
     datamodule.total_steps = context.plan.horizon.steps
-    print_lines(datamodule, context.plan, config.model, rank=rank)
+    print_lines(datamodule, context.plan, config, rank=rank)
     attention.tell(events, rank=rank)
     facts = {"context": context, "num_ranks": config.num_ranks, "compute_dtype": precision.compute_dtype}
     parallelism = build_strategy(config, facts=facts)
@@ -105,6 +108,7 @@ def build_run(
         trainer=build_trainer(config, precision, parallelism, [agree, *callbacks.values()], context),
         context=context,
         callbacks=callbacks,
+        parallelism=parallelism,
     )
 
 
@@ -113,10 +117,12 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
     return {name: node.build(facts=facts) for name, node in config.callbacks.items()}
 
 
-def print_lines(datamodule: TokenDataModule, plan: Plan, model: Node, *, rank: int) -> None:
-    """Find or build the packing's index on every rank; log once the data read, the scaling and the export."""
-    lines = [*datamodule.packing_lines(), datamodule.sources_line(datamodule.total_steps or 0)]
-    lines += [plan.scaling.line() if plan.scaling else None, export_line(model.values)]
+def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, *, rank: int) -> None:
+    """Find or build the packing's index on every rank; log once the data read, the base, the scaling and the export."""
+    lines = [*datamodule.packing_lines(), *datamodule.loss_lines()]
+    lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
+    lines.append(first_limit_line(config.budget, plan.horizon))
+    lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]
     for line in lines if rank == 0 else []:
         if line:
             print(line, flush=True)
@@ -134,12 +140,7 @@ def build_model(
         model: LanguageModel = (
             node.build() if attention is None else node.without("attention").build(attention=attention)
         )
-    if tokenizer.vocab_size > model.vocab_size:
-        msg = (
-            f"model.vocab_size={model.vocab_size} is below the tokenizer's {tokenizer.vocab_size} entries;"
-            f" nearest valid: {tokenizer.vocab_size}."
-        )
-        raise ConfigurationError(msg)
+    require_rows(model.vocab_size, num_entries=tokenizer.vocab_size)
     if batch.context_tokens > model.max_context_tokens:
         msg = (
             f"batch.context_tokens={batch.context_tokens} is beyond model.max_context_tokens="
@@ -167,6 +168,7 @@ def build_module(
         **schedules_of(config, horizon=plan.horizon, tokens_per_step=plan.batch.tokens_per_step, fork_step=fork_step),
         spikes=config.spikes.build(),
         weight_average=config.weight_average.build(),
+        outer=parallelism.outer,
         batch=context.plan.batch,
         total_steps=context.plan.horizon.steps,
         seed=config.seed,

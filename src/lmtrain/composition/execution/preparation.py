@@ -5,7 +5,7 @@ from typing import Any
 
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
 from lmtrain.composition.command_line.compose import Choices, for_each_config
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.data.checked_shards import require_whole
@@ -70,7 +70,7 @@ def _budget_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
-    groups = {path.name for path in conf_folder().iterdir() if path.is_dir()}
+    groups = {path.name for path in group_folders()}
     for name in config.keys() - groups:
         raise ConfigurationError(f"{name}={config[name]} is not a key of a preparation.{suggest(name, groups)}")
     for word in arguments.overrides:

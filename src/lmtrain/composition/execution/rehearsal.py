@@ -18,13 +18,16 @@ from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.parts.optimizers import rehearsed_optimizer
 from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
+from lmtrain.composition.planning.disk_guard import require_disk
 from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
 from lmtrain.composition.rules.tensor_group import require_parts
+from lmtrain.composition.rules.workers import require_workers
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, read_fork
 from lmtrain.models.base import LanguageModel
+from lmtrain.optim.trained_parameters import trained_parameters
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.training.checkpointing.checkpoints import read_facts
 from lmtrain.training.hyperparameters import Hyperparameters
@@ -51,6 +54,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     if precision is not None:
         precision.explain(model)  # refuses a precision unfit for the model
     require_parts(config)
+    require_workers(config)
     strategy: Parallelism = config.strategy.build(
         facts={"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
     )
@@ -65,6 +69,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     if touches_device and not is_auto:
         require_memory(config, divided, num_parameters=model.shape().num_parameters)
     end = expected_end(config, model, tokens_per_step=tokens_per_step)
+    require_disk(config, trained_parameters(model), folder=Path(job.folder), num_steps=end.steps)
     schedules = schedules_of(config, horizon=end, tokens_per_step=tokens_per_step, fork_step=expected_fork(job))
     names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})

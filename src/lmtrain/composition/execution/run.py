@@ -71,7 +71,7 @@ def execute(job: Job) -> int:
 
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:
     """Join the other ranks and build the run, None where its budget is spent; with the checkpoint to go on from."""
-    join(outer)
+    join(outer, variables=job.config.cluster.environment)
     agree_on(config_hash(job.config.values))
     checkpoint = broadcast_outcome(lambda: find_checkpoint(job))
     earlier_seconds = broadcast_outcome(lambda: seconds_of_earlier_attempts(job.folder))

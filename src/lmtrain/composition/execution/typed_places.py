@@ -5,17 +5,18 @@ The parts that read them look again, with the same messages; here the refusal on
 
 import errno
 import glob
-import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.unknown_words import node_at
-from lmtrain.composition.stored_runs.checkpoint_source import find_job
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.stored_runs.checkpoint_source import require_source
 from lmtrain.composition.stored_runs.resume import WAYS_TO_GO_ON, no_checkpoint
-from lmtrain.errors import DataError, EnvironmentProblem, suggest
-from lmtrain.interop.imported_folder import is_imported
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem, suggest
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.run_folder import run_path
 
@@ -47,15 +48,14 @@ def _root(path: Any, _: Mapping[str, Any]) -> None:
     there = next(part for part in (folder, *folder.parents) if part.exists())
     if not there.is_dir():
         raise storage_problem(folder, NotADirectoryError(errno.ENOTDIR, f"{there} is a file"))
-    if not os.access(there, os.W_OK | os.X_OK):
-        is_read_only = os.statvfs(there).f_flag & os.ST_RDONLY
-        code = errno.EROFS if is_read_only else errno.EACCES
-        raise storage_problem(folder, OSError(code, os.strerror(code)))
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as problem:  # its mode says nothing of a read-only disk, of /proc, or to root
+        raise storage_problem(folder, problem) from problem
 
 
 def _initial_weights(path: Any, _: Mapping[str, Any]) -> None:
-    if not is_imported(Path(path)):
-        find_job(Path(path), key="init_from")
+    require_source(Path(path), key="init_from")
 
 
 def _checkpoint(path: Any, _: Mapping[str, Any]) -> None:
@@ -80,10 +80,20 @@ def _source_paths(paths: Any, _: Mapping[str, Any]) -> None:
 
 
 def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
-    if word in ("gpu", "cuda") and sys.platform == "linux" and not any(Path(file).exists() for file in DRIVERS):
+    if word in ("gpu", "cuda") and not _may_have_gpu():
         raise EnvironmentProblem(
             f"trainer.accelerator={word}: this machine has no GPU; nearest valid: trainer.accelerator=auto."
         )
+
+
+def _precision(node: Any, _: Mapping[str, Any]) -> None:
+    facts = facts_of(node, PrecisionFacts)
+    if facts and facts.gpu_since and not _may_have_gpu():
+        raise ConfigurationError(facts.refusal("this machine has none"))
+
+
+def _may_have_gpu() -> bool:
+    return sys.platform != "linux" or any(Path(file).exists() for file in DRIVERS)
 
 
 CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
@@ -94,4 +104,5 @@ CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "data.folder.path": _prepared_folder,
     "source.paths": _source_paths,
     "trainer.accelerator": _accelerator,
+    "precision": _precision,
 }

@@ -118,6 +118,9 @@ def _is_exactly(value: Any, annotation: Any) -> bool:
         return any(_is_exactly(value, part) for part in typing.get_args(annotation))
     if origin is typing.Literal:
         return isinstance(value, str) and value in typing.get_args(annotation)
+    if origin in (dict, Mapping) and isinstance(value, dict):
+        of_keys, of_values = typing.get_args(annotation)
+        return all(_is_exactly(name, of_keys) and _is_exactly(one, of_values) for name, one in value.items())
     return annotation is Any or (annotation is type(value) and annotation in PLAIN)
 
 

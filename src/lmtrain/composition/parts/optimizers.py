@@ -2,14 +2,18 @@
 
 import inspect
 from collections.abc import Callable
+from typing import Final
 
 from torch.optim import Optimizer
 
+from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.parameter_groups import group_lines, require_each_once
+
+SHARES_WORK: Final = "share_work"  # a setting of optimizers whose ranks hold the same weights
 
 
 def rehearsed_optimizer(config: RunConfig, model: LanguageModel) -> Optimizer:
@@ -30,7 +34,7 @@ def build_optimizer(
     config: RunConfig, *, rank: int, stochastic_rounding: bool = False
 ) -> Callable[[LanguageModel], Optimizer]:
     """Return a builder of the run's optimizer; it logs the groups once."""
-    make = config.optimizer.build(facts={"stochastic_rounding": stochastic_rounding})
+    make = _of_each_rank(config).build(facts={"stochastic_rounding": stochastic_rounding})
     option = config.optimizer.word
 
     def build(model: LanguageModel) -> Optimizer:
@@ -40,6 +44,13 @@ def build_optimizer(
         return optimizer
 
     return build
+
+
+def _of_each_rank(config: RunConfig) -> Node:
+    """Return the optimizer's node, without shared work where workers' weights differ."""
+    node = config.optimizer
+    apart = config.spread.meets_every_steps is not None and SHARES_WORK in node
+    return node.changed(**{SHARES_WORK: False}) if apart else node
 
 
 def _build(make: Callable[[LanguageModel], Optimizer], model: LanguageModel, *, option: str) -> Optimizer:

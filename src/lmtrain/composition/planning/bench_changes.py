@@ -47,7 +47,7 @@ def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
         choosing = words_of(AttentionFacts, lambda other: other.chooses, **place)
         found += _each(choosing, "the kernel that is fastest on this device")
     if setting.spread.reduces_alone:
-        alone = words_of(ModelSpread, lambda other: not other.reduces_alone and other.most_ranks is None)
+        alone = words_of(ModelSpread, lambda other: not other.reduces_alone and other.takes_many)
         found += _each(alone, "one process has nothing to share")
     if can_compile and not setting.is_compiled:
         compiling = words_of(CompileFacts, lambda other: other.falls_back)

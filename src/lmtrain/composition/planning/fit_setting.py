@@ -11,6 +11,7 @@ INPUTS_OF_A_LAYER: Final = 2  # of attention and of the feed-forward
 
 def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
     """Return the setting behind the memory of a device."""
+    setting.spread.pipeline.require_layers(len(facts.shape.attention))
     device = setting.cluster.known_device
     return Setting(
         facts=facts,
@@ -18,6 +19,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         optimizer=setting.state,
         is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
         tensor=_tensor_group(setting, facts),
+        pipeline=setting.spread.pipeline,
         most_shards=setting.spread.most_shards,
         device_bytes=device.memory_bytes if device else None,
         host=setting.host,

@@ -109,4 +109,5 @@ def _speed(
         calibration=calibration_of(config, facts.batch),
         sent=sent,
         recomputed_flops=_recompute(config).share * again,
+        bubble_share=config.spread.pipeline.bubble_share(facts.batch.accumulation_micro_steps),
     )

@@ -10,7 +10,6 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan, checkpoint_plan
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
@@ -19,7 +18,7 @@ from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.parts.schedules import require_ramps_fit
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.calibration import peak_here
-from lmtrain.composition.planning.callbacks import callback_facts
+from lmtrain.composition.planning.disk_guard import planned_checkpoints
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.known_models import facts_known, model_facts
@@ -40,12 +39,13 @@ from lmtrain.report.plan_advice import Advice, Changes, advice
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A config's plan, the setting behind its memory, and advice; `title` is the model's name."""
+    """A config's plan, the setting of its memory, and advice; `title` is the model, `init_from` its weights."""
 
     title: str
     plan: Plan
     fit: Setting
     advice: Advice
+    init_from: str | None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -83,7 +83,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         said = advice(planned, fit, possible)
         if chosen:
             said = replace(said, lines=(chosen, *said.lines))
-        found.append(PlannedRun(choices.options["model"], planned, fit, said))
+        found.append(PlannedRun(choices.options["model"], planned, fit, said, config.init_from))
 
     for_each_config(task, arguments, config_name="train")
     return found
@@ -118,16 +118,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
         components=facts.components,
         device_bytes=fit.device_bytes,
         memory=memory_of(fit, batch),
-        checkpoints=_checkpoints(config, setting, facts),
-    )
-
-
-def _checkpoints(config: RunConfig, setting: PlannedSetting, facts: ModelFacts) -> CheckpointPlan:
-    return checkpoint_plan(
-        facts.parameters,
-        precision=setting.bytes_of,
-        optimizer=setting.state,
-        num_kept=sum(facts.num_kept for facts in callback_facts(config)) or 1,
+        checkpoints=planned_checkpoints(config, setting, facts.parameters),
     )
 
 

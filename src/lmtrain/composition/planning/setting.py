@@ -11,16 +11,17 @@ from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.check import TARGET
 from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.measured_here import kind_here, measurements_of
 from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.composition.rules.rounding import require_rounding
 from lmtrain.composition.rules.tensor_group import require_parts
+from lmtrain.composition.rules.workers import require_workers
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.precision.cpu_features import bf16_flags
@@ -78,12 +79,13 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     require_float8_head(config)
     require_rounding(config)
     require_parts(config)
+    require_workers(config)
+    require_ranks(config)
     require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed
     compiles = config.compilation
     place: dict[str, Any] = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
     spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
-    _require_ranks(spread, config.num_ranks, strategy=config.strategy.word)
     return PlannedSetting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
@@ -97,15 +99,6 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     )
 
 
-def _require_ranks(spread: ModelSpread, num_ranks: int, *, strategy: str) -> None:
-    spread.require_ranks(num_ranks)
-    if spread.most_ranks is not None and num_ranks > spread.most_ranks:
-        raise ConfigurationError(
-            f"strategy={strategy} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
-            f"trainer.num_nodes); use {one_of(words_of(ModelSpread, lambda other: other.most_ranks is None))}."
-        )
-
-
 def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
     if config.cluster.device is not None or kind_here(config, measurements_of(config)) != "cpu":
         return None
@@ -117,10 +110,10 @@ def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
 
 
 def _state(config: RunConfig) -> OptimizerState:
-    """Return the values kept for each parameter: by the optimizer, and by an average of the weights."""
+    """Return the values kept for each parameter: by the optimizer, an average of the weights, and the strategy."""
     state = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
     average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed) or AverageFacts()
-    return replace(state, average_bytes=average.num_bytes)
+    return replace(state, average_bytes=average.num_bytes + config.spread.kept_bytes)
 
 
 def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:

@@ -1,4 +1,4 @@
-"""The size of a tokenizer, known before a model's shape follows it."""
+"""The sizes of a tokenizer and of the model that reads its entries."""
 
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -16,3 +16,15 @@ def require_size_for_model(config: RunConfig) -> None:
     spec = config.tokenizer.checked(config.allowed).build()
     msg = f"tokenizer.vocab_size=null, but {followers[0]}.vocab_size follows it and decides the model's shape"
     raise ConfigurationError(f"{msg}; this tokenizer's: tokenizer.vocab_size={spec.vocab_size}.")
+
+
+def require_rows(num_rows: int, *, num_entries: int) -> None:
+    """Refuse a model without a row for each entry of the tokenizer.
+
+    Raises:
+        ConfigurationError: There are fewer.
+    """
+    if num_rows < num_entries:
+        raise ConfigurationError(
+            f"model.vocab_size={num_rows} is below the tokenizer's {num_entries} entries; nearest valid: {num_entries}."
+        )

@@ -12,6 +12,8 @@ from lmtrain.composition.nodes.check import TARGET, check_value
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import setting_types
 from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.composition.rules.ranks import require_ranks
+from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.models.dimensions import REQUIRED, check_layers, check_positive, check_possible
 
@@ -28,12 +30,17 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
     groups = {key.partition(".")[0] for key in keys}
     if groups & {"batch", "trainer", "strategy"} and config.batch.micro_batch_sequences != "auto":
         config.divided(config.batch)
+    if groups & {"trainer", "strategy"}:
+        require_ranks(config)
     if "budget" in groups:
         limits_of(config.budget)
     if "optimizer" in groups:
         require_settings(config)
     if "model" in groups:
         _require_layers(config.model)
+        sizes = config.model.get("vocab_size"), config.tokenizer.get("vocab_size")
+        if isinstance(sizes[0], int) and isinstance(sizes[1], int):
+            require_rows(sizes[0], num_entries=sizes[1])
 
 
 def _require_layers(model: Node) -> None:

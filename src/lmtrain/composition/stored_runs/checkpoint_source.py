@@ -39,6 +39,15 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     return CheckpointSource(run=run, job=job, checkpoint=facts)
 
 
+def require_source(path: Path, *, key: str) -> None:
+    """Refuse a path without a model, as `find_source` does, and verify no checkpoint.
+
+    Raises: ConfigurationError.
+    """
+    if not is_imported(path):
+        find_job(path, key=key)
+
+
 def find_job(path: Path, *, key: str) -> StoredJob:
     """Return the last accepted job of a run, or of the run of a checkpoint; no checkpoint is verified for it.
 

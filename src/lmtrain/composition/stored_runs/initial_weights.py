@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import default_settings
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.checkpoint_source import find_job, find_source
 from lmtrain.composition.stored_runs.job import StoredJob
 from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
@@ -19,6 +20,7 @@ from lmtrain.training.checkpointing.weights import load_weights, weight_shapes
 from lmtrain.training.transforms import ModelTransform, unchanged
 
 KEY: Final = "init_from"
+OF_BATCH: Final = ("context_tokens", "tokens_per_step")
 # Where weights fit, the number of heads settles these where they are None.
 OF_THE_SHAPES: Final = frozenset({"head_width", "num_kv_heads"})
 
@@ -55,6 +57,33 @@ def difference_line(init_from: str | None, node: Node) -> str | None:
         return None
     differing = _differences(find_job(Path(init_from), key=KEY), node)
     return f"The weights of {KEY}={init_from} were trained in a model that differs: {differing}" if differing else None
+
+
+def base_line(config: RunConfig) -> str | None:
+    """Return the settings taken from the run in `init_from` and those that differ; None without a run."""
+    if config.init_from is None or is_imported(Path(config.init_from)):
+        return None
+    base = find_job(Path(config.init_from), key=KEY).config
+    batch = {name: getattr(config.batch, name) for name in OF_BATCH}
+    here = {"optimizer": config.optimizer.values, "batch": batch}
+    there = {"optimizer": base["optimizer"], "batch": {name: base["batch"][name] for name in OF_BATCH}}
+    rows = [
+        (f"{group}.{name}", here[group].get(name), there[group].get(name)) for group in here for name in here[group]
+    ]
+    same = ", ".join(f"{key}={_shown(value)}" for key, value, other in rows if value == other and _is_told(key, value))
+    differing = ", ".join(
+        f"{key}={_shown(value)} (there {_shown(other)})" for key, value, other in rows if value != other
+    )
+    return f"as in {config.init_from}: {same}" + (f"; otherwise: {differing}" if differing else "")
+
+
+def _is_told(key: str, value: Any) -> bool:
+    """Tell whether a setting is a rate, a momentum or a size, rather than how they are computed."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not key.endswith(("eps", "_row_beta"))
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def fingerprint_of(init_from: str | None) -> str | None:

@@ -8,7 +8,7 @@ import torch
 
 from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, checked_part, find_source
 from lmtrain.errors import ConfigurationError
-from lmtrain.inference.loaded_model import LoadedModel, ids_of_ends, read_template
+from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_of_ends, read_template
 from lmtrain.inference.paged_attention import paged
 from lmtrain.inference.weight_layout import lay_out_for_one_token
 from lmtrain.interop.config_file import CONFIG
@@ -58,6 +58,12 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
         model=_placed(model, device),
         tokenizer=tokenizer,
         end_ids=ids_of_ends(tokenizer),
+        origin=Origin(
+            run=source.run,
+            step=source.checkpoint.step,
+            tokens=source.checkpoint.tokens,
+            context_tokens=int(source.job.config["batch"]["context_tokens"]),
+        ),
     )
 
 
@@ -74,6 +80,7 @@ def _of_import(folder: Path, device: torch.device) -> LoadedModel:
         tokenizer=tokenizer,
         template=read_template(original),
         end_ids=ids_of_ends(tokenizer, original),
+        begin_id=id_of_begin(tokenizer, original),
     )
 
 
@@ -89,6 +96,7 @@ def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
         tokenizer=tokenizer,
         template=read_template(folder),
         end_ids=ids_of_ends(tokenizer, folder),
+        begin_id=id_of_begin(tokenizer, folder),
     )
 
 

@@ -1,0 +1,215 @@
+"""A pipeline's stages, read from its config, and the command of each."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.compose import for_each_config
+from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.tracking.run_folder import run_path
+
+TRAIN, EVALUATE, EXPORT = VERBS = ("train", "evaluate", "export")
+OWN: Final = ("pipeline", "run", "hydra")  # keys of the pipeline itself
+EACH: Final = "each"
+KEYS: Final = ("verb", "of", "words", "preflight")
+PREFLIGHT: Final = "preflight"
+ANEW: Final = ("momentum_schedule=none", "weight_decay_schedule=none")  # a base's are not inherited
+# A warm-up longer than a preflight would be refused.
+OF_THE_LENGTH: Final = ("budget", "schedule", "momentum_schedule", "weight_decay_schedule", "logger")
+SHORT: Final = (
+    "budget=steps",
+    "schedule=constant",
+    *ANEW,
+    "logger=none",
+)
+FILES: Final = ("--core", "--text", "--answers", "--data")  # flags of an evaluation before a path
+OF_A_RUN: Final = ("run.name", "run.root", "init_from", "resume")  # a stage's own, by its place
+NOT_THE_BASE_S: Final = ("budget", "logger", "source", "data", "task")  # of an earlier stage's words in a plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineStage:
+    """One command; `of` is the stage with the run it starts from, scores or exports.
+
+    `preflight` are an evaluation's words before the long work, None: the same.
+    """
+
+    name: str
+    verb: str
+    of: str | None
+    words: tuple[str, ...]
+    preflight: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandPipeline:
+    """Stages in their order, in a folder of their own; `words` are of all that train.
+
+    `preflight_steps` is the length of each training before the long work; 0 does without.
+    """
+
+    name: str
+    root: Path
+    stages: tuple[PipelineStage, ...]
+    words: tuple[str, ...] = ()
+    preflight_steps: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of all stages."""
+        return self.root / self.name
+
+    def stage(self, name: str) -> PipelineStage:
+        """Return a stage by its name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def output(self, stage: PipelineStage) -> Path:
+        """Return a stage's run or folder; for an evaluation, the run it scores."""
+        return self.folder / (stage.of or stage.name if stage.verb == EVALUATE else stage.name)
+
+    def command(self, stage: PipelineStage) -> list[str]:
+        """Return the words after `lmtrain`."""
+        source = [] if stage.of is None else [str(self.folder / stage.of)]
+        if stage.verb == EVALUATE:
+            return [EVALUATE, *source, *stage.words]
+        if stage.verb == EXPORT:
+            return [EXPORT, "hf", *source, str(self.output(stage)), *stage.words]
+        place = [f"run.root={self.root}", f"run.name={self.name}/{stage.name}"]
+        return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words]
+
+    def planned_words(self, stage: PipelineStage) -> list[str]:
+        """Return a training stage's words for a plan, before the run that it starts from exists."""
+        base = self.planned_words(self.stage(stage.of)) if stage.of else []
+        kept = [word for word in base if not word.lstrip("+~").startswith(NOT_THE_BASE_S)]
+        anew = ANEW if stage.of else ()
+        return [*kept, *(word for word in self.words if word not in kept), *anew, *stage.words]
+
+    def preflight(self) -> "CommandPipeline":
+        """Return the same stages in a folder inside, each as short as it can be, and untracked."""
+        short_words = (*SHORT, f"budget.steps={self.preflight_steps}")
+
+        def kept(words: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(word for word in words if _first(word) not in OF_THE_LENGTH)
+
+        def short(stage: PipelineStage) -> PipelineStage:
+            if stage.verb != TRAIN:
+                return replace(stage, words=stage.words if stage.preflight is None else stage.preflight)
+            return replace(stage, words=(*kept(stage.words), *short_words))
+
+        stages, name = tuple(map(short, self.stages)), f"{self.name}/{PREFLIGHT}"
+        return replace(self, name=name, stages=stages, words=kept(self.words), preflight_steps=0)
+
+    @property
+    def last_key(self) -> str:
+        """Return a hash of all stages."""
+        return hashlib.sha256("".join(map(self.key, self.stages)).encode()).hexdigest()[:16]
+
+    def key(self, stage: PipelineStage) -> str:
+        """Return a hash of all that decides a stage's result: its command, and those of the stages before it."""
+        before = self.key(self.stage(stage.of)) if stage.of else ""
+        return hashlib.sha256(json.dumps([before, self.command(stage)]).encode()).hexdigest()[:16]
+
+
+def read_pipeline(words: Sequence[str]) -> CommandPipeline:
+    """Compose `pipeline=NAME`, `run.KEY=VALUE`, `STAGE.KEY=VALUE` of a stage, and `each.KEY=VALUE` of all that train.
+
+    Raises:
+        ConfigurationError: There is no such pipeline, or a stage is none.
+    """
+    own = [word for word in words if _first(word) in OWN or "=" not in word]
+    found: list[CommandPipeline] = []
+    for_each_config(
+        lambda config, chosen: found.append(_read(config, chosen.options["pipeline"])),
+        parse_arguments(own, budget_group=False),
+        config_name="pipeline",
+    )
+    if len(found) != 1:
+        raise ConfigurationError("lmtrain pipeline runs one pipeline; leave out -m and --cfg.")
+    return _with_words(found[0], [word for word in words if word not in own])
+
+
+def _first(word: str) -> str:
+    return word.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def _with_words(pipeline: CommandPipeline, words: Sequence[str]) -> CommandPipeline:
+    """Give the stages their words of the command line."""
+    trained = [stage.name for stage in pipeline.stages if stage.verb == TRAIN]
+    more: dict[str, list[str]] = {EACH: [], **{name: [] for name in trained}}
+    for word in words:
+        mark, name = word[: len(word) - len(word.lstrip("+~"))], _first(word)
+        if name not in more:
+            known = ", ".join(f"{one}.{word}" for one in more)
+            raise ConfigurationError(f"{word} is of no stage; nearest valid: {known}.{suggest(name, more)}")
+        more[name].append(mark + word.lstrip("+~").partition(".")[2])
+    for name in trained:
+        _refuse_places(f"{name}.", more[EACH] + more[name])
+    stages = [replace(stage, words=(*stage.words, *more.get(stage.name, ()))) for stage in pipeline.stages]
+    return replace(pipeline, stages=tuple(stages), words=tuple(more[EACH]))
+
+
+def require_files(pipeline: CommandPipeline) -> None:
+    """Refuse an evaluation of files that do not exist, before the training that it would score.
+
+    Raises:
+        ConfigurationError: The first one.
+    """
+    for stage in pipeline.stages:
+        if stage.verb != EVALUATE:
+            continue
+        for flag, path in pairwise(stage.words):
+            if flag in FILES and not Path(path).exists():
+                key = f"pipeline.stages.{stage.name}.words"
+                raise ConfigurationError(f"{key}: {flag} {path} does not exist; correct it, or {key}=[...] without it.")
+
+
+def _refuse_places(key: str, words: Sequence[str]) -> None:
+    for word in words:
+        if word.lstrip("+~").partition("=")[0] in OF_A_RUN:
+            raise ConfigurationError(f"{key}{word} is decided by the stage's place; leave it out.")
+
+
+def _read(config: Mapping[str, Any], option: str) -> CommandPipeline:
+    stages = config["pipeline"].get("stages")
+    if not isinstance(stages, dict) or not stages:
+        raise ConfigurationError(f"pipeline={option} has no stages; give it pipeline.stages.NAME.verb=train.")
+    read: dict[str, PipelineStage] = {}
+    for name, stage in stages.items():
+        read[name] = _stage(name, stage, read)
+    root, name = Path(str(config["run"]["root"])).absolute(), str(config["run"]["name"] or option)
+    run_path(root, name)  # refuses a name that is none
+    steps = config["pipeline"].get("preflight_steps") or 0
+    if not isinstance(steps, int) or steps < 0:
+        raise ConfigurationError(f"pipeline.preflight_steps={steps} is no number of steps; nearest valid: 2, or 0.")
+    return CommandPipeline(name=name, root=root, stages=tuple(read.values()), preflight_steps=steps)
+
+
+def _stage(name: str, stage: Any, before: Mapping[str, PipelineStage]) -> PipelineStage:
+    key = f"pipeline.stages.{name}"
+    if not isinstance(stage, dict) or set(stage) - set(KEYS):
+        raise ConfigurationError(f"{key}={stage} is no stage; it has {', '.join(KEYS)}.")
+    verb, of = stage.get("verb"), stage.get("of")
+    if verb not in VERBS:
+        near = suggest(str(verb), VERBS)
+        raise ConfigurationError(f"{key}.verb={verb} is no verb of a stage; valid: {', '.join(VERBS)}.{near}")
+    trained = [other.name for other in before.values() if other.verb == TRAIN]
+    if (of is not None or verb != TRAIN) and of not in trained:
+        known = ", ".join(trained) or "none"
+        raise ConfigurationError(f"{key}.of={of} is no earlier stage that trains; valid: {known}.")
+    words = _words(f"{key}.words", stage.get("words") or [])
+    if verb == TRAIN:
+        _refuse_places(f"{key}.words: ", words)
+    short = stage.get("preflight")
+    preflight = None if short is None else _words(f"{key}.preflight", short)
+    return PipelineStage(name=name, verb=verb, of=of, words=words, preflight=preflight)
+
+
+def _words(key: str, words: Any) -> tuple[str, ...]:
+    if not isinstance(words, list):
+        raise ConfigurationError(f"{key}={words} is no list; write '{key}=[{words}]'.")
+    return tuple(str(word) for word in words)

@@ -1,0 +1,22 @@
+"""Numbers of ranks outside a strategy's, decided from a config alone."""
+
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.command_line.group_options import one_of, words_of
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
+
+
+def require_ranks(config: RunConfig) -> None:
+    """Compare the number of ranks with the strategy's.
+
+    Raises:
+        ConfigurationError: Naming the strategies for that many, or the nearest number.
+    """
+    spread, num_ranks = config.spread, config.num_ranks
+    spread.require_ranks(num_ranks)
+    if spread.most_ranks is not None and num_ranks > spread.most_ranks:
+        same = words_of(ModelSpread, lambda other: other.takes_many and other.equals_one_process)
+        raise ConfigurationError(
+            f"strategy={config.strategy.word} trains on {spread.most_ranks} rank, not {num_ranks} (trainer.devices x "
+            f"trainer.num_nodes); use {one_of(same)}."
+        )

@@ -1,0 +1,39 @@
+"""Parts of a run unfit for workers that train apart, decided from a config alone."""
+
+from lmtrain.accounting.options.optimizer import OptimizerFacts
+from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.composition.command_line.group_options import one_of, words_of
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.nodes.source_signatures import gives_nothing
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
+
+
+def require_workers(config: RunConfig) -> None:
+    """Refuse parts that read the weights or the losses of all ranks at every step, and weights that are no fp32 sums.
+
+    Raises:
+        ConfigurationError: Naming the nearest part that can be.
+    """
+    if config.spread.meets_every_steps is None:
+        return
+    for node in (config.spikes, config.weight_average):
+        if not gives_nothing(node.target):
+            raise ConfigurationError(
+                f"{node.key} follows steps that are the same on every rank, and the workers of strategy="
+                f"{config.strategy.word} train apart; nearest valid: {node.key}=none."
+            )
+    optimizer = facts_of(config.optimizer.values, OptimizerFacts, allowed=config.allowed)
+    if optimizer is not None and optimizer.averages_steps:
+        raise ConfigurationError(
+            f"optimizer={config.optimizer.word} evaluates other weights than it trains, and strategy="
+            f"{config.strategy.word} the global ones; nearest valid: "
+            f"{one_of(words_of(OptimizerFacts, lambda other: not other.averages_steps))}."
+        )
+    precision = facts_of(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
+    if precision is not None and precision.bytes_of.weights != 4:
+        fits = words_of(PrecisionFacts, lambda other: other.bytes_of.weights == 4, has_bf16=True)
+        raise ConfigurationError(
+            f"precision={config.precision.word} keeps weights of {precision.bytes_of.weights} bytes, and strategy="
+            f"{config.strategy.word} averages fp32 weights; nearest valid: {one_of(fits)}."
+        )

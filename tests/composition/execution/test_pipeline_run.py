@@ -1,0 +1,101 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.execution import pipeline_run
+from lmtrain.composition.execution.pipeline_run import done_stages, run_preflight, run_stages
+from lmtrain.composition.execution.pipeline_stages import CommandPipeline, read_pipeline
+from lmtrain.tracking.status import Status, write_status
+
+NAMES = ["base", "base_text", "base_answers", "talker", "talker_answers", "exported"]
+
+
+@pytest.fixture(name="run")
+def faked_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, list[str]]]:
+    """Run stages that leave what their commands would; one of them may fail."""
+
+    def run(*words: str, failing: str = "") -> tuple[int, list[str]]:
+        called: list[str] = []
+        pipeline = read_pipeline([f"run.root={tmp_path}", "run.name=p", *words])
+
+        def call(command: list[str]) -> int:
+            (stage,) = [one for one in pipeline.stages if pipeline.command(one) == command]
+            called.append(stage.name)
+            if stage.name != failing:
+                leave(pipeline.output(stage), command)
+            return 3 if stage.name == failing else 0
+
+        monkeypatch.setattr(pipeline_run, "_call", call)
+        return run_stages(pipeline, tell=lambda _: None), called
+
+    return run
+
+
+def leave(output: Path, command: list[str]) -> None:
+    if command[0] == "train":
+        (output / "checkpoints" / "step_00000001").mkdir(parents=True, exist_ok=True)
+        write_status(output, Status("FINISHED", 0))
+    elif command[0] == "evaluate":
+        (output / "evaluation").mkdir(exist_ok=True)
+        (output / "evaluation" / "step_00000001.json").write_text(json.dumps({"answers/all": {"score": 0.5}}))
+    else:
+        output.mkdir()  # an export takes a new folder alone
+        (output / "config.json").write_text("{}")
+
+
+def read(tmp_path: Path) -> CommandPipeline:
+    return read_pipeline([f"run.root={tmp_path}", "run.name=p"])
+
+
+def test_all_stages_run_once_and_again_only_what_is_missing(run, tmp_path: Path) -> None:
+    assert run() == (0, NAMES)
+    assert run() == (0, [])
+    assert done_stages(read(tmp_path))["talker_answers"].scores == {"answers/all": {"score": 0.5}}
+    (tmp_path / "p" / "exported" / "config.json").unlink()
+    assert run() == (0, ["exported"])
+
+
+def test_a_stage_that_fails_ends_it_and_the_same_command_goes_on(run) -> None:
+    assert run(failing="talker") == (3, NAMES[:4])
+    assert run() == (0, NAMES[3:])
+
+
+def test_stages_behind_one_that_ran_run_again(run) -> None:
+    run()
+    assert run("talker.seed=7") == (0, NAMES[3:])
+
+
+def test_a_stage_whose_run_was_killed_is_not_done(run, tmp_path: Path) -> None:
+    run()
+    write_status(tmp_path / "p" / "base", Status("KILLED", 137))
+    assert run()[1][0] == "base"
+
+
+def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, monkeypatch) -> None:
+    pipeline, called, code = read_pipeline([f"run.root={tmp_path}", "+pipeline.preflight_steps=2"]), list[str](), [3]
+    short = pipeline.preflight()
+
+    def call(command: list[str]) -> int:
+        (stage,) = [one for one in short.stages if short.command(one) == command]
+        called.append(stage.name)
+        leave(short.output(stage), command)
+        return code[0]
+
+    monkeypatch.setattr(pipeline_run, "_call", call)
+    told: list[str] = []
+    assert run_preflight(pipeline, tell=told.append) == 3, "it ends with the first stage that cannot be"
+    assert (short.folder / "base").exists()
+    code[0] = 0
+    assert run_preflight(pipeline, tell=told.append) == 0
+    assert called == ["base", *NAMES]
+    assert not short.folder.exists()
+    assert run_preflight(pipeline, tell=told.append) == 0
+    assert len(called) == 1 + len(NAMES)
+    assert told[0] == "preflight: every stage once, trainings for 2 steps"
+    assert read_pipeline([]).preflight_steps == 0
+
+
+def test_a_command_runs_in_a_process_of_its_own() -> None:
+    assert pipeline_run._call(["--version"]) == 0

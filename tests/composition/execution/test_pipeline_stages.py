@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.execution.pipeline_stages import read_pipeline, require_files
+from lmtrain.errors import ConfigurationError
+
+
+def test_stages_follow_one_another_in_a_folder_of_their_own(tmp_path: Path) -> None:
+    pipeline = read_pipeline([f"run.root={tmp_path}", "run.name=mine", "each.trainer.devices=2", "talker.seed=7"])
+    place = [f"run.root={tmp_path}", "run.name=mine/talker", f"init_from={tmp_path}/mine/base"]
+    commands = {stage.name: pipeline.command(stage) for stage in pipeline.stages}
+    assert commands["talker"][:5] == ["train", *place, "trainer.devices=2"]
+    assert commands["talker"][-1] == "seed=7"
+    assert commands["base"] == [
+        *["train", f"run.root={tmp_path}", "run.name=mine/base"],
+        *["trainer.devices=2", "budget.tokens=2.2M"],
+    ]
+    assert commands["base_text"] == ["evaluate", f"{tmp_path}/mine/base"]
+    assert commands["exported"] == ["export", "hf", f"{tmp_path}/mine/talker", f"{tmp_path}/mine/exported"]
+    assert read_pipeline([]).folder == Path.cwd() / "runs" / "speedrun_cpu"
+
+
+def test_a_plan_knows_the_base_before_it_exists() -> None:
+    pipeline = read_pipeline(["base.model.width=64", "base.run.log_every_steps=1"])
+    words = pipeline.planned_words(pipeline.stage("talker"))
+    assert words[:2] == ["model.width=64", "run.log_every_steps=1"]
+    assert words.index("momentum_schedule=none") < words.index("task=sft")
+    assert [word for word in words if word.startswith("budget")] == ["budget.tokens=950K"]
+
+
+def test_a_change_reaches_the_stages_behind_it_and_no_other() -> None:
+    before, after = read_pipeline([]), read_pipeline(["talker.seed=7"])
+    changed = [stage.name for stage in before.stages if before.key(stage) != after.key(after.stage(stage.name))]
+    assert changed == ["talker", "talker_answers", "exported"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("pipeline=speed_run", "pipeline=speed_run: there is no such option. Did you mean 'speedrun'"),
+        ("+pipeline.preflight_steps=-1", r"preflight_steps=-1 is no number of steps; nearest valid: 2, or 0"),
+        ("pipeline.stages.base.verb=trian", r"base\.verb=trian is no verb .* Did you mean 'train'\?"),
+        ("pipeline.stages.talker.of=nope", r"talker\.of=nope is no earlier stage that trains; valid: base\."),
+        ("pipeline.stages.base.words=a", r"words=a is no list; write 'pipeline\.stages\.base\.words=\[a\]'"),
+        ("+pipeline.stages.base.wrods=[a]", "is no stage; it has verb, of, words"),
+        ("budget.tokens=3", r"is of no stage; nearest valid: each\.budget\.tokens=3, base\.budget"),
+        ("talker.run.name=x", r"talker\.run\.name=x is decided by the stage's place"),
+        ("run.name=a/../b", "nearest valid: a/b"),
+    ],
+)
+def test_what_is_no_pipeline_is_refused(word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        read_pipeline([word])
+
+
+def test_a_preflight_is_every_stage_in_short_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    words = ["pipeline=speedrun", f"run.root={tmp_path}", "each.budget.tokens=9M", "each.seed=3"]
+    short = read_pipeline(words).preflight()
+    base, core = short.command(short.stage("base")), short.command(short.stage("base_core"))
+    assert base[:4] == ["train", f"run.root={tmp_path}", "run.name=speedrun/preflight/base", "seed=3"]
+    assert [word for word in base if word.startswith("budget")] == ["budget=steps", "budget.steps=2"]
+    assert "model.depth=24" in base
+    assert core == ["evaluate", f"{tmp_path}/speedrun/preflight/base", "--core", "eval_bundle", "--max-items", "2"]
+    assert f"init_from={tmp_path}/speedrun/preflight/base" in short.command(short.stage("talker"))
+
+
+def test_files_of_an_evaluation_are_looked_for_before_anything_runs(tmp_path: Path) -> None:
+    there, key = tmp_path / "a.txt", "pipeline.stages.base_answers.words"
+    there.touch()
+    require_files(read_pipeline([f"{key}=[--text,{there}]"]))
+    with pytest.raises(ConfigurationError, match=r"base_answers\.words: --core nowhere does not exist"):
+        require_files(read_pipeline([f"{key}=[--core,nowhere]"]))

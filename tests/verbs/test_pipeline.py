@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.execution import pipeline_run
+from lmtrain.composition.execution.check_config import check_config
+from lmtrain.composition.execution.pipeline_stages import read_pipeline
+from lmtrain.errors import ConfigurationError
+from lmtrain.verbs.evaluate import evaluate
+from lmtrain.verbs.export import export
+from lmtrain.verbs.pipeline import pipeline
+from tests import forked, tiny
+
+DATA = ["data=prepared", "source=made_conversations", "source.num_conversations=120", "data.folder.references=false"]
+HELD_OUT = ["data.folder.validation_fraction=0.1", "data.folder.test_fraction=0.1"]
+BASE = [*tiny.MODEL, *tiny.BATCH, "tokenizer=byte_level", "tokenizer.vocab_size=512", "tokenizer.chat=true"]
+TINY = [f"base.{word}" for word in [*BASE, "source=made_conversations"]] + [
+    *(f"each.{word}" for word in [*tiny.QUIET, *DATA, *HELD_OUT]),
+    *("base.budget.tokens=512", "talker.budget.tokens=512"),
+    *(f"pipeline.stages.{name}.words=[--made,7,--num-new-tokens,3]" for name in ("base_answers", "talker_answers")),
+]
+
+
+def test_a_pipeline_goes_from_text_to_a_scored_and_exported_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(words: list[str]) -> int:  # in forks and here, for speed
+        if words[0] == "train":
+            ended = forked.run(tiny.PROJECT / "train.py", words[1:], folder=tmp_path, environment=tiny.environment())
+            assert ended.returncode == 0, ended.stderr
+            return 0
+        return {"evaluate": evaluate, "export": export}[words[0]](words[1:])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pipeline_run, "_call", call)
+    assert pipeline(TINY) == 0
+    printed = capsys.readouterr().out
+    assert "As a page: runs/speedrun_cpu/card.html" in printed
+    folder = tmp_path / "runs" / "speedrun_cpu"
+    assert "answers/all" in (folder / "card.md").read_text()
+    assert (folder / "exported" / "model.safetensors").is_file()
+    assert pipeline([*TINY, "--json"]) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert card["talker_answers"]["scores"]["answers/all"]["num_items"] == 7
+    assert all(stage["seconds"] > 0 for stage in card.values())
+    assert ", skipped: unchanged | " in (folder / "card.md").read_text()
+    assert (folder / "talker" / "card.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["speedrun", "speedrun_1x"])
+def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match="--core eval_bundle does not exist"):
+        pipeline([f"pipeline={name}"])
+    read = read_pipeline([f"pipeline={name}"])
+    for stage in read.stages:
+        if stage.verb == "train":
+            check_config(compose_config(read.planned_words(stage)), allowed=[])
+
+
+def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pipeline(["--plan", "--json", "each.cluster=h100_8x"]) == 0
+    base, talker = json.loads(capsys.readouterr().out)
+    assert (base["name"], talker["name"]) == ("base", "talker")
+    assert base["seconds"] > talker["seconds"] > 0
+    assert not (tmp_path / "runs").exists()
