@@ -88,18 +88,14 @@ class Validation(pl.Callback):
             result = self._evaluate(trainer, module, datamodule, source=first)
             of_sources = {name: self._evaluate(trainer, module, datamodule, source=name) for name in others}
             of_average = self._evaluate_average(trainer, module, datamodule, source=first)
-        if self._context.log is not None:
-            metrics = {
-                "validation/loss": result.nats_per_token,
-                "validation/bits_per_byte": result.bits_per_byte,
-                "validation/num_bytes": result.num_bytes,
-            }
-            if of_average is not None:
-                metrics["validation/ema_loss"] = of_average.nats_per_token
-                metrics["validation/ema_bits_per_byte"] = of_average.bits_per_byte
-            for name, of_source in ({first: result} | of_sources if others else {}).items():
-                metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
-            self._context.append(step, metrics)
+        metrics = {"validation/loss": result.nats_per_token, "validation/bits_per_byte": result.bits_per_byte}
+        if of_average is not None:
+            metrics["validation/ema_loss"] = of_average.nats_per_token
+            metrics["validation/ema_bits_per_byte"] = of_average.bits_per_byte
+        for name, of_source in ({first: result} | of_sources if others else {}).items():
+            metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
+        self._context.scores.step, self._context.scores.metrics = step, metrics
+        self._context.append(step, metrics | {"validation/num_bytes": result.num_bytes})
 
     def _evaluate_average(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str

@@ -1,7 +1,7 @@
 """A run's parts, as seen by its callbacks: facts fixed before the first step."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.training.held_out_scores import HeldOutScores
 from lmtrain.training.loop.last_step import LastStep
 
 
@@ -20,6 +21,7 @@ class RunContext:
 
     `log` is None on every rank but the first, which alone writes metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.
+    `scores` are the newest of its validation.
     """
 
     folder: Path
@@ -31,6 +33,7 @@ class RunContext:
     log: RunLog | None
     rank: int = 0
     earlier_seconds: float = 0.0
+    scores: HeldOutScores = field(default_factory=HeldOutScores)
 
     @cached_property
     def last_step(self) -> LastStep:

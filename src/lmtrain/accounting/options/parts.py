@@ -62,13 +62,14 @@ class HeldOutPasses:
 class CallbackFacts:
     """A callback; `acts_between_steps`: a measurement of steps does without it.
 
-    `reads` is held-out text. `num_kept` checkpoints stay on disk; states from `snapshot_from_bytes` on are copied
-    before they are written.
+    `reads` is held-out text; `needs_passes`: it acts on another callback's reads during the run. `num_kept`
+    checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written.
     """
 
     group: ClassVar[str] = "callbacks"
     acts_between_steps: bool = False
     reads: HeldOutPasses | None = None
+    needs_passes: bool = False
     num_kept: int = 0
     snapshot_from_bytes: int | None = None
 

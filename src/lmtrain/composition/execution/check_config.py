@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from lmtrain.composition.execution.typed_places import refuse_places
 from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import KEYS, SCALARS, RunConfig, read_config
@@ -22,6 +23,7 @@ def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Se
         EnvironmentProblem: No such device on this machine, or a folder closed to writing.
     """
     config = read_config(values, allowed=allowed)
+    require_passes(config)
     refuse_typed(config, typed)
     refuse_places(values, typed)
     return config

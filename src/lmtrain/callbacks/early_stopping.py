@@ -1,0 +1,116 @@
+"""End a run at a validation, where held-out text is no longer predicted better, or well enough."""
+
+import logging
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.context import RunContext
+
+_LOG = logging.getLogger(__name__)
+
+
+class EarlyStopping(pl.Callback):
+    """Stop after `patience` validations in a row without a value lower than the best by more than `min_delta`.
+
+    `metric` is one of the validation's, all better when lower; a value that is not finite is no better. At `stop_at`
+    or below the run stops at once: the goal is reached. The checkpoint callback saves the last step, and a resumed run
+    counts on from there. It belongs behind `validation` in the list.
+
+    Raises: ConfigurationError for a patience below 1, a negative `min_delta`, an unknown metric.
+    """
+
+    def __init__(
+        self,
+        *,
+        metric: str = "validation/bits_per_byte",
+        patience: int | None = 3,
+        min_delta: float = 0.0,
+        stop_at: float | None = None,
+        context: RunContext,
+    ) -> None:
+        super().__init__()
+        if patience is not None and patience < 1:
+            raise ConfigurationError(f"callbacks.early_stopping.patience={patience} is below 1; nearest valid: 1.")
+        if patience is None and stop_at is None:
+            raise ConfigurationError(
+                "callbacks.early_stopping.patience=null has no end without stop_at; set one of them to a number."
+            )
+        if not 0 <= min_delta < math.inf:
+            raise ConfigurationError(
+                f"callbacks.early_stopping.min_delta={min_delta} is negative or not finite; nearest valid: 0.0."
+            )
+        self._metric, self._patience, self._min_delta, self._stop_at = metric, patience, min_delta, stop_at
+        self._context = context
+        self._best, self._best_step, self._passes_since = math.inf, 0, 0
+        self._judged_step = -1
+        self.reason: str | None = None  # why it ended the run; None: it has not
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._judge()
+        self._stop_if_over(trainer)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._context.scores.step == trainer.global_step:
+            self._judge()
+            self._stop_if_over(trainer)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        self._judge()  # a checkpoint of this very step may be written before this callback's turn
+        counts = {"best_step": self._best_step, "passes_since": self._passes_since, "judged_step": self._judged_step}
+        return {"best": self._best, **counts}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._best, self._best_step = float(state_dict["best"]), int(state_dict["best_step"])
+        self._passes_since, self._judged_step = int(state_dict["passes_since"]), int(state_dict["judged_step"])
+
+    def _judge(self) -> None:
+        """Count the newest validation, once; alike on all ranks."""
+        step = self._context.scores.step
+        if step is None or step <= self._judged_step:
+            return
+        self._judged_step = step
+        value = self._value()
+        if value < self._best - self._min_delta:
+            self._best, self._best_step, self._passes_since = value, step, 0
+        else:
+            self._passes_since += 1
+
+    def _value(self) -> float:
+        metrics = self._context.scores.metrics
+        if self._metric not in metrics:
+            raise ConfigurationError(
+                f"callbacks.early_stopping.metric={self._metric} is none of the validation's: "
+                f"{', '.join(sorted(metrics))}."
+            )
+        return metrics[self._metric]
+
+    def _stop_if_over(self, trainer: pl.Trainer) -> None:
+        best = f"{self._metric} {self._best:.4f} of step {self._best_step}"
+        if self._stop_at is not None and self._best <= self._stop_at:
+            self.reason = f"{best} reached stop_at={self._stop_at:g}"
+        elif self._patience is not None and self._passes_since >= self._patience:
+            self.reason = f"{best} was the best of the last {self._passes_since + 1} validations"
+        else:
+            return
+        trainer.should_stop = True
+        step = trainer.global_step
+        if step < self._context.last_step.steps:
+            self._context.events.mark("early_stopping", step=step, best_step=self._best_step)
+            if self._context.is_main_process:
+                _LOG.warning("Early stopping after step %d: %s.", step, self.reason)
+
+
+def early_stopping_facts() -> CallbackFacts:
+    """Judge the validations during a run, and need some."""
+    return CallbackFacts(acts_between_steps=True, needs_passes=True)

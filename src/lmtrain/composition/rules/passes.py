@@ -1,0 +1,31 @@
+"""Callbacks that act on validations, and the validations of a run."""
+
+from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
+
+
+def require_passes(config: RunConfig) -> None:
+    """Refuse a callback that acts on validations during a run without any.
+
+    Raises:
+        ConfigurationError: There is no validation, or it measures before and after the run alone.
+    """
+    found = [
+        (node.key, facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key))
+        for node in config.callbacks.values()
+    ]
+    facts = [(key, said) for key, said in found if said]
+    in_need = [key for key, said in facts if said.needs_passes]
+    readers = [(key, said.reads) for key, said in facts if said.reads]
+    if not in_need:
+        return
+    if not readers:
+        raise ConfigurationError(f"{in_need[0]} acts on validations and there are none; add callbacks=validation.")
+    key, passes = readers[0]
+    if passes.num_passes is None and passes.every_steps is None:
+        raise ConfigurationError(
+            f"{in_need[0]} acts on validations during the run, and {key} measures before and after it alone; "
+            f"set {key}.num_passes or {key}.every_steps."
+        )

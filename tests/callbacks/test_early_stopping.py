@@ -1,0 +1,111 @@
+import logging
+import math
+
+import pytest
+import torch
+
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.early_stopping import EarlyStopping
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.callbacks.validation import Validation
+from lmtrain.errors import ConfigurationError
+from tests.callbacks.tiny_run import AtStep
+
+
+class Scripted(Validation):
+    """A validation with given values, one a step, the first before any."""
+
+    def __init__(self, values, **settings):
+        super().__init__(every_steps=1, **settings)
+        self._values = values
+
+    def _validate(self, trainer, module):
+        step = trainer.global_step
+        scores = self._context.scores
+        scores.step, scores.metrics = step, {"validation/bits_per_byte": self._values[step]}
+
+
+def train(run, values, *others, checkpoint=None, **settings):
+    """Train over scripted validations, saving every two steps; return the last step and the reason for its end."""
+    run.context.scores.step = None  # as in a new process
+    stopping = EarlyStopping(context=run.context, **settings)
+    validation = Scripted(values, context=run.context)
+    saves = Checkpoint(every_steps=2, context=run.context)
+    callbacks = [TokenBudget(context=run.context), validation, *others, saves, stopping]
+    return run.fit(*callbacks, checkpoint=checkpoint).global_step, stopping.reason
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "last_step"),
+    [
+        ({"patience": 2}, [9, 8, 7, 7, 7, 6, 5], 4),
+        ({"patience": 2}, [9, 8, 8, 7, 7, 6, 5], 6),  # one that is better starts the count anew
+        ({"patience": 2, "min_delta": 0.5}, [9, 8, 7.9, 7.8, 7, 6, 5], 3),
+        ({"patience": 2}, [9, 8, math.nan, math.inf, 7, 6, 5], 3),
+        ({"patience": None, "stop_at": 7.0}, [9, 9, 9, 9, 7, 6, 5], 4),
+        ({"patience": 3}, [9, 8, 7, 6, 5, 4, 3], 6),
+    ],
+)
+def test_a_run_ends_where_validations_get_no_better(make_run, settings, values, last_step):
+    run = make_run(steps=6)
+    assert train(run, values, **settings)[0] == last_step
+    assert run.saved_steps()[-1] == last_step
+
+
+def test_its_end_is_said_with_the_best_step(make_run, caplog):
+    run = make_run(steps=6)
+    with caplog.at_level(logging.WARNING):
+        train(run, [9, 8, 9, 9, 9, 9, 9], patience=2)
+    best = "validation/bits_per_byte 8.0000 of step 1 was the best of the last 3 validations"
+    assert f"Early stopping after step 3: {best}." in caplog.messages
+
+
+def test_a_resumed_run_counts_on_and_an_ended_one_trains_no_step(make_run):
+    run, values = make_run(steps=9), [9, 8, *([8] * 8)]
+
+    def stop(trainer):
+        trainer.should_stop = True
+
+    assert train(run, values, AtStep(2, stop), patience=3) == (2, None)
+    folder = run.context.checkpoints_folder
+    for saved, patience, last_step in [(2, 3, 4), (4, 3, 4), (4, 5, 6)]:  # more patience goes on
+        assert train(run, values, checkpoint=folder / f"step_{saved:08d}", patience=patience)[0] == last_step
+
+
+def test_a_real_validation_of_worse_and_worse_weights_ends_the_run(make_run):
+    def worsen(trainer):
+        with torch.no_grad():
+            trainer.lightning_module.language_model.head.weight.mul_(10.0)
+
+    run = make_run(steps=9)
+    callbacks = [Validation(every_steps=1, context=run.context), EarlyStopping(patience=2, context=run.context)]
+    worse = [AtStep(step, worsen) for step in range(1, 9)]
+    assert run.fit(TokenBudget(context=run.context), *worse, *callbacks).global_step < 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"patience": 0}, "callbacks.early_stopping.patience=0 is below 1; nearest valid: 1"),
+        ({"patience": None}, "patience=null has no end without stop_at"),
+        ({"min_delta": -1.0}, r"min_delta=-1.0 is negative or not finite; nearest valid: 0\.0"),
+        ({"min_delta": math.nan}, "min_delta=nan is negative or not finite"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(make_run, settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        EarlyStopping(context=make_run().context, **settings)
+
+
+def test_a_metric_that_no_validation_has_is_refused_before_the_first_step(make_run):
+    message = r"metric=train/loss is none of the validation's: validation/bits_per_byte\."
+    with pytest.raises(ConfigurationError, match=message):
+        train(make_run(), [9] * 9, metric="train/loss")
+
+
+def test_a_number_of_bytes_is_no_score(make_run):
+    run = make_run()
+    with pytest.raises(
+        ConfigurationError, match=r"none of the validation's: validation/bits_per_byte, validation/loss\."
+    ):
+        run.fit(Validation(context=run.context), EarlyStopping(metric="validation/num_bytes", context=run.context))
