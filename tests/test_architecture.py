@@ -25,6 +25,7 @@ HEAVY = {
     *("datasets", "lightning", "mlflow", "pydantic", "rich", "tokenizers", "torch", "transformers"),
     *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
     "uvicorn",  # of the extra `serve`
+    "wandb",  # of the extra `wandb`
     *("fastokens", "tiktoken", "huggingface_hub"),  # may be missing; only names on the hub need the last
 }
 # Where our own modules, hydra and omegaconf may come late too: what must answer before anything heavy is there.

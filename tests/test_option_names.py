@@ -27,7 +27,8 @@ OTHER_MEANINGS = {
     "linear",  # a way to stretch rotations
     "tensor",  # numbers in a shape
     *("fp32", "tf32", "fp8"),  # number formats
-    *("mlflow", "slurm"),  # the programs
+    *("mlflow", "slurm", "tensorboard", "wandb"),  # the programs
+    "csv",  # a format of files
     "cpu",  # a kind of device
     "imported",  # of what comes from a folder
     "pipeline",  # a verb, and its group

@@ -131,7 +131,7 @@ def _next_commands(facts: RunFacts) -> list[Text]:
         commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))
     own_text = ("data=", "source=files", "source.paths=[my/notes]")
     commands.append(("learn your own text", command(facts, *anew, *own_text)))
-    commands.append(("see all runs", "lmtrain ui"))
+    commands.append(("see all runs", "lmtrain ui" if facts.mlflow_run_id else "lmtrain ls"))
     return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
 
 

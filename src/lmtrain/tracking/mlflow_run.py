@@ -17,6 +17,7 @@ from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
 from lmtrain.tracking import atomic_files
+from lmtrain.tracking.curves import curve_points
 from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, flatten, tracking_key
 from lmtrain.tracking.mlflow_client import Store, find_or_create
 from lmtrain.tracking.run_folder import RunFolder
@@ -25,7 +26,6 @@ from lmtrain.tracking.status import Status
 
 METRICS_A_CALL = 900
 ENTRIES_A_CALL = 100
-MIRRORED_BY_TOKENS = frozenset({"train/loss", "validation/loss", "validation/bits_per_byte"})
 RUN_TAG = "lmtrain.run"
 SWEEP_TAG = "lmtrain.sweep"
 PARENT_TAG = "mlflow.parentRunId"
@@ -137,12 +137,8 @@ def open_sweep(client: MlflowClient, store: Store, sweep: str) -> str:
 
 def _metrics(points: Sequence[Point]) -> Iterator[Metric]:
     for point in points:
-        milliseconds = int(point.time * 1000)
-        for name, value in point.metrics.items():
-            key = tracking_key(name)
-            yield Metric(key, value, milliseconds, point.step)
-            if key in MIRRORED_BY_TOKENS:
-                yield Metric(f"by_tokens/{key}", value, milliseconds, point.tokens)
+        for value in curve_points(point):
+            yield Metric(tracking_key(value.key), value.value, int(value.time * 1000), value.step)
 
 
 def _origin_tags(folder: Path) -> dict[str, str]:

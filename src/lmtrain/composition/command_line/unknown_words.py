@@ -40,8 +40,8 @@ CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("model", "gpt2_xl"): ("gpt2_1558m",),
     ("model", "llama"): ("llama_tiny",),
     ("model", "gpt"): ("gpt2_124m",),
-    ("logger", "wandb"): ("mlflow",),
-    ("logger", "tensorboard"): ("mlflow",),
+    ("logger", "tb"): ("tensorboard",),
+    ("logger", "wb"): ("wandb",),
 }  # other programs' names of options, too unlike ours for a comparison of letters
 OFF: Final = ("false", "null", "none", "0")
 

@@ -34,6 +34,8 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
         require_ranks(config)
     if "budget" in groups:
         limits_of(config.budget)
+    if "logger" in groups:
+        config.logger.checked(config.allowed).build()
     if "optimizer" in groups:
         require_settings(config)
     if "model" in groups:
