@@ -168,7 +168,7 @@ async def _all(exchange: Exchange) -> None:
 
 
 async def _until_left(request: Request, work: Awaitable[None]) -> None:
-    """Do the work until the client leaves; raises ClientDisconnect then."""
+    """Do the work; raises ClientDisconnect where the client leaves first."""
     doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
         done, _ = await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)
