@@ -9,7 +9,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: TID251  
 
 @dataclass(frozen=True)
 class Place:
-    """How a tensor lies over the ranks of `ranks`: as slices of its first axis, or as copies; None: whole, on one rank.
+    """How a tensor lies over the ranks of `ranks`: as slices of its first axis, or as copies; None: all of it here.
 
     Slices may have copies elsewhere; each group of ranks works for itself. A tensor placed otherwise (cut along
     another axis, or along two) counts as alone, and is gathered whole where needed.
