@@ -1,7 +1,7 @@
 """How documents become rows of T + 1 ids to train on.
 
 A document's end-of-text id is also the next one's beginning: as an input it belongs to the next document, at position
-0, and predicts its first id. So every row of `BestFit` and `OneDocument` starts with an end-of-text id, and with
+0, and predicts the first id there. So every row of `BestFit` and `OneDocument` starts with an end-of-text id, and with
 a document mask no target has to be left out: each id is predicted from its own document. `T context tokens`.
 """
 
