@@ -167,5 +167,5 @@ def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, in
 
 
 def _without(name: str, value: object, needs: str, *, nearest: str) -> ConfigurationError:
-    """Name a setting without effect in the absence of another."""
+    """Return the refusal of a setting without effect for lack of another."""
     return ConfigurationError(f"model.{name}={value} has no effect without model.{needs}; nearest valid: {nearest}.")
