@@ -17,8 +17,7 @@ class Ledger(pl.Callback):
 
     The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also all later work's,
     evaluation included. With them go the tokens with loss of this process. The first rank also logs each kind's share
-    and
-    the goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the
+    and the goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the
     other callbacks, to count their work.
     """
 

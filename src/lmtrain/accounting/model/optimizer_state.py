@@ -13,9 +13,8 @@ class OptimizerState:
     """State values per parameter of a hidden matrix, of a table (embedding or head) and of a vector.
 
     `value_bytes` is the size of one, None the precision's; `vector_bytes` the size of a vector's. `per_edge` are values
-    for
-    each row and each column of matrices and tables; `bytes_per_long_edge` are for those along a hidden matrix's longer
-    side.
+    for each row and each column of matrices and tables; `bytes_per_long_edge` are for those along a hidden matrix's
+    longer side.
     """
 
     per_matrix_value: float
