@@ -14,7 +14,7 @@ RATIOS: Final = frozenset({"tokens_per_parameter", "epochs"})
 
 
 SECONDS_PER_HOUR: Final = 3600.0
-# A larger amount is a typing error: a thousand times that of the largest runs.
+# A larger amount is a typing error: a thousand times the largest runs'.
 MOST: Final = {
     "steps": 1e12, "tokens": 1e17, "epochs": 1e9, "tokens_per_parameter": 1e12, "flops": 1e30, "hours": 1e6,
     "usd": 1e13,
@@ -140,7 +140,7 @@ def limits_of(budget: Budget) -> dict[str, float]:
 
 
 def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
-    """Return the limit of several that ends a run, in words; None of a single one."""
+    """Return the deciding limit of several, in words; None of a single one."""
     shown = {name: f"budget.{name}={format_quantity(value)}" for name, value in limits_of(budget).items()}
     others = [word for name, word in shown.items() if name != horizon.limited_by]
     if not others or horizon.limited_by not in shown:

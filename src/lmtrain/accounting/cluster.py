@@ -22,7 +22,7 @@ class Cluster:
     `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
     `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
     the devices. `accelerator` is the Trainer's. `environment` are variables of a communication library, as NCCL's, for
-    ranks whose own environment has none of the name.
+    ranks without one of the name in their environment.
     Raises: ConfigurationError for a device outside the table without `peak_flops`.
     """
 

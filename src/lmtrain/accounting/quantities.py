@@ -29,15 +29,15 @@ _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?
 
 
 def unit_of(key: str) -> Unit:
-    """Return the unit that the last word of a configuration key names; a rate has the unit of its numerator."""
+    """Return the unit in the last word of a configuration key; a rate has the unit of its numerator."""
     word = key.rpartition(".")[2].partition("_per_")[0].rpartition("_")[2]
     return word if word in _SIZE_OF_UNIT else "count"
 
 
 def parse_quantity(value: str | float, key: str = "value", *, unit: Unit | None = None) -> int | float:
-    """Return the quantity in `unit`, an int when it is whole; a plain number is in that unit, None that of the key.
+    """Return the quantity in `unit`, an int when it is whole; a plain number is in `unit`; None is the key's.
 
-    Raises: ConfigurationError for anything that is not one finite quantity.
+    Raises: ConfigurationError for anything but one finite quantity.
     """
     unit = unit or unit_of(key)
     if isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
@@ -56,7 +56,7 @@ def parse_quantity(value: str | float, key: str = "value", *, unit: Unit | None 
 
 
 def parse_whole(value: str | float, key: str) -> int:
-    """Return a quantity that is a whole number of at least 1.
+    """Return a quantity as a whole number of at least 1.
 
     Raises: ConfigurationError for anything else.
     """
@@ -80,17 +80,17 @@ def format_quantity(number: float, unit: Unit = "count") -> str:
 
 
 def format_at_most(number: float) -> str:
-    """Write a count in three digits that parse to it or to a little less."""
+    """Write a count in three digits, read back as it or a little less."""
     return _in_three_digits(number, math.floor)
 
 
 def format_at_least(number: float) -> str:
-    """Write a count in three digits that parse to it or to a little more."""
+    """Write a count in three digits, read back as it or a little more."""
     return _in_three_digits(number, math.ceil)
 
 
 def _in_three_digits(number: float, whole: Callable[[float], int]) -> str:
-    if number >= 1e15:  # FLOPs: no suffix that people would read
+    if number >= 1e15:  # FLOPs: no readable suffix
         power = math.floor(math.log10(number))
         return f"{whole(number / 10.0 ** (power - 2)) / 100:g}e{power}"
     for suffix, size in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
@@ -108,7 +108,7 @@ def _terms(text: str) -> list[tuple[float, str]]:
 
 
 def _size(suffix: str, unit: Unit) -> float | None:
-    """Return what one of `suffix` is in `unit`, or None where it says nothing about that unit."""
+    """Return one of `suffix` in `unit`, or None for a suffix of another kind."""
     if suffix == "":
         return 1
     kind = _kind(unit)

@@ -1,17 +1,17 @@
-"""What a rule of scaling made of a run's settings, told by the keys that a person types."""
+"""A scaling rule's changes to a run's settings, by the keys of the command line."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-UNSCALED: Final = "lmtrain.composition.scaling.unscaled"  # the rule that derives nothing
+UNSCALED: Final = "lmtrain.composition.scaling.unscaled"  # the rule without derived settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """The rule's word and options, and the settings that it derived from those of its base (None: there was none).
+    """The rule's word and options, and the settings derived from its base's (None: there was none).
 
-    `is_applied` is false where it only tells what the rule would do.
+    `is_applied` is false for a mere forecast of the rule.
     """
 
     rule: str
@@ -22,12 +22,12 @@ class Scaling:
 
     @property
     def title(self) -> str:
-        """Say which rule it is, with its options: `width_transfer (base_width=64)`."""
+        """Name the rule, with its options: `width_transfer (base_width=64)`."""
         options = ", ".join(f"{name}={value:g}" for name, value in self.options.items() if value is not None)
         return f"{self.rule} ({options})" if options else self.rule
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return each derived setting and its value, beside the base's where that is another."""
+        """Return each derived setting and its value, beside a different one of the base."""
         return [(key, self._value(key, value)) for key, value in self.derived.items()]
 
     def line(self) -> str:

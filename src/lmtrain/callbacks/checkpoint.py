@@ -33,8 +33,8 @@ class Checkpoint(pl.Callback):
     Saving by the clock waits until it takes at most `max_time_share` of the time; over several ranks the first one's
     clock decides, every 10 steps. The `keep_last` newest stay, and with `keep_best` the one of the lowest bits per byte
     measured at its own step; the others go once the new one is verified. A failed save is reported, and training goes
-    on with the older checkpoints; the third in a row, or the run's last, ends the run. A step with a loss that is not
-    finite is never saved.
+    on with the older checkpoints; the third in a row, or the run's last, ends the run. A step with a non-finite loss is
+    never saved.
 
     A state of `background_from_bytes` or more (None: never) holds training up only until it is copied on the host;
     another process writes the copy. One is in flight at most: the next save and the end of the run wait for it, and
@@ -127,7 +127,7 @@ class Checkpoint(pl.Callback):
         return trainer.strategy.broadcast(is_time)
 
     def _comes_soon(self, step: int) -> bool:
-        """Return whether a background save is near, so that its memory can be made ready."""
+        """Return whether a background save is near, for its memory to be made ready."""
         if step == self._first_step or not self._behind.is_wanted:
             return False
         if self._every_steps is not None:
@@ -231,7 +231,7 @@ class Checkpoint(pl.Callback):
         self._context.append(outcome.step, metrics)
 
     def _report(self, problem: str, *, is_last: bool) -> None:
-        """Say that a save failed.
+        """Report a failed save.
 
         Raises:
             EnvironmentProblem: It was the run's last, or the third in a row.

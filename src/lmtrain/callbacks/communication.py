@@ -24,7 +24,7 @@ COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction"
 
 
 class Communication(pl.Callback):
-    """Trace the third step of a process and every `every_steps` after it; book that share of computing as waiting.
+    """Trace the third step of a process and every `every_steps` after it; book the waiting share of computing.
 
     The share holds until the next trace. Null never traces; a single rank has nobody to wait for. It belongs before
     the ledger.
@@ -43,7 +43,7 @@ class Communication(pl.Callback):
         self._num_steps = 0
         self._trace: profile | None = None
         self._share = 0.0
-        self._computed = 0.0  # seconds whose share is booked
+        self._computed = 0.0  # seconds behind the booked share
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 class EarlyStopping(pl.Callback):
     """Stop after `patience` validations in a row without a value lower than the best by more than `min_delta`.
 
-    `metric` is one of the validation's, all better when lower; a value that is not finite is no better. At `stop_at`
+    `metric` is one of the validation's, all better when lower; a non-finite value is no better. At `stop_at`
     or below the run stops at once: the goal is reached. The checkpoint callback saves the last step, and a resumed run
     counts on from there. It belongs behind `validation` in the list.
 

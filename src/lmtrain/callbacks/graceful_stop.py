@@ -27,14 +27,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class GracefulStop(pl.Callback):
-    """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves that step.
+    """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves the step.
 
     `lmtrain stop`'s wish in the run's folder, looked for once a second by the first rank, counts as SIGTERM.
 
     Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
     then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
     steps. A second SIGINT raises StoppedAtOnce, further ones change nothing. `stop_signal` is, after training, the
-    signal that ended it short of its budget (None: none did), for the exit code: 143, 130, 85. It belongs last in the
+    signal of its end short of its budget (None: no signal), for the exit code: 143, 130, 85. It belongs last in the
     list: handlers stay until all is saved.
     """
 

@@ -1,4 +1,4 @@
-"""Write down a run's time by kind as it goes, so that a killed run leaves its account too."""
+"""Write down a run's time by kind as it goes: a killed run leaves its account too."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from lmtrain.training.module import CausalLMModule
 class Ledger(pl.Callback):
     """Append the seconds of this process so far, by kind, to its events every `every_steps` steps and at its end.
 
-    The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also that of all that follows,
-    evaluation too. With them go the tokens with loss of this process. The first rank also logs each kind's share and
-    the goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the
-    other callbacks, so that it counts their work.
+    The time lost to other processes is a kind of its own: set-up's everywhere, on a CPU also all later work's,
+    evaluation included. With them go the tokens with loss of this process. The first rank also logs each kind's share
+    and the goodput (computing's share) of this attempt, and as a worker its sent bytes of deltas. It belongs after the
+    other callbacks, to count their work.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:
@@ -38,7 +38,7 @@ class Ledger(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._second_step = trainer.global_step + 2
         if preemption := self._context.events.preemption:
-            preemption.book()  # of set-up, which is this processor's work before any device
+            preemption.book()  # of set-up, this processor's work before any device
         if pl_module.device.type != "cpu":
             self._context.events.preemption = None
         self._write(trainer.global_step)

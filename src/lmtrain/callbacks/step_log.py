@@ -17,7 +17,7 @@ class StepLog(pl.Callback):
 
     Where spikes are skipped it also counts them, from the run's start.
 
-    It also writes before each checkpoint, so that no step before one is ever missing. It belongs first in the list:
+    It also writes before each checkpoint, and no step before one is ever missing. It belongs first in the list:
     the callbacks after it then find an idle device and a complete log.
     """
 
@@ -50,7 +50,7 @@ class StepLog(pl.Callback):
         self._write(pl_module)
 
     def _write(self, module: pl.LightningModule) -> None:
-        """Fetch on every rank, so that no rank keeps its history for ever; write on the first."""
+        """Fetch on every rank, to keep no rank's history for ever; write on the first."""
         assert isinstance(module, CausalLMModule)
         with self._context.events.stopwatch.spending("compute"):  # this waits for the device
             module.step_metrics.drain()

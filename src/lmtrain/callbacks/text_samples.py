@@ -128,7 +128,7 @@ def chat_opening(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def up_to_the_end(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
-    """Return an answer's ids before the token that ends it."""
+    """Return an answer's ids before its end token."""
     ends = ids_of_ends(tokenizer)
     return list(takewhile(lambda token: token not in ends, ids))
 

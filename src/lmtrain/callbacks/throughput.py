@@ -36,8 +36,8 @@ class _Mark:
 class Throughput(pl.Callback):
     """Append tokens/s, MFU, dollars and energy every `every_steps` steps, and at the end.
 
-    Speed leaves out the pauses in `context.events`, and the first step of a process, with its compilation. Tokens are
-    those that carry loss: padding is none, and neither are tokens left out by a chat's mask. Dollars and kWh (at the
+    Speed leaves out the pauses in `context.events`, and the first step of a process, with its compilation. Only tokens
+    with loss count: padding is none, and neither are tokens left out by a chat's mask. Dollars and kWh (at the
     devices' rated power) are for all the time the devices are held, by this attempt of the run and those before it; the
     projection adds the remaining steps, at this attempt's pace with its validations and checkpoints.
     """

@@ -42,7 +42,7 @@ class TimeBudget(pl.Callback):
         if self._last_step.seconds is None or not is_step_end(trainer, batch_idx):
             return
         step, now = trainer.global_step, time.monotonic()
-        if self._mark is None:  # the first step compiled: speed is that of those after it
+        if self._mark is None:  # the first step compiled: speed is the later steps'
             self._mark = (step, now)
             return
         near_end = self._last_step.steps - step <= STEPS_BEFORE_THE_END * self._every_steps

@@ -19,7 +19,7 @@ MOST_SKIPPED: Final = 10
 class TrainingHealth(pl.Callback):
     """Look every `every_steps` steps at the losses and gradient norms since the last look.
 
-    They stay on the device until then. They are sums over all ranks, so that every rank stops alike; exit code 3.
+    They stay on the device until then. They are sums over all ranks: every rank stops alike; exit code 3.
     """
 
     def __init__(self, *, every_steps: int, context: RunContext) -> None:

@@ -25,8 +25,8 @@ class Validation(pl.Callback):
     Of a mixture, `validation/NAME/bits_per_byte` is of each source; the metrics without a NAME are of the first.
 
     During the run it is measured `num_passes` times, evenly, or every `every_steps` steps; with neither, only before
-    and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run trains on, so that
-    a run of two steps does not validate for minutes.
+    and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run's training tokens: a
+    run of two steps does not validate for minutes.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Validation(pl.Callback):
             raise ConfigurationError(
                 f"callbacks.validation.max_tokens={max_tokens} is below 2; null reads the whole split."
             )
-        context.dataset.split(split)  # refuses a name that is none of its splits
+        context.dataset.split(split)  # refuses a name outside its splits
         horizon = context.plan.horizon
         self._context = context
         self._split = split

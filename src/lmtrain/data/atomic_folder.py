@@ -26,7 +26,7 @@ _FIXES = {
 def build_folder(
     final: Path, build: Callable[[Path], object], *, tell: Callable[[str], object], is_resumable: bool = False
 ) -> bool:
-    """Let `build` fill a folder that then appears as `final`, once, however many processes ask; False: it was there.
+    """Let `build` fill a folder to appear as `final`, once for any number of processes; False: it was there.
 
     However the build ends, no half folder stays under the final name. A resumable build finds an earlier one's work in
     its folder, however that ended; any other starts with an empty one. `tell` is called with a line before a wait for
@@ -98,7 +98,7 @@ def _locked_descriptor(path: Path, *, tell: Callable[[], object]) -> int:
                 tell()
                 has_notified = True
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        # The holder before us removed the file: our locked file may no longer be the one that the next process opens.
+        # The holder before us removed the file: our locked file may differ from the next process's.
         if _is_at(path, descriptor):
             return descriptor
         os.close(descriptor)

@@ -41,7 +41,7 @@ class _Room:
         self._spaces = 0  # bit s is set where some bin has s left
 
     def take(self, length: int, num_items: int) -> NDArray[np.int64]:
-        """Return bins for up to `num_items` items of a length: all from the smallest space that fits, or new ones."""
+        """Return bins for up to `num_items` items of a length: all from the smallest fitting space, or new ones."""
         fitting = self._spaces >> length
         if fitting:
             space = length + (fitting & -fitting).bit_length() - 1
@@ -53,7 +53,7 @@ class _Room:
             num_new = -(-num_items // (space // length))
             bins = np.arange(self._num_bins, self._num_bins + num_new)
             self._num_bins += num_new
-        per_bin = space // length  # once used, a bin is the fullest that fits: it takes the next item too
+        per_bin = space // length  # once used, a bin is the fullest fitting one: it takes the next item too
         num_full, rest = divmod(min(num_items, len(bins) * per_bin), per_bin)
         self._put(bins[num_full + (rest > 0) :], space)
         self._put(bins[:num_full], space - per_bin * length)

@@ -1,8 +1,8 @@
 """A copy of a prepared folder on this node's own disk: made once, however many ranks ask, and checked before use.
 
 A file is copied aside, its sha256 compared with the manifest's, synced and renamed; `dataset.json` comes last, so a
-copy without it is not whole, and the next process completes it. `copied.json` remembers each file's size
-and time of change: a file that has others is read and compared again, and copied again if its sha256 differs.
+copy without it is not whole, and the next process completes it. `copied.json` remembers each file's size and time of
+change: a file with others is read and compared again, and copied again if its sha256 differs.
 """
 
 import errno
@@ -27,7 +27,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def cached_folder(folder: str | Path, cache: str | None) -> Path:
-    """Return the folder to read: this node's copy below `cache`, or `folder` itself where that is None or full.
+    """Return the folder to read: this node's copy below `cache`, or `folder` itself where `cache` is None or full.
 
     Raises:
         DataError: The folder cannot be used, or a file in it is damaged.
@@ -88,7 +88,7 @@ def _files(folder: Path, manifest: Manifest) -> Iterator[tuple[str, str | None]]
 
 
 def _is_whole(file: Path, sha256: str | None, stamp: list[int] | None) -> bool:
-    """Return whether a copied file is unchanged; one that changed since is read again."""
+    """Return whether a copied file is unchanged; a file changed since is read again."""
     if not file.is_file():
         return False
     if stamp is not None and _stamp(file) == stamp:

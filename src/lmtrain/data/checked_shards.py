@@ -1,7 +1,7 @@
 """Prepared data held against the digests of its manifest: each file once, and again where it has changed since.
 
-Whole files are remembered by size, time of change and inode, in a hidden file beside the folder; where that cannot be
-written, every start reads all files again.
+Whole files are remembered by size, time of change and inode, in a hidden file beside the folder; without this file,
+every start reads all files again.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from lmtrain.errors import DataError
 from lmtrain.storage.durable import write_durably
 from lmtrain.storage.hashed_folder import file_sha256
 
-Stamp = list[str | int]  # digest, and the fields of the file that had it
+Stamp = list[str | int]  # digest, and its file's fields
 
 
 def require_whole(dataset: Dataset) -> None:

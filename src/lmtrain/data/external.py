@@ -64,8 +64,8 @@ def external(
     files' own, or implied by the format or the vocabulary.
 
     Raises:
-        ConfigurationError: An unknown format or type, no files, or a tokenizer that would have to be trained.
-        DataError: A file is not of the format, or holds ids that the tokenizer does not have.
+        ConfigurationError: An unknown format or type, no files, or a tokenizer still to be trained.
+        DataError: A file is not of the format, or holds ids unknown to the tokenizer.
     """
     if format not in READERS:
         known = ", ".join(READERS)
@@ -101,7 +101,7 @@ class _Pointing:
 
     @property
     def fingerprint(self) -> str:
-        """Return a key that changes with the files or the tokenizer, without reading them."""
+        """Return a key of the files and the tokenizer, without reading them."""
         states = {
             split: [
                 (str(file.path.absolute()), file.dtype, file.path.stat().st_size, file.path.stat().st_mtime_ns)

@@ -1,8 +1,8 @@
 """Copy many pieces of memory-mapped arrays to their places, in a few calls into numpy however many pieces there are.
 
 A piece is covered by blocks of one length; the last ends with the piece, and may overlap the one before (with the same
-values); pieces shorter than a block are covered by shorter ones. Blocks name their source by its address in memory, so
-that one call copies from any number of files. `P pieces, N blocks`.
+values); pieces shorter than a block are covered by shorter ones. Blocks name their source by its address in memory: one
+call copies from any number of files. `P pieces, N blocks`.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""The source at each position of a run, so that sources come in the proportion of their weights at any moment.
+"""The source at each position of a run, with sources in the proportion of their weights at any moment.
 
-The order repeats after a period in which every source has a whole number of turns. Inside it, turn j of a source with m
+The order repeats after a period of a whole number of turns for every source. Inside it, turn j of a source with m
 of M turns is due in [j M / m, (j + 1) M / m), and the earliest deadline goes first (Tijdeman, "The chairman assignment
 problem", 1980; Baruah et al., "Proportionate progress", 1996): after any number of positions each source has had its
 share to within one turn. Any position is answered at once, from a table of one period. `N positions, K sources`.

@@ -1,7 +1,7 @@
 """How a data set folder is laid out: the names, types and sizes of its files.
 
 The layout is datatrove's and nanotron's (https://github.com/huggingface/datatrove): `<split>_00000.ds` holds
-little-endian uint16 or uint32 ids back to back, `<split>_00000.ds.index` the uint64 offset at which each document ends.
+little-endian uint16 or uint32 ids back to back, `<split>_00000.ds.index` the uint64 offset of each document's end.
 A `.ds.mask` beside a shard has a byte a token, 1 where it carries loss as a target.
 """
 
@@ -58,7 +58,7 @@ def read_index(folder: Path, shard: Shard) -> NDArray[np.int64]:
 
 
 def size_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Yield each file that is missing, empty, or of another size than in the manifest."""
+    """Yield each file missing, empty, or of another size than in the manifest."""
     for split in manifest.splits.values():
         for shard in split.shards:
             ids = DTYPES[manifest.dtype]

@@ -78,11 +78,11 @@ class Manifest:
     code_version: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])  # documents by reason
-    repaired: Mapping[str, int] = field(default_factory=dict[str, int])  # characters of documents that stay
+    repaired: Mapping[str, int] = field(default_factory=dict[str, int])  # characters of the kept documents
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the sha256 of all facts that decide the tokens; the places of folder and source are none."""
+        """Return the sha256 of all facts behind the tokens; the places of folder and source are none."""
         decides = {
             "dtype": self.dtype,
             "vocab_size": self.vocab_size,
@@ -103,7 +103,7 @@ def manifest_from_json(content: Any) -> Manifest:
     """Read the content of `dataset.json`.
 
     Raises:
-        ValueError: Another format, a missing key, or a fingerprint that does not belong to the content.
+        ValueError: Another format, a missing key, or a fingerprint of other content.
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise ValueError(f"it is not of the format {FORMAT}")
@@ -133,7 +133,7 @@ def shard_to_json(shard: Shard) -> dict[str, Any]:
 
 
 def _known(split: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the facts of a split's shards that are None, so that a manifest without them keeps its fingerprint."""
+    """Leave out facts of None of a split's shards: a manifest without them keeps its fingerprint."""
     shards = [{key: value for key, value in shard.items() if value is not None} for shard in split["shards"]]
     return {**split, "shards": shards}
 

@@ -34,7 +34,7 @@ class MappedFile:
         self.items: NDArray[Any] = np.frombuffer(self._map, dtype, count=num_items, offset=offset_bytes)
 
     def require_whole(self) -> None:
-        """Look at the size that the file has now.
+        """Look at the file's present size.
 
         Raises:
             DataError: It is shorter.

@@ -35,7 +35,7 @@ class Mixture:
 
     @property
     def fingerprint(self) -> str:
-        """Return the facts that decide the tokens: of a single data set its own, of several theirs together."""
+        """Return the facts behind the tokens: of a single data set its own, of several theirs together."""
         fingerprints = [dataset.manifest.fingerprint for dataset in self.datasets.values()]
         return (
             fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256(":".join(fingerprints).encode()).hexdigest()
@@ -105,7 +105,7 @@ class MixedRows:
 
     @property
     def fingerprint(self) -> str:
-        """Return the facts that decide the rows."""
+        """Return the facts behind the rows."""
         return ":".join(rows.fingerprint for rows in self._sources)
 
     def order(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_ROUNDS = 8
-_EPOCH_STEP = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two epochs share a key
+_EPOCH_STEP = np.uint64(0x9E3779B97F4A7C15)  # odd: no two epochs share a key
 _ROUND_STEP = 0xD1342543DE82EF95
 _ROUND_KEYS = np.array([number * _ROUND_STEP % (1 << 64) for number in range(NUM_ROUNDS)], dtype=np.uint64)
 

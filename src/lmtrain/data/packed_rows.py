@@ -37,7 +37,7 @@ class RowBuilder:
         *,
         document_mask: bool,
     ) -> LocatedRows:
-        """Find out where rows [N] lie, made of pieces [P], `num_pieces` [N] of which make up each row."""
+        """Find the places of rows [N], made of pieces [P], `num_pieces` [N] to each row."""
         num_rows, num_tokens = len(num_pieces), self.context_tokens
         row_of_piece = np.repeat(np.arange(num_rows), num_pieces)
         stops = np.cumsum(lengths)

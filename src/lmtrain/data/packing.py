@@ -1,7 +1,7 @@
 """How documents become rows of T + 1 ids to train on.
 
 A document's end-of-text id is also the next one's beginning: as an input it belongs to the next document, at position
-0, and predicts that one's first id. So every row of `BestFit` and `OneDocument` starts with an end-of-text id, and with
+0, and predicts the first id there. So every row of `BestFit` and `OneDocument` starts with an end-of-text id, and with
 a document mask no target has to be left out: each id is predicted from its own document. `T context tokens`.
 """
 
@@ -35,7 +35,7 @@ class Packing(Protocol):
     def held_out(
         self, dataset: Dataset, split: str, *, context_tokens: int, max_tokens: int | None
     ) -> HeldOutWindows:
-        """Cut a held-out split, up to its first `max_tokens` tokens, into windows that are alike in kind."""
+        """Cut a held-out split, up to its first `max_tokens` tokens, into windows of the same kind."""
         ...
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:

@@ -171,7 +171,7 @@ def end_of_text_id(split: TokenSplit) -> int:
 
 
 def require_end_of_text(dataset: Dataset, found: int) -> None:
-    """Refuse another program's documents that all end with another id than end-of-text, such as a space.
+    """Refuse another program's documents with a common last id other than end-of-text, such as a space.
 
     Raises:
         DataError: The tokenizer has another end-of-text.

@@ -1,6 +1,6 @@
 """Rows to train on, each T + 1 ids: how many there are, and reading some of them.
 
-Where rows lie is worked out for many at once, which costs hardly more than for one; then they are read a batch at a
+The places of rows are found for many at once, at hardly more cost than for one; then they are read a batch at a
 time. `N rows, B of them, T context tokens, P pieces`.
 """
 
@@ -43,7 +43,7 @@ class Rows(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Return the facts that decide the rows: tokens, and how they were packed."""
+        """Return the facts behind the rows: tokens, and how they were packed."""
         ...
 
     def locate(self, rows: NDArray[np.int64]) -> LocatedRows:

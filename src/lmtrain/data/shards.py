@@ -32,7 +32,7 @@ from lmtrain.data.mapped_file import MappedFile
 from lmtrain.errors import DataError, suggest
 
 REBUILD = "Delete the folder and prepare it again."
-LOOKS_APART = 50  # times what a look at all mapped files takes: a microsecond or two each
+LOOKS_APART = 50  # times the cost of a look at all mapped files: a microsecond or two each
 
 
 @final

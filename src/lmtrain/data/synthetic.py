@@ -20,7 +20,7 @@ _SHARD_TOKENS = 1 << 27
 
 
 def synthetic(*, root: str = "data", vocab_size: int = 512, num_tokens: int = 1_000_000, seed: int = 0) -> DatasetFolder:
-    """Make documents with four equally likely successors of each id, so that no model gets below ln 4 nats.
+    """Make documents with four equally likely successors of each id, to keep every model at ln 4 nats or above.
 
     Documents have 512 tokens; `num_tokens` is rounded up to whole ones, and 5 % more make a validation and a test
     split each. Made once for the same settings.

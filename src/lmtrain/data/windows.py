@@ -1,4 +1,4 @@
-"""A split cut into windows: to train on, and to measure on so that each token but the first is predicted once.
+"""A split cut into windows: to train on, and to measure on, each token but the first predicted once.
 
 `T context tokens`.
 """
@@ -30,7 +30,7 @@ class EvaluationWindow(NamedTuple):
 
 
 class HeldOutWindows(Protocol):
-    """What a model is measured on: windows by number, those past the last one without targets."""
+    """The windows of a measurement: by number, those past the last one without targets."""
 
     @property
     def num_windows(self) -> int:
@@ -104,7 +104,7 @@ class DocumentWindows:
     def __init__(
         self, split: TokenSplit, *, context_tokens: int, document_ends: NDArray[np.int64], max_tokens: int | None
     ) -> None:
-        """Cut the documents that begin within the first `max_tokens` (None: all) of a split."""
+        """Cut the documents beginning within the first `max_tokens` (None: all) of a split."""
         self._split, self._context_tokens, self._ends = split, context_tokens, document_ends
         self._most = split.num_tokens if max_tokens is None else min(max_tokens, split.num_tokens)
         self._spans = list(self._cut())

@@ -48,7 +48,7 @@ class AnswerScore:
 
     @property
     def ended(self) -> float:
-        """Return the share of answers that the model ended by itself."""
+        """Return the share of answers ended by the model itself."""
         return self.num_ended / self.num_items
 
     @property

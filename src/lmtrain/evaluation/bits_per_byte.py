@@ -46,7 +46,7 @@ def evaluate(
 ) -> BitsPerByte:
     """Score every valid target of (inputs, targets), int64 [B, T] each with -100 for no target, over all ranks.
 
-    A batch may have a third tensor, the documents [B, T] that do not see one another.
+    A batch may have a third tensor, the documents [B, T], hidden from one another.
 
     `token_bytes` [V] is how many bytes of text each token stands for. Every rank calls this with batches of its own,
     or `num_copies` neighbours with the same ones;

@@ -32,7 +32,7 @@ def score_held_out(
 ) -> TextScore:
     """Score batches as `evaluate` does, on this process alone.
 
-    The error is that of a ratio of sums over batches: the differences of their nats from the mean rate by their bytes.
+    The error is for a ratio of sums over batches: the differences of their nats from the mean rate by their bytes.
 
     Raises:
         DataError: The targets have no bytes, or the model's scores are not numbers.
@@ -60,7 +60,7 @@ def batches_of_windows(windows: HeldOutWindows, *, batch_tokens: int) -> Iterato
 def batches_of_texts(
     texts: Sequence[Sequence[int]], *, begin_id: int, context_tokens: int, batch_tokens: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield inputs and targets [B, T] that predict every id of every text once.
+    """Yield inputs and targets [B, T] to predict every id of every text once.
 
     A text longer than the context is cut into windows; the first window's first id is predicted from `begin_id`, a
     later one's from the last id of the one before.
@@ -71,7 +71,7 @@ def batches_of_texts(
         for start in range(0, len(text), context_tokens)
     ]
     size = _rows_at_once(len(rows), context_tokens, batch_tokens)
-    rows.sort(key=len, reverse=True)  # like lengths together, so that little is padding
+    rows.sort(key=len, reverse=True)  # like lengths together, for little padding
     for begin in range(0, len(rows), size):
         some = rows[begin : begin + size]
         longest = len(some[0]) - 1
@@ -83,5 +83,5 @@ def batches_of_texts(
 
 
 def _rows_at_once(num_rows: int, row_tokens: int, batch_tokens: int) -> int:
-    """Return the rows of a batch: as asked, and fewer of a short text, whose error is known from several batches."""
+    """Return the rows of a batch: as asked, and fewer of a short text, to know its error from several batches."""
     return max(1, min(batch_tokens // row_tokens, num_rows // FEWEST_BATCHES))

@@ -1,4 +1,4 @@
-"""Questions with their right answers from a file of JSON lines: conversations that end in an assistant's turn."""
+"""Questions with their right answers from a file of JSON lines: conversations up to an assistant's turn."""
 
 import json
 from pathlib import Path

@@ -69,7 +69,7 @@ def score_rows(model: LanguageModel, spans: Sequence[ScoredRow], *, batch_tokens
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Yield the places of rows to be read together, longest first, so that a lack of memory shows at once."""
+    """Yield the places of rows to be read together, longest first, for a lack of memory to show at once."""
     batch: list[int] = []
     for place in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
         if batch and lengths[batch[0]] * (len(batch) + 1) > batch_tokens:
@@ -83,7 +83,7 @@ def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
 def _score(model: LanguageModel, spans: Sequence[ScoredRow]) -> list[RowScore]:
     device = next(model.parameters()).device
     longest = max(len(span.ids) for span in spans) - 1
-    tokens = torch.zeros(len(spans), longest, dtype=torch.int64)  # what stands behind a row, it does not see
+    tokens = torch.zeros(len(spans), longest, dtype=torch.int64)  # a row does not see the padding behind it
     for row, span in enumerate(spans):
         tokens[row, : len(span.ids) - 1] = torch.tensor(span.ids[:-1])
     rows = torch.cat([torch.full((len(span.ids) - span.start,), row) for row, span in enumerate(spans)])

@@ -1,4 +1,4 @@
-"""Which blocks of a cache's memory belong to which text, and which hold a prefix that another text begins with too.
+"""The blocks of a cache's memory: their texts, and the prefixes shared between texts.
 
 Pages as in vLLM (arXiv 2309.06180). A block holds so many consecutive tokens of a text; full ones are found again by
 the tokens from the text's start to their end. No tensor is touched here.
@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-ROOT = 0  # the serial of what stands before a text's first block
+ROOT = 0  # the serial before a text's first block
 
 
 @dataclass
 class _Prefix:
-    """A full block's place in the tree of prefixes: after which one, with which tokens."""
+    """A full block's place in the tree of prefixes: the block before it, and its tokens."""
 
     parent: int
     tokens: tuple[int, ...]
@@ -26,7 +26,7 @@ class _Prefix:
 class BlockTable:
     """One text's blocks in order, the first `num_given_back` no longer its own.
 
-    `num_shared` full ones are known as a prefix; `last_serial` names the one that they end.
+    `num_shared` full ones are known as a prefix; `last_serial` names the last of them.
     """
 
     blocks: list[int] = field(default_factory=list[int])
@@ -41,7 +41,7 @@ class BlockPool:
 
     def __init__(self, num_blocks: int, *, block_tokens: int) -> None:
         self.num_blocks, self.block_tokens = num_blocks, block_tokens
-        self.num_touched = 0  # blocks that were ever used are those below
+        self.num_touched = 0  # all blocks ever used are below
         self._free: list[int] = []
         self._num_users: dict[int, int] = {}
         self._prefixes: dict[int, _Prefix] = {}
@@ -74,14 +74,14 @@ class BlockPool:
         return table
 
     def extend(self, table: BlockTable, num_tokens: int) -> None:
-        """Give a text the blocks for so many tokens in all; whoever calls has made sure that there are enough."""
+        """Give a text the blocks for so many tokens in all; the caller has checked for enough free ones."""
         while len(table.blocks) * self.block_tokens < num_tokens:
             block = self._take()
             self._num_users[block] = 1
             table.blocks.append(block)
 
     def publish(self, table: BlockTable, tokens: Sequence[int]) -> None:
-        """Let other texts find the blocks that `tokens`, all of them cached, fill; the same prefix is kept once."""
+        """Let other texts find the blocks filled by `tokens`, all of them cached; the same prefix is kept once."""
         while (end := (table.num_shared + 1) * self.block_tokens) <= len(tokens):
             block, piece = table.blocks[table.num_shared], tuple(tokens[end - self.block_tokens : end])
             key = (table.last_serial, piece)
@@ -93,12 +93,12 @@ class BlockPool:
             table.num_shared += 1
 
     def give_back(self, table: BlockTable, num_blocks: int) -> None:
-        """Give back a text's first blocks, so many in all, which no token of it will see again."""
+        """Give back a text's first blocks, so many in all, out of sight of its later tokens."""
         self._leave(table.blocks[table.num_given_back : num_blocks])
         table.num_given_back = max(table.num_given_back, num_blocks)
 
     def close(self, table: BlockTable) -> None:
-        """Give back a text's blocks: the last first, so that a prefix outlives what follows it."""
+        """Give back a text's blocks: the last first, for a prefix to outlive its continuation."""
         self._leave(table.blocks[table.num_given_back :][::-1])
         table.blocks, table.num_shared, table.last_serial, table.num_given_back = [], 0, ROOT, 0
 

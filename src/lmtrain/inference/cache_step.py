@@ -1,4 +1,4 @@
-"""One forward pass over pieces of texts whose earlier tokens are cached.
+"""One forward pass over pieces of texts with their earlier tokens cached.
 
 The model is given a `Step` in the place of documents, and `paged` as its attention; it knows neither.
 N tokens of several texts one after the other, H heads, Hkv key and value heads, K head width, S cached tokens,
@@ -24,7 +24,7 @@ from lmtrain.models.documents import EarlierTokens
 @final
 @dataclass(frozen=True)
 class Piece:
-    """The next `num_tokens` of a text of which `start` are cached, with the blocks for all of them."""
+    """The next `num_tokens` of a text after `start` cached ones, with the blocks for all of them."""
 
     blocks: Sequence[int]
     start: int
@@ -36,7 +36,7 @@ class Piece:
         return self.start + self.num_tokens
 
     def first_seen(self, window_tokens: int | None) -> int:
-        """Return the first token that the piece's own see."""
+        """Return the first token in sight of the piece's own."""
         return 0 if window_tokens is None else max(0, self.start + 1 - window_tokens)
 
 
@@ -86,7 +86,7 @@ class Step(EarlierTokens):
         *,
         window_tokens: int | None,
     ) -> Float[Tensor, "1 H N K"]:
-        """Keep keys and values, and mix those that each token sees: [1, H, N, K] -> [1, H, N, K]."""
+        """Keep keys and values, and mix those in each token's sight: [1, H, N, K] -> [1, H, N, K]."""
         place = self._num_pairs
         pairs = self._cache.pairs(place, k, num_blocks=self._num_blocks)
         self._num_pairs += 1
@@ -127,7 +127,7 @@ class Step(EarlierTokens):
         is_grouped = q.shape[1] != k.shape[1]
         if piece.start > 0:
             k, v = pairs.read(self._span(index, window_tokens)).unbind(0)
-        if piece.num_tokens == 1:  # sees all that there is
+        if piece.num_tokens == 1:  # sees every token
             rows = q.reshape(1, k.shape[1], -1, k.shape[3]) if is_grouped else q
             mixed = F.scaled_dot_product_attention(rows, k, v)
             return mixed.reshape(q.shape) if is_grouped else mixed
@@ -136,7 +136,7 @@ class Step(EarlierTokens):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=is_grouped)
 
     def _span(self, index: int, window_tokens: int | None) -> Span:
-        """Return where the tokens lie that a piece sees, its own included; the same in all layers of a window."""
+        """Return the places of the tokens in a piece's sight, its own included; the same in all layers of a window."""
         if (index, window_tokens) not in self._spans:
             piece, size = self._pieces[index], self._cache.block_tokens
             first = piece.first_seen(window_tokens)
@@ -149,7 +149,7 @@ class Step(EarlierTokens):
         return self._spans[index, window_tokens]
 
     def _joint_pass(self, window_tokens: int | None, dtype: torch.dtype) -> JointPass:
-        """Return what all layers of a window share, and leave the texts for the next pass."""
+        """Return the numbers shared by all layers of a window, and leave the texts for the next pass."""
         if window_tokens not in self._joint_passes:
             size, texts, before = self._cache.block_tokens, self._pieces[: self._num_joint], self._cache.joint
             same = before[window_tokens].after(texts, block_tokens=size) if window_tokens in before else None
@@ -193,7 +193,7 @@ class Step(EarlierTokens):
 
     @cached_property
     def _lasts(self) -> tuple[Int[Tensor, " L"], Int[Tensor, " L"]]:
-        """Return the last token of each block that is written to, and the block."""
+        """Return the last token of each block written to, and the block."""
         size, rows, blocks = self._cache.block_tokens, list[int](), list[int]()
         for offset, piece in zip(self._offsets, self._pieces, strict=True):
             for block in range(piece.start // size, -(-piece.end // size)):

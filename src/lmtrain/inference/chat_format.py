@@ -1,6 +1,6 @@
-"""Messages to the ids that a model goes on from: by its own chat tokens, its template, or in plain words.
+"""Messages to the ids of a model's prompt: by its own chat tokens, its template, or in plain words.
 
-A model that never saw a conversation gets the plain words: "User: ...", "Assistant:", each turn on a line of its own.
+A model never trained on conversations gets the plain words: "User: ...", "Assistant:", each turn on a line of its own.
 """
 
 import secrets
@@ -32,14 +32,14 @@ class ChatFormat(Protocol):
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Return the strings that end an answer."""
+        """Return the strings at the end of an answer."""
         ...
 
     def prompt(self, messages: Messages) -> list[int]:
         """Return the ids up to the start of the answer.
 
         Raises:
-            DataError: The messages are no conversation, or none that this model's template writes.
+            DataError: The messages are no conversation, or one refused by this model's template.
         """
         ...
 
@@ -63,7 +63,7 @@ def chat_format(loaded: LoadedModel) -> ChatFormat:
 @final
 @dataclass(frozen=True)
 class StyleFormat:
-    """One of the styles that conversations are trained in here."""
+    """One of the styles of conversations in training here."""
 
     tokenizer: Tokenizer
     name: str
@@ -143,7 +143,7 @@ class TemplateFormat:
             ) from problem
 
     def _encoded(self, text: str, mark: str) -> list[int]:
-        """Return the ids of a text whose special tokens are those that no mark breaks."""
+        """Return the ids of a text; its special tokens are those unbroken by a mark."""
         specials, ids, start = self.tokenizer.special_tokens, list[int](), 0
         while found := min(
             ((at, -len(name), name) for name in specials if (at := text.find(name, start)) >= 0), default=None

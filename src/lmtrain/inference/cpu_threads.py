@@ -1,4 +1,4 @@
-"""Threads for a model that writes one token at a time on a CPU."""
+"""Threads for writing one token at a time on a CPU."""
 
 import os
 from typing import Final

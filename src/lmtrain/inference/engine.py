@@ -1,7 +1,7 @@
-"""Write many texts at once: a forward pass reads the next token of each, and a piece of the prompts that wait.
+"""Write many texts at once: a forward pass reads the next token of each, and a piece of the waiting prompts.
 
-Continuous batching (Orca, OSDI 2022) with prompts in pieces (Sarathi, arXiv 2308.16369). What `lmtrain generate`,
-`chat` and `serve` share. N tokens of several texts one after the other.
+Continuous batching (Orca, OSDI 2022) with prompts in pieces (Sarathi, arXiv 2308.16369). Shared by `lmtrain generate`,
+`chat` and `serve`. N tokens of several texts one after the other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from lmtrain.models.base import LanguageModel
 class EngineLimits:
     """How much is kept and done at once.
 
-    `cache_tokens` None has room for `num_texts` of the model's whole context, of which memory is taken as it is used.
+    `cache_tokens` None has room for `num_texts` of the model's whole context; memory is taken with use.
     `prefill_tokens` are those of prompts in one forward pass: more read prompts faster, fewer let others write on.
     """
 
@@ -44,10 +44,10 @@ class EngineLimits:
 
 @final
 class TextEngine:
-    """A model, built with `paged` attention, its cache, and the texts that it writes; of one thread."""
+    """A model, built with `paged` attention, its cache, and the texts in writing; of one thread."""
 
     def __init__(self, model: LanguageModel, pieces: Sequence[bytes], *, limits: EngineLimits | None = None) -> None:
-        """Take a model that has its weights, and the bytes of every token."""
+        """Take a model with its weights, and the bytes of every token."""
         self.model, self.limits = model.eval(), limits or EngineLimits()
         self._pieces = pieces
         device = next(model.parameters()).device
@@ -65,10 +65,10 @@ class TextEngine:
         return not self.running and not len(self.waiting)
 
     def prepare(self, request: Request) -> Generation:
-        """Return a request's text, which waits for nothing yet; safe in any thread.
+        """Return a request's text, not yet waiting; safe in any thread.
 
         Raises:
-            ConfigurationError: Its prompt is beyond the model's context, or has a token that the model has no row for.
+            ConfigurationError: Its prompt is beyond the model's context, or has a token without a row in the model.
         """
         context, num_tokens = self.model.max_context_tokens, len(request.prompt)
         if num_tokens > context and not request.slides:
@@ -91,7 +91,7 @@ class TextEngine:
         return generation
 
     def cancel(self, generation: Generation) -> None:
-        """End a text now and free its memory; one that has ended stays as it is."""
+        """End a text now and free its memory; an ended one stays as it is."""
         if generation.finish_reason is not None:
             return
         generation.finish_reason = "cancelled"
@@ -120,7 +120,7 @@ class TextEngine:
         return [self._add(*each) for each in zip(complete, logits, largest, strict=True)]
 
     def _admit(self) -> None:
-        """Start texts in the order of turns, while the blocks that they may come to need are there."""
+        """Start texts in the order of turns, while the blocks for their possible length are there."""
         for generation in list(self.waiting):
             if len(self.running) >= self.limits.num_texts:
                 return
@@ -142,17 +142,17 @@ class TextEngine:
         num_tokens = min(self.model.max_context_tokens, len(request.prompt) + request.num_new_tokens)
         if self._window_tokens is not None:
             num_seen = self._window_tokens + self.limits.prefill_tokens
-            num_tokens = min(num_tokens, num_seen + size)  # neither end need be that of a block
+            num_tokens = min(num_tokens, num_seen + size)  # neither end need be a block's
         return -(-num_tokens // size)
 
     def _give_back_unseen(self, generation: Generation) -> None:
-        """Give back the blocks that lie wholly behind the window of the next token, and before the last one."""
+        """Give back the blocks wholly behind the window of the next token, and before the last one."""
         if self._window_tokens is not None:
             first = generation.num_cached - max(self._window_tokens - 1, 1)
             self.pool.give_back(generation.table, max(0, first) // self.limits.block_tokens)
 
     def _will_share(self, generation: Generation) -> bool:
-        """Tell whether a running text is about to read the prefix that this one begins with too."""
+        """Tell whether a running text is about to read a prefix of this one."""
         size, begins = self.limits.block_tokens, generation.begins_at
         first = generation.tokens[begins : begins + size]
         if len(generation.tokens) - begins <= size:
@@ -171,11 +171,11 @@ class TextEngine:
             if generation.num_pending > 1 and left > 0:
                 reading.append((generation, min(generation.num_pending, left)))
                 left -= reading[-1][1]
-        # A piece of one token is a text that writes, as far as the cache is concerned.
+        # For the cache, a piece of one token is a writing text.
         return writing + sorted(reading, key=lambda turn: turn[1] > 1)
 
     def _logits(self, turns: Sequence[tuple[Generation, int]]) -> Tensor:
-        """Read the pieces [1, N]; return the logits after each text whose tokens are all read."""
+        """Read the pieces [1, N]; return the logits after each text read to its end."""
         pieces: list[Piece] = []
         tokens: list[int] = []
         lasts: list[int] = []
@@ -214,7 +214,7 @@ class TextEngine:
         return delta
 
     def _slide(self, generation: Generation) -> None:
-        """Let a text begin one token later: every position changes, and so does all that is cached."""
+        """Let a text begin one token later: every position changes, and with it the whole cache."""
         self.pool.close(generation.table)
         generation.begins_at = len(generation.tokens) - self.model.max_context_tokens
         generation.num_cached = 0

@@ -9,7 +9,7 @@ from lmtrain.inference.generation import Generation
 
 @final
 class FairQueue:
-    """Waiting texts by client; whoever was served goes to the end, so that many requests of one hold up no other."""
+    """Waiting texts by client; a served client goes to the end, so many requests of one hold up no other."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, deque[Generation]] = OrderedDict()

@@ -36,7 +36,7 @@ def generate(
     try:
         with torch.no_grad():
             for position in range(num_prompt_tokens, num_tokens):
-                # Always a full window, whose end is not written yet: one shape to compile, and a causal model
+                # Always a full window, its end not yet written: one shape to compile, and a causal model
                 # cannot see it.
                 start = max(0, position - window_tokens)
                 logits = model(text[:, start : start + window_tokens])[:, position - start - 1]  # [B, V]

@@ -1,4 +1,4 @@
-"""One text that is asked for, and how far it has come.
+"""One requested text, and its progress.
 
 A text with tools goes on behind their results: the tokens of these are forced, and read as a prompt's are.
 """
@@ -20,7 +20,7 @@ FinishReason = Literal["stop", "length", "cancelled"]
 @final
 @dataclass(frozen=True)
 class ToolResult:
-    """A call of the model's, and the text that it got for it."""
+    """A call of the model's, and the text of its result."""
 
     call: ToolCall
     result: str
@@ -37,7 +37,7 @@ class ToolUse(Protocol):
     def turn_end(self) -> int: ...  # noqa: D102
 
     def answer(self, turn: Sequence[int]) -> tuple[Sequence[ToolResult], Sequence[int]]:
-        """Return the results of a turn's calls, and the ids that they force; none of either for a turn without."""
+        """Return the results of a turn's calls, and the ids forced by them; none of either for a turn without."""
         ...
 
 
@@ -47,9 +47,9 @@ class Request:
     """A prompt to go on with, of token ids, at most `num_new_tokens` of them.
 
     `end_ids` end the text and are no part of it, as `stops` do. `seed` None draws anew each time; `index` tells the
-    texts of one request apart. `num_likeliest` None reports no log-probabilities. `client` is whose turn it is when
-    others wait too. `slides` goes on past the model's context with the newest tokens alone, each read again. `tools`
-    answer the calls of a turn that would end the text otherwise.
+    texts of one request apart. `num_likeliest` None reports no log-probabilities. `client` takes turns with the others
+    in the queue. `slides` goes on past the model's context with the newest tokens alone, each read again. `tools`
+    answer the calls of a turn; without them the turn ends the text.
     Raises: ConfigurationError for a prompt without tokens, or fewer new tokens than one.
     """
 
@@ -98,7 +98,7 @@ class Delta:
 @final
 @dataclass(frozen=True)
 class ToolTurn:
-    """A turn of an answer that ended in calls: its words, and the calls with their results."""
+    """A turn of an answer ending in calls: its words, and the calls with their results."""
 
     text: str
     results: Sequence[ToolResult]
@@ -141,7 +141,7 @@ class Generation:
 
     @property
     def cached_tokens(self) -> list[int]:
-        """Return the tokens that the cache holds, from position 0."""
+        """Return the cached tokens, from position 0."""
         return self.tokens[self.begins_at : self.begins_at + self.num_cached]
 
     def draw(self) -> float:
@@ -168,14 +168,14 @@ class Generation:
         return Delta(self, text, token, score, self.finish_reason, results)
 
     def _text_of(self, token: int) -> str:
-        """Return the text that a token makes certain: none for an end, or inside a call."""
+        """Return the text made certain by a token: none for an end, or inside a call."""
         tools = self.request.tools
         if tools is not None and token in (tools.call_start, tools.call_end):
             self._is_call = token == tools.call_start
         return "" if token in self.request.end_ids or self._is_call else self._stream.add(token)
 
     def _use_tools(self, token: int) -> Sequence[ToolResult]:
-        """Answer the calls of a turn that has ended, and let the text go on behind the results."""
+        """Answer the calls of an ended turn, and let the text go on behind the results."""
         tools = self.request.tools
         if tools is None or token != tools.turn_end or self._stream.is_stopped:
             return ()

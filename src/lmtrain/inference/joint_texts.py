@@ -29,7 +29,7 @@ class NextToken(Protocol):
 @final
 @dataclass(frozen=True)
 class JointTexts:
-    """What one pass left for the next: each text's blocks and cached tokens, and the block where its copy begins."""
+    """One pass's record for the next: each text's blocks and cached tokens, and the block where its copy begins."""
 
     blocks: list[list[int]]
     ends: list[int]
@@ -38,7 +38,7 @@ class JointTexts:
 
     @classmethod
     def of(cls, texts: Sequence[NextToken], *, window_tokens: int | None, block_tokens: int) -> "JointTexts":
-        """Return texts that are to be copied, with room for more tokens of each."""
+        """Return the texts to copy, with room for more tokens of each."""
         firsts = [text.first_seen(window_tokens) // block_tokens for text in texts]
         longest = max(-(-text.end // block_tokens) - first for text, first in zip(texts, firsts, strict=True))
         blocks, ends = [list(text.blocks) for text in texts], [text.end for text in texts]
@@ -56,7 +56,7 @@ class JointTexts:
         return JointTexts([list(text.blocks) for text in texts], ends, self.firsts, self.num_room_blocks)
 
     def table(self, *, block_tokens: int) -> list[list[int]]:
-        """Return the blocks to copy, as many for each text: what stands beyond its end is seen by none."""
+        """Return the blocks to copy, as many for each text: the rest beyond its end is out of every token's sight."""
         rows: list[list[int]] = []
         for blocks, end, first in zip(self.blocks, self.ends, self.firsts, strict=True):
             seen = blocks[first : -(-end // block_tokens)]
@@ -80,8 +80,8 @@ class JointTexts:
     ) -> Float[Tensor, "1 P 1 S"] | None:
         """Return 0 where a text's last token sees a copied one, else minus infinity; None where all see all.
 
-        Numbers once a pass, which torch would make of true and false in every layer; and all four dimensions, without
-        which torch leaves its fused kernel.
+        Numbers once a pass, as torch would convert true and false in every layer; and all four dimensions, as torch
+        needs them for its fused kernel.
         """
         firsts = block_tokens * torch.tensor(self.firsts, device=device)[:, None]
         places = firsts + torch.arange(self.num_seen(block_tokens=block_tokens), device=device)

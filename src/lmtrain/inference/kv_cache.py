@@ -47,7 +47,7 @@ class Pairs:
         """Return tokens of a text, without a copy where they lie end to end."""
         if span.blocks is None:
             return self.by_head.narrow(3, span.row, span.num_tokens)
-        # Whole blocks, which is faster than token by token.
+        # Whole blocks: faster than token by token.
         rows = self.blocks.index_select(0, span.blocks).flatten(0, 1).narrow(0, span.row, span.num_tokens)
         return rows.permute(1, 2, 0, 3).unsqueeze(1)
 
@@ -76,7 +76,7 @@ class SideBySide:
 class KVCache:
     """The layers' stores, block by block: made by the first forward pass, doubled as more blocks are touched.
 
-    `joint` are the texts that the pass before copied, by window.
+    `joint` are the texts copied by the pass before, by window.
     """
 
     def __init__(self, *, block_tokens: int, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""A model that is ready to write: its weights, its tokenizer, and how it converses."""
+"""A model ready to write: its weights, its tokenizer, and its chat format."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
 @final
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A chat template of transformers, and the tokens that it may write at the begin and the end."""
+    """A chat template of transformers, and its optional tokens at the begin and the end."""
 
     text: str
     begin: str = ""
@@ -41,7 +41,7 @@ class LoadedModel:
     """A model with `paged` attention, on its device; `template` None: it came without one.
 
     `end_ids` end a text; `begin_id` begins one, None: as in training here, the end-of-text id of the one before.
-    `origin` None: of a folder that is no run's.
+    `origin` None: of a folder outside any run.
     """
 
     name: str
@@ -94,7 +94,7 @@ def id_of_begin(tokenizer: Tokenizer, folder: Path) -> int | None:
 
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:
-    """Return the ids that end a text: of the tokenizer, and of a folder's generation config."""
+    """Return the ids at a text's end: of the tokenizer, and of a folder's generation config."""
     ends = {tokenizer.end_of_text_id, *(id_ for name, id_ in tokenizer.special_tokens.items() if name in TURN_ENDS)}
     more = _json(folder / GENERATION_CONFIG).get("eos_token_id") if folder else None
     return frozenset(ends | {id_ for id_ in (more if isinstance(more, list) else [more]) if isinstance(id_, int)})

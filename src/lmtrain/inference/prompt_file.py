@@ -1,4 +1,4 @@
-"""Prompts from a file of JSON lines, answers into another, which goes on where it was interrupted."""
+"""Prompts from a file of JSON lines, answers into another; an interrupted one is continued."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def read_prompts(path: Path) -> list[str]:
 
 
 def written_so_far(path: Path, prompts: Sequence[str]) -> set[int]:
-    """Return which prompts, from 0, have their answer in a file, and cut off a last line that is not whole.
+    """Return the prompts, from 0, with an answer in a file, and cut off an incomplete last line.
 
     Raises:
         DataError: It holds answers to other prompts.

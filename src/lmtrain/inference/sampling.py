@@ -1,4 +1,4 @@
-"""Choose the next token from logits, one text at a time, so that nobody else's text has a part in it.
+"""Choose the next token from logits, one text at a time, independently of all others.
 
 V vocabulary.
 """
@@ -22,10 +22,10 @@ def choose(
     draw: float,
     largest: int | None = None,
 ) -> int:
-    """Return the next token of a text, of which `new` was written here; `draw` in [0, 1) decides among the kept ones.
+    """Return the next token of a text, its last part `new` written here; `draw` in [0, 1) decides among the kept ones.
 
     `largest` is the token of the largest logit, None where it is not known yet.
-    Raises: ConfigurationError for a bias of a token that is none.
+    Raises: ConfigurationError for a bias of an unknown token.
     """
     if largest is not None and sampling.is_plainly_greedy:
         return largest

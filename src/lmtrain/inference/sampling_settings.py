@@ -1,4 +1,4 @@
-"""Settings of the choice of the next token; needs no torch, so that a wrong one is refused at once."""
+"""Settings of the choice of the next token; without torch, to refuse a wrong one at once."""
 
 import math
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The process of `template_renderer`: a chat template of anyone's, in jinja2's sandbox, with limits on time and memory.
 
-A script by itself, which imports nothing of lmtrain. A line of JSON in is one rendering, a line out its answer.
+A script by itself, without imports from lmtrain. A line of JSON in is one rendering, a line out its answer.
 """
 
 import functools
@@ -33,7 +33,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     for line in sys.stdin.buffer:
         asked = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, asked["cpu_seconds"])  # whose signal ends a process, in C code too
+        signal.setitimer(signal.ITIMER_PROF, asked["cpu_seconds"])  # its signal ends a process, in C code too
         written = answer(asked["template"], asked["variables"])
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(written) + "\n")

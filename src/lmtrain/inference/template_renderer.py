@@ -1,4 +1,4 @@
-"""Chat templates of anyone's, rendered in a process of their own, which may hang or grow without harm to this one."""
+"""Chat templates from anyone, rendered in a process of their own: it may hang or grow without harm to this one."""
 
 import json
 import subprocess
@@ -13,12 +13,12 @@ SCRIPT = Path(__file__).with_name("template_process.py")
 
 
 class TemplateProblem(ValueError):
-    """A template that does not write its messages, and why."""
+    """A template's failure to write its messages, and the reason."""
 
 
 @final
 class TemplateRenderer:
-    """One process, begun with the first text and again after one that was ended; safe in any thread."""
+    """One process, begun with the first text, and again after its end; safe in any thread."""
 
     def __init__(self, *, cpu_seconds: float = 5.0) -> None:
         """Take the processor time of one rendering at most."""
@@ -56,7 +56,7 @@ class TemplateRenderer:
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            # -I: neither the working directory nor the environment says what is imported.
+            # -I: neither the working directory nor the environment decides the imports.
             command = [sys.executable, "-I", str(SCRIPT)]
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL

@@ -19,7 +19,7 @@ class TextStream:
         self.is_stopped = False
 
     def add(self, token: int) -> str:
-        """Return the text that a token makes certain; nothing after a stop string."""
+        """Return the text made certain by a token; nothing after a stop string."""
         piece = self._pieces[token] if token < len(self._pieces) else b""
         return self._certain(self._decoder.decode(piece))
 

@@ -1,4 +1,4 @@
-"""The order of a model's weights in memory, for a CPU that multiplies them with one token at a time."""
+"""The order of a model's weights in memory, for a CPU's products with one token at a time."""
 
 from torch import nn
 

@@ -1,6 +1,6 @@
-"""The chat template of transformers for the chat tokens of our own tokenizers, so that vLLM and others can converse.
+"""The chat template of transformers for the chat tokens of our own tokenizers, for vLLM and others to converse.
 
-It begins with the end-of-text token (`bos_token`), which every document follows in training.
+It begins with the end-of-text token (`bos_token`), as every document does in training.
 """
 
 from lmtrain.tokenizers.base import Tokenizer
@@ -25,6 +25,6 @@ def chat_template(tokenizer: Tokenizer) -> str | None:
 
 
 def end_ids(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids at which generation stops: the end of a text, and of an answer where there are chat tokens."""
+    """Return the ids at the end of generation: the end of a text, and of an answer where there are chat tokens."""
     ends = [tokenizer.end_of_text_id]
     return ends if chat_template(tokenizer) is None else [*ends, tokenizer.special_tokens[ANSWER_END]]

@@ -14,7 +14,7 @@ def read_config_file(folder: Path) -> dict[str, Any]:
 
     Raises:
         ConfigurationError: There is no such folder.
-        DataError: It has no config.json, or one that is no object.
+        DataError: It has no config.json, or one without an object.
     """
     path = folder / CONFIG
     if not folder.is_dir():

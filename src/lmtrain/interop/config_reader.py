@@ -1,4 +1,4 @@
-"""A model's settings from the `config.json` of transformers, refusing what no model here computes."""
+"""A model's settings from the `config.json` of transformers, refusing features beyond the models here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 
-# Features that a config may ask for, and the only value that is computed here.
+# Features of a config, and their only value computed here.
 ONLY: dict[str, Any] = {
     "attention_bias": False,
     "mlp_bias": False,
@@ -34,7 +34,7 @@ GELU_APPROXIMATES = {name: approximate for approximate, name in ACTIVATION_FUNCT
 LAYER_TYPES = ["full_attention", "sliding_attention"]
 ROPE_TYPES = ("default", "llama3", "linear")
 ROPE_BASES = {"mixtral": 1_000_000.0}  # without rope_theta; of the others 10,000
-# What says nothing about the function that the weights compute.
+# Keys without effect on the function computed by the weights.
 WITHOUT_EFFECT = frozenset(
     {"_name_or_path", "architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "use_cache"}
     | {"initializer_range", "attention_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "pretraining_tp", "n_ctx"}
@@ -54,18 +54,18 @@ WITHOUT_EFFECT = frozenset(
 
 @dataclass
 class ForeignConfig:
-    """A config.json as it is read: what has been asked for counts as read."""
+    """A config.json as it is read: a requested key counts as read."""
 
     content: Mapping[str, Any]
     asked: set[str] = field(default_factory=set[str])
 
     def get(self, *names: str, default: Any = None) -> Any:
-        """Return the first of these keys that is there."""
+        """Return the first of these keys present."""
         self.asked.update(names)
         return next((self.content[name] for name in names if self.content.get(name) is not None), default)
 
     def need(self, *names: str) -> Any:
-        """Return the first of these keys that is there.
+        """Return the first of these keys present.
 
         Raises:
             DataError: None is.
@@ -76,7 +76,7 @@ class ForeignConfig:
         return value
 
     def count(self, *names: str) -> int:
-        """Return the first of these keys that is there, a whole number.
+        """Return the first of these keys present, a whole number.
 
         Raises:
             DataError: None is, or it is something else.
@@ -90,13 +90,13 @@ class ForeignConfig:
         return value
 
     def unread(self) -> list[str]:
-        """Return the keys that nobody asked for and that may matter."""
+        """Return the unread keys of possible importance."""
         return sorted(set(self.content) - self.asked - WITHOUT_EFFECT - set(ONLY))
 
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """A model as config.json describes it: the family's name there, our settings, and keys that were not understood."""
+    """A model as config.json describes it: the family's name there, our settings, and the unknown keys."""
 
     model_type: str
     settings: dict[str, Any]
@@ -104,10 +104,10 @@ class ModelDescription:
 
 
 def read_config(content: Mapping[str, Any]) -> ModelDescription:
-    """Return the settings that a config.json stands for.
+    """Return the settings of a config.json.
 
     Raises:
-        DataError: An architecture or a feature that no model here has, or a key that is missing.
+        DataError: An architecture or a feature of no model here, or a missing key.
     """
     if content.get("model_type") == OWN_TYPE:
         return ModelDescription(OWN_TYPE, own_settings(content), ())

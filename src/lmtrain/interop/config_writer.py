@@ -34,7 +34,7 @@ def write_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the config of a model's completed settings.
 
     Raises:
-        NoClass: No class of transformers computes this model; the settings that none has are named.
+        NoClass: No class of transformers computes this model; the settings in the way are named.
     """
     _require_known(settings)
     if MODELS[settings[TARGET]] is GPT2:

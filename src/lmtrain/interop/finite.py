@@ -10,7 +10,7 @@ def require_finite(tensor: Tensor, *, name: str, where: object) -> Tensor:
     """Return a tensor of finite values.
 
     Raises:
-        DataError: Some are not; how many of which kind is told.
+        DataError: Some are not; the message counts each kind.
     """
     if bool(torch.isfinite(tensor).all()):
         return tensor

@@ -1,7 +1,7 @@
 """Take a folder of transformers for continued training: checked from config and headers first, then copied.
 
-What is made holds weights under our names in the dtype they came in, the model's settings, the tokenizer, and the
-original small files, so that an export gives them back.
+The result holds weights under our names in their original dtype, the model's settings, the tokenizer, and the original
+small files, for an export to give back.
 """
 
 import json
@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFaceModel:
-    """A folder of transformers that was checked; `prefix` is what its names lack of those that were expected."""
+    """A checked folder of transformers; `prefix` is the part its names lack of the expected ones."""
 
     folder: Path
     description: ModelDescription
@@ -49,7 +49,7 @@ class HuggingFaceModel:
     tokenizer: Tokenizer | None
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor by the name that transformers gives it, its values finite."""
+        """Return a tensor by its name in transformers, its values finite."""
         name = name.removeprefix(self.prefix)
         return require_finite(self.files.read(name), name=name, where=self.files.facts[name].file)
 
@@ -59,7 +59,7 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
 
     Raises:
         ConfigurationError: There is no such folder.
-        DataError: The first thing that is wrong.
+        DataError: The first fault.
     """
     description = _checked(folder, partial(read_config, read_config_file(folder)))
     files = WeightFiles(folder)
@@ -86,7 +86,7 @@ def open_hugging_face(folder: Path, *, with_tokenizer: bool = True) -> HuggingFa
 
 
 def _checked(folder: Path, read: Callable[[], Result]) -> Result:
-    """Read what config.json decides; its faults are the folder's."""
+    """Read the settings in config.json; its faults are the folder's."""
     try:
         return read()
     except DataError:
@@ -103,7 +103,7 @@ def _checked(folder: Path, read: Callable[[], Result]) -> Result:
 
 
 def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:
-    """Write what train.py starts from into a new folder.
+    """Write a new folder as a start for train.py.
 
     Raises:
         ConfigurationError: `out` is taken.
@@ -157,7 +157,7 @@ def _joined(model: HuggingFaceModel, tensor: MappedTensor, dtype: torch.dtype) -
 
 
 def _dtype(model: HuggingFaceModel, tensor: MappedTensor) -> torch.dtype:
-    """Return the dtype that holds every part exactly."""
+    """Return a dtype exact for every part."""
     dtypes = [DTYPES[model.files.facts[part.name.removeprefix(model.prefix)].dtype] for part in tensor.parts]
     widest = dtypes[0]
     for dtype in dtypes:
@@ -169,7 +169,7 @@ def _require_counts(description: ModelDescription, files: WeightFiles) -> None:
     """Refuse more layers or experts than the files have tensors of, before a model of so many is built."""
     settings = description.settings
     counts = {"layers": (LAYER, settings["num_layers"])}
-    if description.model_type != OWN_TYPE:  # whose experts are one tensor a layer, as ours
+    if description.model_type != OWN_TYPE:  # with its experts as one tensor a layer, like ours
         experts: Mapping[str, Any] = settings.get("experts") or {}
         counts["experts"] = (EXPERT, experts.get("num_experts", 0))
     for kind, (pattern, stated) in counts.items():
@@ -209,7 +209,7 @@ def _require_same_tensors(mapped: Sequence[MappedTensor], files: WeightFiles, pr
 
 
 def _require_tied_alike(model: HuggingFaceModel) -> None:
-    """Refuse a head beside a tied embedding that is not the same."""
+    """Refuse a head different from its tied embedding."""
     names = {part.name for tensor in model.mapped for part in tensor.parts}
     if HEAD in names or HEAD not in model.files.facts:
         return

@@ -25,7 +25,7 @@ def make_folder(final: Path, *, facts: dict[str, Any], write: Callable[[Path], o
     """Let `write` fill a folder, afterwards visible as `final` with a manifest of its files, whole or absent.
 
     Raises:
-        ConfigurationError: There is something of that name.
+        ConfigurationError: The name is taken.
         EnvironmentProblem: It cannot be written.
     """
     require_free(final, name="OUT")

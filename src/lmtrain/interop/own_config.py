@@ -1,4 +1,4 @@
-"""The `config.json` of a model that no class of transformers computes: it names the code beside the weights.
+"""The `config.json` of a model without a class in transformers: it names the code beside the weights.
 
 `own_config` writes it, `own_settings` reads it back.
 """
@@ -15,7 +15,7 @@ from lmtrain.models.mixture_of_experts import Experts
 from lmtrain.models.rope import LinearRopeScaling, RopeScaling
 
 OWN_TYPE: Final = "lmtrain"
-OWN_PREFIX: Final = "model."  # of the names of weights, which are ours below it
+OWN_PREFIX: Final = "model."  # of the names of weights; below it they are ours
 CODE: Final = Path(__file__).with_name("own_code") / "modeling_lmtrain.py"
 
 
@@ -43,7 +43,7 @@ def own_config(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a config that `own_config` wrote.
+    """Return the settings of a config written by `own_config`.
 
     Raises:
         DataError: Another program wrote it, or it is damaged.

@@ -1,7 +1,7 @@
 """Read and write the weights of a folder of `*.safetensors`, in one file or in shards with an index.
 
-Names, dtypes and shapes are known from the files' headers, before anything is allocated; a shard is the most that is
-ever in memory. The format: https://github.com/huggingface/safetensors (a length, a JSON header, the bytes).
+Names, dtypes and shapes are known from the files' headers, before anything is allocated; at most one shard is in
+memory. The format: https://github.com/huggingface/safetensors (a length, a JSON header, the bytes).
 """
 
 import json

@@ -1,7 +1,7 @@
 """The tensors of transformers and ours, matched: one table, read in both directions.
 
-Ours are fused (queries, keys and values; gate and up; all experts of a layer), theirs are one matrix each. A part says
-where one of theirs stands in one of ours, so that either is a copy of the other's region, bit for bit.
+Ours are fused (queries, keys and values; gate and up; all experts of a layer), theirs are one matrix each. A part gives
+the region of one of theirs in one of ours: either is a copy of the other's, bit for bit.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A loss sums over the valid targets, so that a mean can be taken over any number of micro-steps and ranks.
+"""A loss sums over the valid targets: the mean is taken later, over any number of micro-steps and ranks.
 
 The z-loss keeps log Z near 0: PaLM, arXiv 2204.02311 section 5. B batch, T tokens, D width, V vocabulary.
 """
@@ -41,7 +41,7 @@ class TokenLoss(ABC):
         return num_tokens
 
     def require_fit(self, *, device_type: str, soft_cap: float | None) -> None:
-        """Make sure that this loss can be computed on such a device and for such a head.
+        """Check this loss for such a device and such a head.
 
         Raises:
             ConfigurationError: It cannot.

@@ -1,4 +1,4 @@
-"""Cross-entropy that never has the logits of the whole batch: some tokens at a time, with their gradients at once.
+"""Cross-entropy without the logits of the whole batch in memory: some tokens at a time, with their gradients at once.
 
 The gradients of hidden states and head are known as soon as a chunk is scored, so they are added up in the forward
 pass and the chunk's logits let go; the products are those of the plain loss, none is done twice.
@@ -20,7 +20,7 @@ from lmtrain.losses.base import TokenLoss
 from lmtrain.models.head import OutputHead, Rounding
 from lmtrain.models.loss import LossTotal
 
-MIN_CHUNKS = 8  # at small batches too, so that memory falls there as well
+MIN_CHUNKS = 8  # at small batches too, for less memory there as well
 
 
 @final
@@ -28,7 +28,7 @@ MIN_CHUNKS = 8  # at small batches too, so that memory falls there as well
 class ChunkedCrossEntropy(TokenLoss):
     """Score at most `chunk_tokens` at a time, and at most an eighth of the batch.
 
-    Each chunk adds to the head's gradient in fp32, which costs bandwidth: larger chunks are faster and take more
+    Each chunk adds to the head's gradient in fp32, at a cost in bandwidth: larger chunks are faster and take more
     memory, C x V numbers a few times over.
     """
 
@@ -67,7 +67,7 @@ class ChunkedCrossEntropy(TokenLoss):
 
 
 class AsTheyAre:
-    """Operands that are not rounded further."""
+    """Operands without further rounding."""
 
     gradient_scale: float = 1.0
 
@@ -103,7 +103,7 @@ def compute_dtype(hidden: Tensor) -> torch.dtype:
 
 
 class _Scored(torch.autograd.Function):
-    """Sums over tokens whose gradients are ready before they are asked for."""
+    """Sums over tokens, with their gradients computed in the forward pass."""
 
     @staticmethod
     @override
@@ -122,7 +122,7 @@ class _Scored(torch.autograd.Function):
     def backward(ctx: Any, of_objective: Tensor, of_nats: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         del of_nats
         of_states, of_weight = ctx.saved_tensors
-        # In place, as a copy of the head's gradient is what this loss avoids: a second backward pass is an error.
+        # In place, to avoid a copy of the head's gradient: a second backward pass is an error.
         scaled = (gradient if gradient is None else gradient.mul_(of_objective) for gradient in (of_states, of_weight))
         return (*scaled, None, None, None)
 

@@ -25,7 +25,7 @@ from lmtrain.models.loss import LossTotal
 class LinearCrossEntropy(TokenLoss):
     """Let torch score at most `chunk_tokens` at a time, and at most an eighth of the batch.
 
-    A z-loss asks for each token's own sum, for which torch scores every chunk a second time in the backward pass.
+    A z-loss needs each token's own sum: torch then scores every chunk a second time in the backward pass.
     """
 
     chunk_tokens: int = 4096

@@ -65,7 +65,7 @@ class LanguageModel(nn.Module, ABC):
     def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossTotal:
         """Score targets [B, T] by hidden states [B, T, D].
 
-        Of no model, so that it compiles beside blocks under any strategy's changes to the model's own parameters.
+        Of no model: it compiles beside blocks under any strategy's changes to the model's own parameters.
         """
         return loss(head, hidden, targets)
 
@@ -78,7 +78,7 @@ class LanguageModel(nn.Module, ABC):
     ) -> Float[Tensor, "B T V"] | LossTotal:
         """Predict the next token, [B, T] -> [B, T, V]; with targets [B, T] and a loss, return its sums instead.
 
-        Both go through one forward, so that the hooks of compilation, DDP and FSDP fire with any loss. A penalty is
+        Both go through one forward: the hooks of compilation, DDP and FSDP fire with any loss. A penalty is
         added to the objective, never to the nats.
         """
         hidden, penalty = self.features(tokens, documents)

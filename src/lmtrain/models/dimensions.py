@@ -9,7 +9,7 @@ from lmtrain.errors import ConfigurationError
 # The parts of every model, at least 1 of each.
 REQUIRED: Final = ("width", "num_layers", "num_heads", "feed_forward_width", "vocab_size", "max_context_tokens")
 
-# Beyond which a dimension is a slip of the pen: a tensor of two of them would have no size that can be counted.
+# Beyond which a dimension is a slip of the pen: a tensor of two of them would have no countable size.
 MOST: Final = 2**24
 MOST_CONTEXT_TOKENS: Final = 2**31
 

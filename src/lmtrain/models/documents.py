@@ -30,7 +30,7 @@ Documents = Int[Tensor, "B T"] | EarlierTokens
 
 
 def num_positions(tokens: Int[Tensor, "B T"], documents: Documents | None) -> int:
-    """Return how many positions the tokens need: those of a row, or those that a cache counts."""
+    """Return the number of the tokens' positions: a row's, or a cache's count."""
     return documents.num_positions if isinstance(documents, EarlierTokens) else tokens.shape[1]
 
 

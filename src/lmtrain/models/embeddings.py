@@ -1,4 +1,4 @@
-"""Additions to a token's vector: its pair with the token before, and that token's vector.
+"""Additions to a token's vector: its pair with the token before, and the earlier token's vector.
 
 Hashed n-gram lookups: arXiv 1607.04606 section 3 (hashing) and 2501.16975 (n-gram input embeddings).
 B batch, T tokens, D width, V vocabulary.
@@ -111,7 +111,7 @@ class InputEmbedding(nn.Module):
         return x if self.smear is None else self.smear(x, documents)
 
     def initialize_weights(self, generator: torch.Generator, *, std: float) -> None:
-        """Fill in place; pairs start at zero, so that an unseen one adds nothing."""
+        """Fill in place; pairs start at zero: an unseen one adds nothing."""
         fill_normal(self.token.weight, std=std, generator=generator)
         if self.bigram is not None:
             fill_constant(self.bigram.weight, 0.0)

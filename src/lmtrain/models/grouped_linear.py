@@ -1,6 +1,6 @@
 """One linear layer per group of rows, for rows sorted by group: most of a mixture of experts' time.
 
-Two operators, opaque to torch.compile, so that groups of any size never break a graph. On a GPU with the grouped kernel
+Two operators, opaque to torch.compile: groups of any size never break a graph. On a GPU with the grouped kernel
 of torch (bf16, Hopper and later) all groups run in one launch and nothing waits for the device; elsewhere they run one
 after the other. M rows, E groups, I inputs, O outputs.
 """

@@ -39,10 +39,10 @@ class Rounding(Protocol):
 @final
 @dataclass(frozen=True)
 class OutputHead:
-    """A loss's projection of hidden states; a loss that never builds all logits takes `weight` and `soft_cap` instead.
+    """A loss's projection of hidden states; a loss without all logits takes `weight` and `soft_cap` instead.
 
     `weight` [V, D] is the model's own parameter, or the token embedding where they are tied; made anew in each forward,
-    so that it is the whole weight also where a strategy keeps shards. `soft_cap` c bends logits to c tanh(logits / c)
+    and so the whole weight also where a strategy keeps shards. `soft_cap` c bends logits to c tanh(logits / c)
     (Gemma 2, arXiv 2408.00118 section 2); None leaves them as they are. `copy` [V, D] holds the weight's values in the
     format of matrix products, without a gradient; None where no copy is kept. `rounding` is for the
     operands of a loss's own products in training; None leaves them as they are.
@@ -55,7 +55,7 @@ class OutputHead:
 
     @property
     def product_weight(self) -> Float[Tensor, "V D"]:
-        """Return the weight as products take it: its copy where one is kept, whose gradient is the weight's."""
+        """Return the weight as products take it: its kept copy if any, with the weight's gradient."""
         return self.weight if self.copy is None else kept_weight(self.weight, self.copy)
 
     def __call__(self, hidden: Float[Tensor, "*B D"]) -> Float[Tensor, "*B V"]:

@@ -30,7 +30,7 @@ class NormSettings:
 @final
 @dataclass(frozen=True, kw_only=True)
 class FeedForwardSettings:
-    """A feed-forward `width` wide inside, or a mixture of experts that are each as wide."""
+    """A feed-forward `width` wide inside, or a mixture of experts, each as wide."""
 
     width: int
     activation: Activation = "swiglu"
@@ -142,7 +142,7 @@ def initial_stds(
 ) -> InitialStds:
     """Derive all from one; None is that one. Outputs are 0, or narrowed by depth as in GPT-2.
 
-    Raises: ConfigurationError for one below 0, or one of a head that is the token embedding.
+    Raises: ConfigurationError for one below 0, or one of a head tied to the token embedding.
     """
     check_not_negative(init_std=std, embedding_init_std=embedding, head_init_std=head)
     check_not_negative(value_embedding_init_std=value_embedding)
@@ -167,5 +167,5 @@ def check_values(layers: Sequence[int], num_layers: int, *, gate: int | None, in
 
 
 def _without(name: str, value: object, needs: str, *, nearest: str) -> ConfigurationError:
-    """Say that a setting has no effect without another one."""
+    """Return the refusal of a setting without effect for lack of another."""
     return ConfigurationError(f"model.{name}={value} has no effect without model.{needs}; nearest valid: {nearest}.")

@@ -54,7 +54,7 @@ def nano_settings(
     rope_base: float = 100_000.0,
     logit_soft_cap: float | None = 15.0,
 ) -> dict[str, Any]:
-    """Return the settings of a Llama that a depth stands for, all plain values."""
+    """Return a depth's settings of a Llama, all plain values."""
     check_positive(depth=depth)
     check_pattern(window_pattern)
     width = nano_width(depth)

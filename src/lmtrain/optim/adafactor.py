@@ -32,7 +32,7 @@ def adafactor(
 ) -> torch.optim.Optimizer:
     """Build Adafactor over `model`; it keeps no momentum.
 
-    lr: relative to the root mean square of each tensor, or to `relative_eps` where that is larger.
+    lr: relative to the root mean square of each tensor, or to a larger `relative_eps`.
     beta2_decay: the second moment's decay is 1 - step ** beta2_decay.
     clip_threshold: largest root mean square of an update, before the learning rate.
 
@@ -68,7 +68,7 @@ def adafactor_facts() -> OptimizerFacts:
 
 @final
 class Adafactor(torch.optim.Adafactor):
-    """torch's Adafactor with a step that never waits for the device; `adafactor` builds it."""
+    """torch's Adafactor with a step free of waits for the device; `adafactor` builds it."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -24,7 +24,7 @@ def start_state(parameter: nn.Parameter, *, fused: bool, moments_dtype: torch.dt
 
 
 def gradient_of(parameter: nn.Parameter) -> Tensor:
-    """Return the gradient of a parameter that has one."""
+    """Return a parameter's existing gradient."""
     assert parameter.grad is not None
     return parameter.grad
 

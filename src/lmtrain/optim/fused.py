@@ -14,7 +14,7 @@ FUSED_DEVICES = frozenset({"cpu", "cuda", "mps", "xpu"})
 def choose_fused(parameters: Iterable[Tensor], *, wanted: bool | None) -> bool:
     """Return the wanted choice; None means where the device can.
 
-    A model on the meta device is a rehearsal, which never steps: it fuses nothing and is refused nothing.
+    A model on the meta device is a rehearsal without steps: it fuses nothing and is refused nothing.
 
     Raises:
         ConfigurationError: Fused on a device without such a kernel.

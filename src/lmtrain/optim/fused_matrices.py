@@ -1,4 +1,4 @@
-"""Matrices that a model keeps one below the other as one weight: queries, keys and values; gate and up.
+"""Matrices one below the other in one weight: queries, keys and values; gate and up.
 
 A module names them by `fused_rows`: the rows of each matrix, by the weight's name. Where ranks cut a layer, the whole
 weight has the rows of the first rank's matrices first, then those of the second's, in the same order.
@@ -18,7 +18,7 @@ from lmtrain.optim.orthogonalize import RowScales, row_scales
 @final
 @dataclass(frozen=True)
 class Matrices:
-    """The matrices of one weight [..., R, C], by their rows on one of the ranks that cut the layer, if any do."""
+    """The matrices of one weight [..., R, C], by their rows on one of the layer's tensor ranks, if it is cut."""
 
     shape: torch.Size
     rows: tuple[int, ...]
@@ -66,7 +66,7 @@ class Matrices:
 
 
 def growth(num_rows: int, num_columns: int) -> float:
-    """Return the factor for an update of a tall matrix, so that its outputs move as much as a square one's."""
+    """Return the factor for an update of a tall matrix: its outputs then move as much as a square one's."""
     return max(1.0, num_rows / num_columns) ** 0.5
 
 

@@ -63,12 +63,12 @@ def muon(
 ) -> torch.optim.Optimizer:
     """Build Muon over the matrices inside `model.blocks` at `lr` and AdamW over embeddings, head and vectors.
 
-    row_beta: decay of the running row sizes by which updates are evened; None leaves them as they are.
+    row_beta: decay of the running row sizes, for evening the updates; None leaves them as they are.
     iteration_dtype: format of its products; bf16 amplifies roundings of gradients, such as other ranks have.
     weight_decay: decoupled, of the matrices only.
-    cautious_decay: decay only weights that their update shrinks too (https://arxiv.org/abs/2510.12402).
+    cautious_decay: decay only weights shrunk by their update too (https://arxiv.org/abs/2510.12402).
     share_work: each rank orthogonalises a share of the matrices; without, every rank all of them.
-    compile_update: compile the orthogonalisation, on a machine that has a compiler; elsewhere it runs eagerly.
+    compile_update: compile the orthogonalisation, on a machine with a compiler; elsewhere it runs eagerly.
     fused: one AdamW kernel a group; None where the device has one.
     stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance.
 
@@ -106,7 +106,7 @@ def muon(
 
 
 def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
-    """Keep a momentum of matrices, fp32 sizes of rows that `row_beta` evens, and two moments of the rest."""
+    """Keep a momentum of matrices, fp32 sizes of rows for `row_beta`, and two moments of the rest."""
     return OptimizerFacts(
         state=OptimizerState(
             per_matrix_value=1,
@@ -124,8 +124,8 @@ def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
 class Muon(torch.optim.Optimizer):
     """Muon groups and AdamW groups side by side; `muon` builds them.
 
-    State is kept per parameter, so that a checkpoint does not depend on how many matrices were stacked or on the
-    number of ranks. Nothing in a step waits for the device.
+    State is kept per parameter: a checkpoint does not depend on the number of stacked matrices or of ranks. Nothing in
+    a step waits for the device.
     """
 
     def __init__(

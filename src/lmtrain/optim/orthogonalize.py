@@ -31,7 +31,7 @@ QUINTICS = {"polar_express": POLAR_EXPRESS, "newton_schulz": NEWTON_SCHULZ}
 
 
 class RowScales(NamedTuple):
-    """Factors that even out the rows (or columns, whichever are more) of matrices, and the mean squares used."""
+    """Factors to even out the rows (or columns, whichever are more) of matrices, and the mean squares used."""
 
     scales: Tensor
     running: Tensor
@@ -58,9 +58,9 @@ def mean_squares(matrices: Tensor, *, by_rows: bool) -> Tensor:
 
 
 def row_scales(now: Tensor, running: Tensor, *, beta: float) -> RowScales:
-    """Return factors that divide rows by their running root mean square and keep each matrix's norm.
+    """Return factors to divide rows by their running root mean square at the same norm of each matrix.
 
-    `now` are the matrices' `mean_squares`; `running` those of earlier steps, which fade by `beta` a step.
+    `now` are the matrices' `mean_squares`; `running` those of earlier steps, fading by `beta` a step.
     """
     running = torch.lerp(running, now, 1 - beta)
     scales = running.clamp_min(1e-10).rsqrt()

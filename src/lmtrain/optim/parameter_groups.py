@@ -15,11 +15,11 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True)
 class ParameterKinds:
-    """Every trainable parameter exactly once; a tensor that is shared counts as its embedding table.
+    """Every trainable parameter exactly once; a shared tensor counts as its embedding table.
 
-    matrices: 2-D weights inside the blocks, by which one hidden state makes another, and 3-D stacks of them (experts).
-    embeddings: tables that are looked up, wherever they stand, and a head tied to one.
-    head: 2-D weights outside the blocks that are not looked up: the untied output projection.
+    matrices: 2-D weights inside the blocks, from one hidden state to another, and 3-D stacks of them (experts).
+    embeddings: lookup tables, wherever they stand, and a head tied to one.
+    head: 2-D weights outside the blocks other than lookup tables: the untied output projection.
     vectors: everything else: norm gains, biases, scalars.
     """
 
@@ -40,7 +40,7 @@ def parameter_groups(
     decay_embeddings: bool = False,
     lr_multipliers: Mapping[str, float] | None = None,
 ) -> list[Group]:
-    """Return one optimizer group for each kind of parameter that the model has, with its learning rate and decay.
+    """Return one optimizer group for each of the model's kinds of parameter, with its learning rate and decay.
 
     Vectors (norms, biases, scalars) never decay; embeddings, and a head tied to one, do on request.
 
@@ -65,7 +65,7 @@ def parameter_groups(
 
 
 def require_each_once(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Make sure that every trainable parameter is in exactly one group of the optimizer.
+    """Check for every trainable parameter in exactly one group of the optimizer.
 
     Raises:
         ConfigurationError: One is in none, and would never train, or in several, and would move more than once a step.
@@ -92,7 +92,7 @@ def group_lines(optimizer: torch.optim.Optimizer) -> list[str]:
 
 
 def sort_parameters(model: nn.Module) -> ParameterKinds:
-    """Sort the trainable parameters of `model`, whose `blocks` attribute holds its hidden layers."""
+    """Sort the trainable parameters of `model`; its `blocks` attribute holds its hidden layers."""
     in_blocks = {id(parameter) for parameter in cast("nn.Module", model.blocks).parameters()}
     looked_up = {id(parameter) for parameter in _table_parameters(model)}
     kinds: dict[str, list[nn.Parameter]] = {"matrices": [], "embeddings": [], "head": [], "vectors": []}

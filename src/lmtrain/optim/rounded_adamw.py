@@ -1,6 +1,6 @@
 """AdamW computed in fp32 and kept in bf16, where torch's own would round small changes away.
 
-A second moment in bf16 that is rounded to nearest never fades: it loses 1 - beta2 of itself a step, and bf16 holds
+A second moment in bf16, rounded to nearest, never fades: it loses 1 - beta2 of itself a step, and bf16 holds
 three digits. Rounded by chance it is right on average; https://arxiv.org/abs/2010.06192.
 """
 
@@ -18,7 +18,7 @@ from lmtrain.optim.state_formats import restore_formats
 
 @final
 class RoundedAdamW(torch.optim.Optimizer):
-    """AdamW whose moments are in `moments_dtype`, None for the weights' own; `adamw` builds it."""
+    """AdamW with its moments in `moments_dtype`, None for the weights' own; `adamw` builds it."""
 
     def __init__(
         self,

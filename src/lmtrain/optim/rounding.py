@@ -1,4 +1,4 @@
-"""Write fp32 numbers into bf16 up or down by chance, so that updates too small for bf16 survive on average.
+"""Write fp32 numbers into bf16 up or down by chance, to keep updates too small for bf16 on average.
 
 Rounding to nearest loses every update below 1/512 of a weight; see https://arxiv.org/abs/2010.06192.
 """
@@ -12,7 +12,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.optim.sharded import local
 
 LOW_BITS = 16  # the bits of an fp32 beyond a bf16's
-SEED_STRIDE = 1_000_003  # so that the seeds of two groups meet only after a million steps
+SEED_STRIDE = 1_000_003  # the seeds of two groups meet only after a million steps
 
 
 def copy_rounded_(target: Tensor, source: Tensor, *, generator: torch.Generator | None = None) -> None:
@@ -30,7 +30,7 @@ def copy_rounded_(target: Tensor, source: Tensor, *, generator: torch.Generator 
 
 
 def noise_of_step(step: int, *, group: int, device: torch.device) -> torch.Generator:
-    """Return the noise of a group in a step: alike on every rank, so that copies of a weight stay equal."""
+    """Return the noise of a group in a step: alike on every rank, for copies of a weight to stay equal."""
     return torch.Generator(device).manual_seed(step + SEED_STRIDE * group)
 
 

@@ -22,7 +22,7 @@ def schedule_free(
 ) -> torch.optim.Optimizer:
     """Build AdamWScheduleFree over `model`, in training mode: evaluate and save between its eval() and train().
 
-    beta1: the part of the average in the weights at which gradients are taken; above 0.
+    beta1: the part of the average in the weights of the gradients; above 0.
     Its own warm-up stays off: the run's schedule has one.
 
     Raises:
@@ -35,7 +35,7 @@ def schedule_free(
     )
     optimizer = schedule_free_class(groups, lr=lr, betas=(beta1, beta2), eps=eps)
     optimizer.train()
-    optimizer.state.clear()  # train() leaves an empty entry a parameter, with which a sharded load takes it for filled
+    optimizer.state.clear()  # train() leaves an empty entry a parameter; a sharded load takes it for filled
     return optimizer
 
 

@@ -1,8 +1,8 @@
 """Learning-rate multipliers as pure functions of the step: every group's own learning rate is scaled by the same curve.
 
-A warm-up (or warm-down) is given in steps, in tokens, or as a fraction of the run, which then fits a run of any length.
-No curve moves past the end of its run, and where two ramps overlap the lower one counts, so that each is defined for
-every length; `ramp_steps` finds ramps too long for their run. Trapezoid ("warm-up, stable, decay") and its cool-down
+A warm-up (or warm-down) is given in steps, in tokens, or as a fraction of the run, fit for any length.
+No curve moves past the end of its run, and where two ramps overlap the lower one counts: each is defined for every
+length; `ramp_steps` finds ramps too long for their run. Trapezoid ("warm-up, stable, decay") and its cool-down
 from a checkpoint: https://arxiv.org/abs/2405.18392; cosine: https://arxiv.org/abs/1608.03983; inverse square root:
 https://arxiv.org/abs/1706.03762, section 5.3.
 """
@@ -22,7 +22,7 @@ def constant(
     warmup_fraction: float | None = None,
     tokens_per_step: int | None = None,
 ) -> float:
-    """Return 1 after a linear warm-up whose first step already moves: step 0 gives 1 / warmup_steps."""
+    """Return 1 after a linear warm-up, above 0 from its first step: step 0 gives 1 / warmup_steps."""
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
     return _early_rise(min(step, total_steps), warmup)
 
@@ -81,7 +81,7 @@ def inverse_sqrt(
     """Rise linearly from 0 to 1 at the warm-up's end, then fall as sqrt(warmup / step).
 
     Raises:
-        ConfigurationError: There is no warm-up, which sets the scale of the fall.
+        ConfigurationError: There is no warm-up, the scale of the fall.
     """
     warmup = whole_warmup(warmup_steps, warmup_tokens, warmup_fraction, tokens_per_step, total_steps)
     if warmup < 1:
@@ -139,7 +139,7 @@ def cooldown(step: int, total_steps: int, *, final_fraction: float, start_step: 
 def whole_warmup(
     steps: int | None, tokens: int | None, fraction: float | None, tokens_per_step: int | None, total_steps: int
 ) -> int:
-    """Return the steps of a warm-up, rounded up: one that is given lasts at least a step."""
+    """Return the steps of a warm-up, rounded up: a given one lasts at least a step."""
     return math.ceil(ramp_steps("warmup", steps, tokens, fraction, tokens_per_step, total_steps))
 
 
@@ -185,7 +185,7 @@ def _early_rise(step: int, warmup: int) -> float:
 
 
 def _progress(step: int, start: float, end: int) -> float:
-    """Return which part of the way from `start` to `end` is done: 0 before it, 1 past it."""
+    """Return the done part of the way from `start` to `end`: 0 before it, 1 past it."""
     return min(1.0, max(0.0, (step - start) / (end - start))) if end > start else 1.0
 
 

@@ -39,7 +39,7 @@ def momentum(
     decay_embeddings: bool = False,
     lr_multipliers: dict[str, float] | None = None,
 ) -> torch.optim.Optimizer:
-    """Build gradient descent with a velocity: a sum of past gradients that fades by `momentum` a step.
+    """Build gradient descent with a velocity: a sum of past gradients, fading by `momentum` a step.
 
     nesterov: look ahead along the velocity.
     weight_decay: added to the gradient, so the learning rate scales it.

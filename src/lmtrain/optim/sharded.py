@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor, distributed  # noqa: TID251  with work_sharing.py, all of this package that knows of ranks
+from torch import Tensor, distributed  # noqa: TID251  with work_sharing.py, the only ones in this package with ranks
 from torch.distributed import ProcessGroup  # noqa: TID251
 from torch.distributed.tensor import DTensor, Replicate, Shard  # noqa: TID251  a sharded parameter is one of these
 
 
 @dataclass(frozen=True)
 class Place:
-    """How a tensor lies over the ranks of `ranks`: as slices of its first axis, or as copies; None: all that there is.
+    """How a tensor lies over the ranks of `ranks`: as slices of its first axis, or as copies; None: all of it here.
 
-    Slices may have copies elsewhere, each group of which works for itself. A tensor placed otherwise (cut along
+    Slices may have copies elsewhere; each group of ranks works for itself. A tensor placed otherwise (cut along
     another axis, or along two) counts as alone, and is gathered whole where needed.
     """
 

@@ -1,4 +1,4 @@
-"""Give loaded optimizer state the format it was saved in: torch casts all of it to that of the weights."""
+"""Give loaded optimizer state its saved format: torch casts all of it to the weights' own."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def restore_formats(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Put back every tensor of `saved` that loading it has cast: bf16 moments of fp32 weights, or the other way."""
+    """Put back every tensor of `saved` cast in loading: bf16 moments of fp32 weights, or the other way."""
     for group, saved_group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         for parameter, key in zip(group["params"], saved_group["params"], strict=True):
             state: dict[str, Any] = optimizer.state.get(parameter, {})

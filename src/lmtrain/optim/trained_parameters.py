@@ -1,4 +1,4 @@
-"""A model's parameters by the counts that memory and time of a step depend on."""
+"""A model's parameters by the counts behind memory and time of a step."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Deal matrices out to ranks, so that each is worked on once among them all instead of once on each.
+"""Deal matrices out to ranks: each is worked on once among them all instead of once on each.
 
 A sharing gathers the whole matrices of this rank's share, and spreads the results to the holders of their parts. Every
 rank calls both, with the same tensors in the same order. One collective call each, for any number of matrices and
@@ -58,7 +58,7 @@ def share(parameters: Sequence[Tensor], place: Place) -> Sharing:
 
 @final
 class Alone:
-    """Each rank works on every tensor; one that is sharded in an unusual way is gathered and cut again."""
+    """Each rank works on every tensor; one sharded in an unusual way is gathered and cut again."""
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self._parameters = parameters
@@ -109,7 +109,7 @@ class Copies:
 
 @final
 class Slices:
-    """Each rank holds slices of every tensor's first axis; those of one tensor meet on the rank that works on it."""
+    """Each rank holds slices of every tensor's first axis; those of one tensor meet on its working rank."""
 
     def __init__(self, parameters: Sequence[Tensor], ranks: ProcessGroup) -> None:
         self._shapes = [parameter.shape for parameter in parameters]
@@ -157,7 +157,7 @@ class Slices:
     def _exchange(
         self, sent: list[list[Tensor]], expected: list[list[tuple[int, ...]]], *, dtype: torch.dtype
     ) -> list[list[Tensor]]:
-        """Send a list of tensors to each rank, and return the list that each rank sent."""
+        """Send a list of tensors to each rank, and return each rank's list."""
         flat = [tensor.flatten().to(dtype) for tensors in sent for tensor in tensors]
         sizes_sent = [sum(tensor.numel() for tensor in tensors) for tensors in sent]
         sizes = [sum(map(prod, shapes)) for shapes in expected]

@@ -48,7 +48,7 @@ def none(model: LanguageModel) -> LanguageModel:
 
 
 def none_facts() -> RecomputeFacts:
-    """Keep what the compiler, or each operation, saves."""
+    """Keep the activations saved by the compiler, or by each operation."""
     return RecomputeFacts(recomputes=False, is_cut=True, share=0.0)
 
 
@@ -77,15 +77,15 @@ def selective_facts() -> RecomputeFacts:
 
 
 def memory_budget_facts(*, fraction: float = 0.5) -> RecomputeFacts:
-    """Compute again the blocks that keep nothing."""
+    """Compute again the blocks without kept activations."""
     return RecomputeFacts(share=1.0 - fraction)
 
 
 def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:
     """Keep all activations of this fraction of the blocks, spread evenly, and of the others only their input.
 
-    Whole blocks, so that eager and compiled runs keep the same, and its size can be planned.
-    Raises: ConfigurationError for a fraction that keeps none or all, as other options do.
+    Whole blocks: eager and compiled runs keep the same, of a size known to the plan.
+    Raises: ConfigurationError for a fraction of none or all, the work of other options.
     """
     if not 0 < fraction < 1:
         nearest = "recompute=every_block keeps none" if fraction <= 0 else "recompute=none keeps all"
@@ -97,7 +97,7 @@ def memory_budget(model: LanguageModel, *, fraction: float) -> LanguageModel:
 
 
 def is_kept(index: int, *, fraction: float) -> bool:
-    """Return whether a block, from 0, keeps its activations: the first n blocks hold floor(n * fraction) that do."""
+    """Return whether a block, from 0, keeps its activations: floor(n * fraction) of the first n blocks do."""
     return int((index + 1) * fraction) > int(index * fraction)
 
 

@@ -1,7 +1,7 @@
-"""torch.compile for a model, in place, so that parameter names stay as they are.
+"""torch.compile for a model, in place: parameter names stay as they are.
 
 Shapes are static: every batch of a run, held-out ones included, has the same. Compiling block by block compiles one
-block for all layers that share its code; compiling the whole model also fuses the head with the loss.
+block for all layers of the same code; compiling the whole model also fuses the head with the loss.
 """
 
 import shutil
@@ -64,7 +64,7 @@ def run_eagerly(model: LanguageModel) -> LanguageModel:
 
 
 def compile_blocks(model: LanguageModel) -> LanguageModel:
-    """Compile each block, and head with loss; layers that are alike share one compiled block.
+    """Compile each block, and head with loss; like layers share one compiled block.
 
     torch stops a run, by default, at the ninth version of a function. Layers of one model may differ (windows, value
     embeddings), and each kind has a version with gradients and one without: as many are allowed as can be wanted.

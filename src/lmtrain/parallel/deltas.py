@@ -14,7 +14,7 @@ LARGEST = {"int8": 127, "int4": 7}
 
 
 def mean_over_ranks(values: Tensor, delta: DeltaFormat) -> tuple[Tensor, float]:
-    """Return the mean of fp32 values [N] over all ranks, and the bytes that this rank sent; every rank must call it."""
+    """Return the mean of fp32 values [N] over all ranks, and the bytes sent by this rank; every rank must call it."""
     num_ranks = distributed.get_world_size()
     if delta == "fp32":
         distributed.all_reduce(values)

@@ -1,7 +1,7 @@
-"""DiLoCo: each rank is a worker that trains by itself, and workers meet every so many steps for an outer step.
+"""DiLoCo: each rank is a worker training by itself, and workers meet every so many steps for an outer step.
 
 arXiv 2311.08105; fragments and deltas of few bits as in arXiv 2501.18512, Muon inside as in arXiv 2505.23725. Built on
-Lightning's DDPStrategy without DDP's wrapper, which would average gradients.
+Lightning's DDPStrategy without DDP's wrapper and its averaging of gradients.
 """
 
 from datetime import timedelta
@@ -35,7 +35,7 @@ def diloco(
     `delta` is the format of the deltas as they are sent.
 
     Raises:
-        ConfigurationError: A single rank, steps that the fragments do not divide, or an outer step that diverges.
+        ConfigurationError: A single rank, steps not divided by the fragments, or a diverging outer step.
     """
     spread = diloco_facts(
         every_steps=every_steps,

@@ -66,7 +66,7 @@ def fsdp(
 
 
 def fsdp_facts(*, reshard_after_forward: bool = True) -> ModelSpread:
-    """Shard over all ranks, and compute with weights that are cast as they are gathered."""
+    """Shard over all ranks, and compute with weights cast in their gathering."""
     return ModelSpread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=reshard_after_forward)
 
 
@@ -91,7 +91,7 @@ def shard_blocks(
 
 
 def _copies_by_shards(mesh: DeviceMesh, shard_size: int | None) -> DeviceMesh:
-    """Return the mesh over which FSDP2 shards: of one axis, or of copies by shards, where it averages copies too."""
+    """Return FSDP2's mesh of shards: of one axis, or of copies by shards, with an average over the copies too."""
     if shard_size is None or shard_size == mesh.size():
         return mesh["data_parallel"]
     num_copies = mesh.size() // shard_size

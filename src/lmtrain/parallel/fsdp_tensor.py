@@ -35,7 +35,7 @@ def fsdp_tensor(
 def fsdp_tensor_facts(
     *, tensor_size: int = 8, shard_size: int | None = None, reshard_after_forward: bool = True
 ) -> ModelSpread:
-    """Cut over neighbours that compute together, and shard each part over the ranks that hold the same one."""
+    """Cut over neighbours in joint products, and shard each part over the ranks of the same part."""
     return ModelSpread(
         tensor_ranks=tensor_size,
         shards_over=shard_size or "all ranks",

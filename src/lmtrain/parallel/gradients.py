@@ -18,7 +18,7 @@ def global_norm(parameters: Iterable[Parameter]) -> Tensor:
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     kinds = {(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}
     if len(kinds) == 1 and type(gradients[0]) is Tensor:
-        # As torch's own does, which first sorts them by device and format.
+        # As torch's own does, after sorting them by device and format.
         norms = torch._foreach_norm(gradients)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return torch.linalg.vector_norm(torch.stack(norms))
     by_mesh: dict[object, list[Tensor]] = {}
@@ -34,7 +34,7 @@ def scale_gradients(parameters: Iterable[Parameter], factor: Tensor) -> None:
 
 
 def _whole(norm: Tensor) -> Tensor:
-    """Add up squares along each axis of a mesh that cuts a gradient; torch's own way warns of two axes (2.13)."""
+    """Add up squares along each axis of a gradient's mesh; torch's own way warns of two axes (2.13)."""
     if not isinstance(norm, DTensor):
         return norm
     squares = norm.to_local().square()

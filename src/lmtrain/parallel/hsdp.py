@@ -41,5 +41,5 @@ def hsdp(
 
 
 def hsdp_facts(*, shard_size: int = 8, reshard_after_forward: bool = True) -> ModelSpread:
-    """Shard over neighbours, and compute with weights that are cast as they are gathered."""
+    """Shard over neighbours, and compute with weights cast in their gathering."""
     return ModelSpread(shards_over=shard_size, casts_parameters=True, reshard_after_forward=reshard_after_forward)

@@ -1,7 +1,7 @@
 """The outer step of DiLoCo: workers train apart, and their weights' deltas move the global weights now and then.
 
-A worker's delta is the global weights less its own. Their mean is the gradient of an outer SGD with Nesterov momentum,
-whose result every worker goes on from (arXiv 2311.08105, algorithm 1). Fragments of the model meet in turns (Streaming
+A worker's delta is the global weights less its own. Their mean is the gradient of an outer SGD with Nesterov momentum;
+every worker goes on from its result (arXiv 2311.08105, algorithm 1). Fragments of the model meet in turns (Streaming
 DiLoCo, arXiv 2501.18512 section 2.2), without its overlap of sending and computing.
 """
 
@@ -44,7 +44,7 @@ class OuterStep:
 
     @torch.no_grad()
     def after(self, step: int, *, is_last: bool = False) -> None:
-        """Let the fragments that are due after step number `step`, counted from 0, meet; at a run's last step all."""
+        """Let the fragments due after step number `step`, counted from 0, meet; at a run's last step all."""
         for number, fragment in enumerate(self._fragments):
             if is_last or self._is_due(step, number):
                 self._meet(fragment)

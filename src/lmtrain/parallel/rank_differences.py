@@ -23,9 +23,9 @@ def whole(tensors: Tensors, in_model_order: InModelOrder) -> dict[str, Tensor]:
 def differing(
     own: Tensors, expected: Tensors, allowed: Mapping[str, float], in_model_order: InModelOrder
 ) -> dict[str, tuple[float, tuple[int, ...]]]:
-    """Return each tensor's largest difference over all ranks, and the ranks that hold entries beyond the allowed.
+    """Return each tensor's largest difference over all ranks, and the ranks with entries beyond the allowed.
 
-    A tensor that only one side has differs by infinity.
+    A tensor of only one side differs by infinity.
     """
     mine = whole(own, in_model_order)
     beyond = {name: _difference(mine.get(name), one) for name, one in expected.items()}
@@ -57,7 +57,7 @@ def _difference(found: Tensor | None, expected: Tensor | None) -> Tensor:
 
 
 def _holders(own: Tensors, names: list[str], in_model_order: InModelOrder) -> dict[str, Tensor]:
-    """Return, entry by entry, the rank that holds it."""
+    """Return each entry's rank."""
     filled = {name: torch.full_like(own[name].detach(), float(_rank())) for name in names if name in own}
     return whole(filled, in_model_order)
 
@@ -80,7 +80,7 @@ def _largest_of_ranks(values: Tensor) -> Tensor:
 
 
 def _joined(ranks: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Join what each rank found."""
+    """Join the findings of all ranks."""
     found: list[Any] = [None] * (dist.get_world_size() if dist.is_initialized() else 1)
     if dist.is_initialized():
         dist.all_gather_object(found, ranks)

@@ -16,7 +16,7 @@ POLL_SECONDS: Final = 0.02
 
 
 def first_problem(action: Callable[[], object], *, acts: bool = True) -> str | None:
-    """Let each rank that `acts` do it; return one problem on all, so that none waits for a failed one."""
+    """Let each rank that `acts` do it; return one problem on all: none waits for a failed one."""
     problems: list[str | None] = [None] * dist.get_world_size()
     mine: str | None = None
     try:
@@ -46,7 +46,7 @@ def write_and_report(folder: Path, rank: int, write: Callable[[], T]) -> T:
 
 
 def report_of(folder: Path, rank: int, *, timeout_seconds: float) -> Any:
-    """Wait for the report of another rank's process, of this run and moment, on what it wrote.
+    """Wait for the report of another rank's process, of this run and moment, on its writing.
 
     Raises:
         RuntimeError: It could not write, or has said nothing for so long.

@@ -5,7 +5,7 @@ from torch.distributed.fsdp import FSDPModule
 
 
 def reshard(model: nn.Module) -> None:
-    """Free gathered weights of each sharded module, so that the next forward pass gathers anew; a no-op for others."""
+    """Free gathered weights of each sharded module, for the next forward pass to gather anew; a no-op for others."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

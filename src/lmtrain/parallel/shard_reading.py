@@ -1,6 +1,6 @@
 """Read a sharded checkpoint from anywhere without running a line of it.
 
-torch writes the `.metadata`, and every value that is no tensor, as a pickle. A pickle can name any function to call,
+torch writes the `.metadata`, and every value other than a tensor, as a pickle. A pickle can name any function to call,
 and torch loads both kinds without a guard (2.13). Here the first may name only the parts of torch's own metadata, the
 second only the types of `torch.load(weights_only=True)`.
 """
@@ -23,7 +23,7 @@ from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.plain_values import not_plain
 
 METADATA: Final = ".metadata"
-# Exact pairs: a module's name alone lets through all of that module's imports, and a dotted name everything beyond.
+# Exact pairs: a module's name alone lets through all of the module's imports, and a dotted name everything beyond.
 NAMES: Final = frozenset(
     {("torch", name) for name, value in vars(torch).items() if isinstance(value, torch.dtype)}
     | {
@@ -40,7 +40,7 @@ NAMES: Final = frozenset(
         ("torch.distributed.checkpoint.metadata", "TensorStorageMetadata"),
         ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"),
         ("torch.distributed.checkpoint.storage", "WriteResult"),  # a rank's report of its shards
-        ("torch.serialization", "_get_layout"),  # of the strings that torch prints for layouts
+        ("torch.serialization", "_get_layout"),  # of torch's strings for layouts
     }
 )
 
@@ -97,7 +97,7 @@ class _NamesOnTheList(pickle.Unpickler):
 
 
 class _Reader(FileSystemReader):
-    """A reader of the one metadata; torch's own also unpickles a rank's `__0.metadata` where that one is empty."""
+    """A reader of the one metadata; torch's own also unpickles a rank's `__0.metadata` beside an empty one."""
 
     def __init__(self, sharded: Path) -> None:
         super().__init__(sharded)

@@ -42,7 +42,7 @@ class WriteShards:
     rest: dict[str, Any]
 
     def __call__(self) -> int:
-        """Return the bytes of this rank's shards, on the first rank of all that is in the checkpoint.
+        """Return the bytes of this rank's shards, on the first rank of the whole checkpoint.
 
         Raises:
             EnvironmentProblem: On the first rank, when one of them could not write.

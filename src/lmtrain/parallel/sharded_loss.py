@@ -1,6 +1,6 @@
 """Cross-entropy over shards of the vocabulary: each rank makes the logits of its rows, and sends sums of each token.
 
-arXiv 1909.08053 section 3; the gradient of a chunk's logits is taken at once, so that one chunk's are in memory.
+arXiv 1909.08053 section 3; the gradient of a chunk's logits is taken at once, with only one chunk's in memory.
 B batch, T tokens, N = B * T, C tokens of a chunk, D width, W rows of a shard.
 """
 
@@ -60,7 +60,7 @@ def score_shards(
 
 
 class _ShardScored(torch.autograd.Function):
-    """Sums over tokens whose gradients are ready before they are asked for."""
+    """Sums over tokens, with their gradients computed in the forward pass."""
 
     @staticmethod
     @override

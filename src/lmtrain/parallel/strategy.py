@@ -16,7 +16,7 @@ from lmtrain.parallel.outer_step import OuterStep
 class Parallelism:
     """A Lightning strategy with the function for spreading the model over its mesh.
 
-    `require` refuses a model that it cannot spread, before ranks start. `spread` is the option's own statement of
+    `require` refuses an unfit model, before ranks start. `spread` is the option's own statement of
     facts, also read by plans: training and planning cannot differ in it. `in_model_order` gives tensors by their
     parameters' names the rows of the model. `outer` acts after each
     optimizer step.

@@ -45,7 +45,7 @@ def tensor(
 
 
 def tensor_facts(*, tensor_size: int = 8) -> ModelSpread:
-    """Cut over neighbours that compute together, and compute with weights that are cast as they are gathered."""
+    """Cut over neighbours in joint products, and compute with weights cast in their gathering."""
     return ModelSpread(tensor_ranks=tensor_size, casts_parameters=True)
 
 
@@ -110,7 +110,7 @@ class TensorStrategy(FullyShardedStrategy):
         return super().optimizer_step(optimizer, whole_gradients, model, **settings)
 
     def _sum_parts(self) -> None:
-        """Add up, in one message, the gradients of small parameters that each rank saw a slice or some heads of."""
+        """Add up, in one message, the gradients of small parameters, from each rank's slice or heads."""
         assert self.lightning_module is not None
         model: Any = self.lightning_module.language_model
         parameters = [parameter for name, parameter in model.named_parameters() if name in self._layout.parts]
@@ -167,7 +167,7 @@ class TensorStrategy(FullyShardedStrategy):
 
 
 def _other_axis(parameter: torch.nn.Parameter) -> Shard | None:
-    """Shard a part of a matrix along the axis that its tensor group has not cut."""
+    """Shard a part of a matrix along the axis left whole by its tensor group."""
     if not isinstance(parameter, DTensor):
         return None
     return Shard(1) if parameter.placements == (Shard(0),) else Shard(0)

@@ -25,10 +25,10 @@ from lmtrain.parallel.tensor_regions import Regions
 
 
 def require_cuts(model: nn.Module, *, num_ranks: int) -> None:
-    """Refuse a model that cannot be cut over so many ranks.
+    """Refuse a model without a cut over so many ranks.
 
     Raises:
-        ConfigurationError: Its heads, features or rows do not divide, or it has layers that are not known here.
+        ConfigurationError: Its heads, features or rows do not divide, or it has layers unknown here.
     """
     if not isinstance(model, GPT2 | Llama):
         raise ConfigurationError(
@@ -149,12 +149,12 @@ def _gather_after(layout: TensorLayout, *norms: nn.Module) -> None:
 
 
 def _after(move: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Return the hook that moves a module's output."""
+    """Return the hook to move a module's output."""
     return lambda module, inputs, output: move(output)
 
 
 def _end(model: GPT2 | Llama, layout: TensorLayout, *, outside: tuple[str, ...]) -> None:
-    """Gather after the last norm; all that is not cut from the first layer to it sees a slice, or some heads, alone."""
+    """Gather after the last norm; uncut parameters from the first layer to it see a slice, or some heads, alone."""
     _gather_after(layout, model.final_norm)
     names = {name for name, _ in model.named_parameters()}
     layout.parts = {name for name in names - layout.cut if name.split(".")[0] not in outside}

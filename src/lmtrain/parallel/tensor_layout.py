@@ -1,7 +1,7 @@
 """How a model's weights are cut over the ranks of a tensor group, found by the kinds of its layers.
 
 A layer's first matrices are cut along their rows, heads and features whole on a rank, and its last along their columns
-(arXiv 1909.08053 section 3). A matrix that fuses several keeps its rows in the order of ranks: rank r has its share of
+(arXiv 1909.08053 section 3). A fused matrix keeps its rows in the order of ranks: rank r has its share of
 each. `V` vocabulary, `D` width, `E` a matrix's rows, `I` its columns.
 """
 
@@ -27,7 +27,7 @@ ROWS, COLUMNS = Shard(0), Shard(1)
 @final
 @dataclass(kw_only=True)
 class TensorLayout:
-    """What was cut: the order of the rows of fused matrices [E], and the parameters whose gradients are parts of a sum.
+    """The cuts: the order of the rows of fused matrices [E], and the parameters with gradients as parts of a sum.
 
     Both by the parameter's name in the model. `cut` are all names of cut parameters.
     """
@@ -121,7 +121,7 @@ class TensorLayout:
         smear.forward = forward
 
     def cut_head(self, head: nn.Linear, name: str) -> None:
-        """Give each rank its share of the rows of the output head, which a loss over shards reads."""
+        """Give each rank its share of the rows of the output head, for a loss over shards."""
         self._cut(head, f"{name}.weight", head.weight.detach(), ROWS)
 
     def first_row(self, num_rows: int) -> int:
@@ -129,7 +129,7 @@ class TensorLayout:
         return -(-num_rows // self.num_ranks) * self.rank
 
     def _cut(self, module: nn.Module, name: str, values: Tensor, placement: Shard) -> None:
-        """Keep this rank's part of values that every rank has: no communication."""
+        """Keep this rank's part of values present on every rank: no communication."""
         parameter: Any = module.get_parameter("weight")
         placed = distribute_tensor(values.contiguous(), self.mesh, [placement], src_data_rank=None)
         module.register_parameter("weight", nn.Parameter(placed, requires_grad=parameter.requires_grad))

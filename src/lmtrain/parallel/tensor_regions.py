@@ -16,19 +16,19 @@ WHOLE, PARTS, SLICE = Replicate(), Partial(), Shard(1)
 
 @final
 class Regions:
-    """The moves within one tensor group; a sequence that it does not divide stays whole, as of a text being written."""
+    """The moves within one tensor group; a sequence not divided by it stays whole, as of a text being written."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         self.mesh = mesh
         self._stream: Placement = WHOLE
 
     def slice(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Enter the layers: keep this rank's slice of the sequence of tokens that all ranks have."""
+        """Enter the layers: keep this rank's slice of the whole sequence of tokens."""
         self._stream = SLICE if x.shape[1] % self.mesh.size() == 0 else WHOLE
         return self._moved(x, WHOLE, self._stream)
 
     def gather(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Put slices together, for work of which each rank does a part: gradients are parts of a sum."""
+        """Put slices together, for work divided over the ranks: gradients are parts of a sum."""
         return self._moved(x, self._stream, WHOLE, gradient=PARTS)
 
     def sum_to_slice(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:

@@ -1,7 +1,7 @@
 """A checkpoint of workers: the run's one file with the global weights, and a file of each other worker's own.
 
 `state.pt` is a single process's checkpoint, of the global weights and the first worker's optimizer: every strategy, and
-`generate` and `export`, read it. Beside it are the outer momentum and that worker's weights, under `OUTER`.
+`generate` and `export`, read it. Beside it are the outer momentum and the worker's weights, under `OUTER`.
 """
 
 import shutil
@@ -36,7 +36,7 @@ class WriteWorker:
     state: dict[str, Any]
 
     def __call__(self) -> int:
-        """Return the bytes of this worker's file, on the first rank of all that is in the checkpoint.
+        """Return the bytes of this worker's file, on the first rank of the whole checkpoint.
 
         Raises:
             EnvironmentProblem: On the first rank, when one of them could not write.
@@ -65,7 +65,7 @@ def worker_file(rank: int) -> str:
 def state_of_worker(
     checkpoint: dict[str, Any], outer: dict[str, Any], *, rank: int, num_workers: int
 ) -> dict[str, Any]:
-    """Return a worker's part of a checkpoint: all of it on the first rank, what differs from that on the others."""
+    """Return a worker's part of a checkpoint: all of it on the first rank, the differences on the others."""
     if rank == 0:
         return {**checkpoint, OUTER: {**outer, NUM_WORKERS: num_workers}}
     own = {key: value for key, value in checkpoint.items() if key != WEIGHTS}

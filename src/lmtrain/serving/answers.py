@@ -12,7 +12,7 @@ from lmtrain.inference.generation import Delta, Generation, TokenScore
 @final
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """One answer's frame: its id, when it was asked for, by which model, in which of the two forms."""
+    """One answer's frame: its id, its time of request, its model, its form of the two."""
 
     model: str
     is_chat: bool
@@ -26,7 +26,7 @@ class Writing:
         return {**self._frame(), "choices": choices, "usage": usage(generations)}
 
     def first(self, index: int) -> dict[str, Any]:
-        """Return the chunk that begins a message of a chat."""
+        """Return the first chunk of a chat's message."""
         return self._chunk(index, {"delta": {"role": "assistant", "content": ""}, "logprobs": None}, None)
 
     def chunk(self, index: int, delta: Delta) -> dict[str, Any]:
@@ -37,7 +37,7 @@ class Writing:
         return self._chunk(index, said, delta.finish_reason)
 
     def last(self, generations: Sequence[Generation]) -> dict[str, Any]:
-        """Return the chunk without a text that says how many tokens there were."""
+        """Return the chunk of token counts, without a text."""
         return {**self._frame(chunk=True), "choices": [], "usage": usage(generations)}
 
     def _choice(self, index: int, generation: Generation) -> dict[str, Any]:

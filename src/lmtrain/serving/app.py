@@ -80,7 +80,7 @@ class Service:
         return PlainTextResponse(self._metrics.page(gauges), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
-        """Answer with the one model that there is."""
+        """Answer with the one model."""
         del request
         context = self._loaded.model.max_context_tokens
         model = {"id": self._loaded.name, "object": "model", "created": 0, "owned_by": "lmtrain"}
@@ -168,7 +168,7 @@ async def _all(exchange: Exchange) -> None:
 
 
 async def _until_left(request: Request, work: Awaitable[None]) -> None:
-    """Do the work unless the client leaves, which ends it; raises ClientDisconnect then."""
+    """Do the work; raises ClientDisconnect where the client leaves first."""
     doing, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
     try:
         done, _ = await asyncio.wait((doing, leaving), return_when=asyncio.FIRST_COMPLETED)

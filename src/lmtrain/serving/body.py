@@ -33,7 +33,7 @@ class Asked:
 
 
 def parse(content: bytes) -> dict[str, Any]:
-    """Return the object that a body holds.
+    """Return a body's object.
 
     Raises:
         DataError: It is no JSON object of UTF-8 text.

@@ -1,4 +1,4 @@
-"""The chat page: three files that the server has with it, under a policy that lets nothing else run."""
+"""The chat page: three files of the server's own, under a policy against any other script."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -42,7 +42,7 @@ class EngineWorker:
 
     @property
     def cache_share(self) -> float:
-        """Return which share of the cache belongs to texts that are written."""
+        """Return the share of the cache in use by running texts."""
         return self._engine.pool.num_used / self._engine.pool.num_blocks
 
     def prepare(self, request: Request) -> Generation:
@@ -68,7 +68,7 @@ class EngineWorker:
         self._commands.put(add)
 
     def cancel(self, generations: list[Generation]) -> None:
-        """End texts that nobody reads any more; those that have ended stay as they are."""
+        """End texts without a reader; the ended ones stay as they are."""
 
         def end() -> None:
             for generation in generations:
@@ -79,7 +79,7 @@ class EngineWorker:
         self._commands.put(end)
 
     def stop(self) -> None:
-        """End the thread after the step that it is in."""
+        """End the thread after its current step."""
         self._commands.put(self._end)
         self._thread.join()
 

@@ -91,7 +91,7 @@ def _without_notices() -> Generator[None]:
 
 
 def _cut_only(begin: Callable[[], None], see: Callable[[torch.fx.GraphModule, Sequence[Any]], None]) -> Any:
-    """Return a compiler that cuts graphs and runs them operation by operation; each pass is told, the second shown."""
+    """Return a compiler to cut graphs and run them operation by operation; each pass is told, the second shown."""
 
     def told(graph: torch.fx.GraphModule, _: Any) -> Any:
         def run(*arguments: Any) -> Any:
@@ -111,5 +111,5 @@ def _cut_only(begin: Callable[[], None], see: Callable[[torch.fx.GraphModule, Se
 
 
 def cut_in_two(forward: Compiler, backward: Compiler) -> Any:
-    """Return a compiler that cuts a graph with the compiler's own partitioner and gives each half to one of these."""
+    """Return a compiler to cut a graph with the usual partitioner and give each half to one of these."""
     return aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=min_cut_rematerialization_partition)

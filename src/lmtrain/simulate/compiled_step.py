@@ -16,7 +16,7 @@ from lmtrain.simulate.recorder import Recorder
 
 
 def compile_recorded(model: LanguageModel, *, recorder: Recorder) -> LanguageModel:
-    """Compile each block, and head with loss, into graphs that run operation by operation and are booked as fused."""
+    """Compile each block, and head with loss, into graphs run operation by operation and booked as fused."""
     torch.compiler.reset()  # versions of other simulated models count against torch's limit
     compiler = cut_in_two(_booked(recorder), _booked(recorder))
     for block in model.blocks:

@@ -1,4 +1,4 @@
-"""One rank of many that do not exist: a process group without peers, and a model without bytes cut for its ranks."""
+"""One rank of many nonexistent ones: a process group without peers, and a model without bytes cut for its ranks."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 @contextmanager
 def fake_ranks(num_ranks: int) -> Generator[DeviceMesh]:
-    """Be rank 0 of `num_ranks`, whose messages reach nobody, and give the mesh that Lightning would give a strategy."""
+    """Be rank 0 of `num_ranks`, with messages to nobody, and give a strategy's mesh as Lightning would."""
     dist.init_process_group("fake", rank=0, world_size=num_ranks)
     try:
         yield init_device_mesh("cpu", (num_ranks, 1), mesh_dim_names=("data_parallel", "tensor_parallel"))
@@ -22,7 +22,7 @@ def fake_ranks(num_ranks: int) -> Generator[DeviceMesh]:
 
 
 class FirstChunk(TorchFunctionMode):
-    """Gives the first chunk of a tensor in the place of every other one: the only one that rank 0 looks at.
+    """Gives the first chunk of a tensor in the place of every other one: the only one read by rank 0.
 
     FSDP2 cuts each parameter into as many chunks as there are ranks (torch 2.13): for 16,384 ranks a minute of views.
     """

@@ -144,7 +144,7 @@ def _buffers(graph: fx.Graph, is_held: Sequence[bool]) -> dict[int, _Buffer]:
 
 
 def _written_over(buffer: _Buffer, buffers: dict[int, _Buffer]) -> int:
-    """Return the bytes saved by a fused kernel that writes over an equally large input at its last read."""
+    """Return the bytes saved by a fused kernel in writing over an equally large input at its last read."""
     if not buffer.is_fused:
         return 0
     dead = (buffers[key] for key in buffer.inputs)

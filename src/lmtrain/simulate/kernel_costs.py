@@ -121,7 +121,7 @@ def _attention_flops(name: str, arguments: list[Any]) -> float:
 def _moved(
     name: str, arguments: list[Any], named: dict[str, Any], made: Any
 ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-    """Return the tensors that an operation reads and writes.
+    """Return an operation's read and written tensors.
 
     FSDP2 fills a rank's own part of a gather's buffer. An operation without a result writes its first argument; a fused
     optimizer's kernel writes weights and moments, all of its lists but the gradients.
@@ -139,5 +139,5 @@ def _moved(
 
 
 def _bytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor's elements; of one that is spread over more places, those of its storage."""
+    """Return the bytes of a tensor's elements; of one spread over more places, those of its storage."""
     return min(math.prod(tensor.shape) * tensor.element_size(), tensor.untyped_storage().nbytes())

@@ -17,7 +17,7 @@ class Operations(TorchDispatchMode):
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
-            return NotImplemented  # its own dispatch comes first, and ours sees what that calls
+            return NotImplemented  # its own dispatch comes first, and ours sees its calls
         named = kwargs or {}
         made = func(*args, **named)
         self.take(func, list(args), named, made)

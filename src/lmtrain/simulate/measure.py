@@ -36,9 +36,9 @@ def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
 
 
 def _copies(model: LanguageModel) -> Callable[[], LanguageModel]:
-    """Return what builds the model anew with as many blocks as are run, from one that was built on meta.
+    """Return a builder of the model with only the blocks to run, from one built on meta.
 
-    Building thousands of blocks takes a second on meta and many times that on fake tensors.
+    Building thousands of blocks takes a second on meta and many times longer on fake tensors.
     """
     del model.blocks[MANY_BLOCKS:]
 

@@ -29,7 +29,7 @@ from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.transforms import ModelTransforms
 
-MICRO_STEPS: Final = 2  # simulated of a step: one that adds gradients up, and the last, which sends them
+MICRO_STEPS: Final = 2  # simulated of a step: one to add gradients up, and the last to send them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,7 @@ class Recorded:
 class Recorder(Operations):
     """Notes every operation as a kernel, a message or a wait, and the memory after it."""
 
-    supports_higher_order_operators = True  # of compiled graphs, whose operations are booked as a whole
+    supports_higher_order_operators = True  # of compiled graphs, with operations booked as a whole
 
     def __init__(self, formats: Formats | None = None) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Recorder(Operations):
 
     @contextmanager
     def during(self, phase: Phase) -> Generator[None]:
-        """Book what follows to a phase."""
+        """Book the following operations to a phase."""
         before, self._phase = self._phase, phase
         try:
             yield

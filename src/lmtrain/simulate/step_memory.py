@@ -27,7 +27,7 @@ MANY_BLOCKS: Final = 8
 
 @dataclass(frozen=True, kw_only=True)
 class StepMemory:
-    """Bytes of one micro-batch: kept by the forward pass for the backward pass, and on top of that for a while.
+    """Bytes of one micro-batch: kept by the forward pass for the backward pass, and for a while besides.
 
     `workspace` is the higher need of the loss (logits and their gradients) and of the blocks' backward passes, both run
     eagerly: an upper bound where they are compiled. Blocks with partial recomputation count as the compiler runs them.
@@ -41,7 +41,7 @@ class StepMemory:
 class SimulatedStep:
     """The simulated run: how to build the model, the loss, and how both are run.
 
-    `num_blocks` are those of the whole model, where what is built has MANY_BLOCKS of them; None: it has all.
+    `num_blocks` are those of the whole model, where only MANY_BLOCKS of them are built; None: all are.
 
     `casts_parameters` computes with weights in `compute_dtype`, as FSDP gathers them, and so keeps the residual stream
     in it too; else products take copies of the weights, counted with these, and the stream stays in fp32 unless the
@@ -110,7 +110,7 @@ def _built(step: SimulatedStep) -> LanguageModel:
 
 
 def _of_depth(activations: int, steps: Sequence[int], num_blocks: int) -> int:
-    """Return what a model of `num_blocks` leaves, from what each block leaves of the one that was run."""
+    """Return the bytes left by a model of `num_blocks`, from the bytes left by each block in the run."""
     if num_blocks <= MANY_BLOCKS:  # all were run
         return activations
     per_block = (steps[MANY_BLOCKS] - steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
@@ -165,7 +165,7 @@ def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, in
             hidden.register_hook(blocks_begin)
             total = step.loss(model.output_head(), hidden, tokens)
         del hidden
-        for hook in hooks:  # before blocks that are recomputed, and compiled
+        for hook in hooks:  # before recomputed blocks, and compiled
             hook.remove()
         (total.objective if penalty is None else total.objective + penalty).backward()
     return _Peaks(activations=activations, loss=of_loss[0], blocks=live.peak, steps=steps)

@@ -6,7 +6,7 @@
     FLOPs = device hours x 3600 x peak x utilization
     dollars = device hours x price
 
-6 N D: arXiv 2001.08361. Work and devices meet in FLOPs and device hours alone, so that dollars need no devices.
+6 N D: arXiv 2001.08361. Work and devices meet in FLOPs and device hours alone: dollars need no devices.
 """
 
 import math
@@ -19,15 +19,15 @@ from lmtrain.accounting.scaling_laws.compute_optimal import TOKENS_PER_PARAMETER
 from lmtrain.errors import ConfigurationError
 
 SECONDS_PER_HOUR: Final = 3600.0
-ASSUMED_MFU: Final = 0.4  # what well-tuned loops reach at about a billion parameters
-MOST: Final = 1e30  # of any term: beyond the largest run's FLOPs, and far from what a float cannot hold
+ASSUMED_MFU: Final = 0.4  # the reach of well-tuned loops at about a billion parameters
+MOST: Final = 1e30  # of any term: beyond the largest run's FLOPs, and far below a float's limit
 TOLERANCE: Final = 1e-6
-WORK: Final = ("flops", "tokens", "tokens_per_parameter")  # less of the first that was given is less work
+WORK: Final = ("flops", "tokens", "tokens_per_parameter")  # less of the first given one is less work
 
 
 @dataclass(frozen=True, kw_only=True)
 class FleetRun:
-    """The terms of the equations; those that are None are unknown.
+    """The terms of the equations; None is unknown.
 
     `flops_per_token` None is 6 x `num_parameters`; `flops` are those of the whole run.
     """
@@ -59,7 +59,7 @@ class Relation:
     powers: Mapping[str, int]
 
     def unknown(self, run: FleetRun) -> list[str]:
-        """Return the terms that are not known."""
+        """Return the unknown terms."""
         return [name for name in self.powers if getattr(run, name) is None]
 
     def product(self, run: FleetRun) -> float:
@@ -72,7 +72,7 @@ class Relation:
         return replace(run, **{name: self.product(run) ** (-1 / self.powers[name])})
 
     def contradiction(self, run: FleetRun) -> str:
-        """Return the refusal of terms that do not agree."""
+        """Return the refusal of contradicting terms."""
         left = next(getattr(run, name) for name, power in self.powers.items() if power < 0)
         return (
             f"these contradict one another: {self.words}, but one side is {left:.4g} and the other "
@@ -84,7 +84,7 @@ def solve(run: FleetRun) -> FleetRun:
     """Return the run with every term known; model and tokens missing together are the compute-optimal ones.
 
     Devices and hours stay unknown where neither follows: their product, the device hours, is known.
-    Raises: ConfigurationError for a term that cannot be, for too few terms and for contradicting ones.
+    Raises: ConfigurationError for an impossible term, for too few terms and for contradicting ones.
     """
     solved = propagate(_checked(run))
     if solved.flops is not None and all(each is None for each in (solved.num_parameters, solved.tokens)):
@@ -99,7 +99,7 @@ def solve(run: FleetRun) -> FleetRun:
 
 
 def propagate(run: FleetRun) -> FleetRun:
-    """Return the run with every term that follows from the known ones."""
+    """Return the run with every term derived from the known ones."""
     equations = relations(run)
     for relation in equations * len(equations):  # each pass finds one more at least, or is the last to find any
         if len(unknown := relation.unknown(run)) == 1:
@@ -137,7 +137,7 @@ def _product(*factors: str, gives: str) -> dict[str, int]:
 
 
 def is_solved(run: FleetRun) -> bool:
-    """Tell whether work, utilization and device hours are known, so that nothing else is needed."""
+    """Tell whether work, utilization and device hours are known, and nothing else is needed."""
     return None not in (run.flops, run.mfu, run.device_hours)
 
 
@@ -156,7 +156,7 @@ def _require_solved(run: FleetRun) -> None:
 
 
 def less_work(run: FleetRun, given: Collection[str], factor: float) -> str:
-    """Return the word for a `factor` of a run's work, at most: fewer of the term that was given."""
+    """Return the word for a `factor` of a run's work, at most: fewer of the given term."""
     name = next((name for name in WORK if name in given), "tokens")
     amount = (getattr(run, name) or 0) * factor
     return f"fleet.{name}={_ratio_at_most(amount) if name == 'tokens_per_parameter' else format_at_most(amount)}"
@@ -174,7 +174,7 @@ def given_terms(run: FleetRun) -> frozenset[str]:
 
 
 def _over_the_peak(run: FleetRun, solved: FleetRun) -> str:
-    """Say what would bring a utilization above 1 down to it: less work, or more of what decides the device hours."""
+    """Name the changes from a utilization above 1 to 1: less work, or more of the terms behind the device hours."""
     given, mfu = given_terms(run), solved.mfu or 0
     bought = [name for name in ("usd", "device_hours") if name in given]
     held = [name for name in ("num_devices", "hours") if name in given]

@@ -1,4 +1,4 @@
-"""A solved fleet: what it comes to in days, memory, money and energy, and whether it stays within what was allowed."""
+"""A solved fleet: its days, memory, money and energy, and whether it stays within the allowed."""
 
 import math
 from dataclasses import asdict, dataclass, replace
@@ -25,9 +25,9 @@ SUPPLY: Final = ("num_devices", "hours", "device_hours", "mfu", "usd")
 
 @dataclass(frozen=True, kw_only=True)
 class FleetPlan:
-    """A run with every term known; `found` are those that were computed, `given` those that they follow from.
+    """A run with every term known; `found` are the computed ones, `given` their sources.
 
-    `allowed_...` are limits that were given. `device` None is one that the table does not have; `model` None is one
+    `allowed_...` are given limits. `device` None is one outside the table; `model` None is one
     known by its size alone; `over_mfu` are the runs over a range of utilization, the lowest first, `run` in its middle.
     """
 
@@ -53,12 +53,12 @@ class FleetPlan:
 
     @property
     def flops(self) -> float:
-        """Return what the run computes: by PaLM's count of a known model, by 6 N of a size."""
+        """Return the run's FLOPs: by PaLM's count of a known model, by 6 N of a size."""
         return self.run.flops or 0
 
     @property
     def static_bytes(self) -> float:
-        """Return what weights, gradients and AdamW's state take on all devices together, before activations."""
+        """Return the bytes of weights, gradients and AdamW's state on all devices together, before activations."""
         return self.bytes_per_parameter * self.num_parameters
 
     @property
@@ -68,7 +68,7 @@ class FleetPlan:
 
     @property
     def most_parameters(self) -> float | None:
-        """Return the largest model whose static bytes the devices hold together."""
+        """Return the largest model with its static bytes on all devices together."""
         if self.device is None or self.run.num_devices is None:
             return None
         return self.run.num_devices * self.device.memory_bytes / self.bytes_per_parameter
@@ -82,12 +82,12 @@ class FleetPlan:
 
     @property
     def trade_offs(self) -> tuple[TradeOff, ...]:
-        """Return other sizes on the tokens that the same FLOPs leave for them."""
+        """Return other sizes on their tokens for the same FLOPs."""
         return trade_off(self.flops)
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Say what does not fit or finish, each with the nearest change that would; of a range, at its lowest end."""
+        """Name each failure to fit or finish, with the nearest change; of a range, at its lowest end."""
         if self.over_mfu:
             lowest = self.over_mfu[0]
             worst = replace(self, run=lowest, over_mfu=())
@@ -145,18 +145,18 @@ class FleetPlan:
 
     @property
     def _enough_devices(self) -> int:
-        """Return the devices that hold the model and end in the allowed time."""
+        """Return the devices for the model's bytes and the allowed time."""
         hours, devices = self.run.hours or 0, self.run.num_devices or 0
         factor = hours / self.allowed_hours if self.allowed_hours else 0
         return max(self.fewest_devices or 1, math.ceil(devices * factor * (1 - TOLERANCE)))
 
     @property
     def is_possible(self) -> bool:
-        """Tell whether the run fits its devices and stays within what was allowed."""
+        """Tell whether the run fits its devices and stays within its limits."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """Return the terms and what follows from them as plain numbers."""
+        """Return the terms and all derived values as plain numbers."""
         return self.run.to_json() | {
             "found": list(self.found),
             "days": None if self.run.hours is None else self.run.hours / 24,
@@ -180,8 +180,8 @@ class FleetPlan:
 def without_limits(run: FleetRun) -> FleetRun:
     """Return the run to solve: where time and money are limits rather than terms, without them.
 
-    With everything else known the time follows, and is held against what was allowed; with one of model, tokens and
-    utilization missing, the shorter of the given time and what the money pays for counts.
+    With everything else known the time follows, and is held against the allowed; with one of model, tokens and
+    utilization missing, the shorter of the given time and the time for the money counts.
     """
     unpaid = replace(run, usd=None, device_hours=None)
     free = replace(unpaid, hours=None)
@@ -195,7 +195,7 @@ def without_limits(run: FleetRun) -> FleetRun:
 
 
 def _tightest(run: FleetRun) -> FleetRun:
-    """Return the run with the shorter alone of device hours and those that the money pays for."""
+    """Return the run with only the shorter of its device hours and the money's."""
     paid = propagate(replace(run, device_hours=None, hours=None)).device_hours if run.usd is not None else None
     if paid is None or run.device_hours is None:
         return run
@@ -210,7 +210,7 @@ def _has_time(run: FleetRun) -> bool:
 def solve_in_whole_devices(run: FleetRun) -> FleetRun:
     """Solve a run in whole devices where their number was not given.
 
-    For a known amount of work they are rounded up, and the time shortens; what money and time pay for is rounded down.
+    For a known amount of work they are rounded up, and the time shortens; from money and time they are rounded down.
     """
     solved = solve(run)
     if run.num_devices is not None or solved.num_devices is None:
@@ -225,7 +225,7 @@ def solve_in_whole_devices(run: FleetRun) -> FleetRun:
 
 
 def found_terms(asked: FleetRun, solved: FleetRun) -> tuple[str, ...]:
-    """Return the terms that were computed: device hours where nothing parts them, FLOPs where the devices decide."""
+    """Return the computed terms: device hours where nothing parts them, FLOPs where the devices decide."""
     parted = () if solved.num_devices is None else ("device_hours",)
     found = [name for name in TERMS if getattr(asked, name) is None and getattr(solved, name) and name not in parted]
     if asked.flops is None and propagate(replace(asked, **dict.fromkeys(SUPPLY))).flops is None:

@@ -1,6 +1,6 @@
-"""Accelerators we know, by exact product name; a name that is not here has no peak, never a guess.
+"""Accelerators we know, by exact product name; any other name has no peak, never a guess.
 
-Figures: NVIDIA's and AMD's data sheets. Peaks are dense, without 2:4 sparsity, which training does not have ("1979
+Figures: NVIDIA's and AMD's data sheets. Peaks are dense, without 2:4 sparsity, as in training ("1979
 TFLOP/s" for an H100 in bf16 is the sparse figure). A link's rate is of one direction: NVLink where there is one, else
 PCIe; of an MI300X, Infinity Fabric's seven links of 64 GB/s to the others of its node. AMD's compute units stand as
 multiprocessors, and its matrix products in fp32 as fp32.
@@ -78,7 +78,7 @@ DEVICES: Final[dict[str, Device]] = {row[0]: _device(row) for row in _TABLE}
 
 
 def require_known(name: str, *, key: str, has_peak: bool) -> None:
-    """Refuse a device that is not in the table, and a list of several; one with a peak of its own may be any.
+    """Refuse a device outside the table, and a list of several; one with a peak of its own may be any.
 
     Raises: ConfigurationError with the nearest product names.
     """
@@ -106,7 +106,7 @@ def find_device(name: str) -> Device | None:
 
 
 def find_devices(words: str) -> tuple[Device, ...]:
-    """Return the devices whose names have all of these words, in any case: h100 is three, l4 is no L40S.
+    """Return the devices with all of these words in their names, in any case: h100 is three, l4 is no L40S.
 
     Raises: ConfigurationError with the nearest names where there is none.
     """

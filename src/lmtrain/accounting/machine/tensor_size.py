@@ -1,4 +1,4 @@
-"""The size of a tensor: its values, and their bytes in each format that a value is kept in.
+"""The size of a tensor: its values, and their bytes in each format of storage.
 
 GB are 1e9 bytes, as of disks, networks and data sheets; GiB are 2^30, as of torch and nvidia-smi.
 """
@@ -73,9 +73,9 @@ def require_format(word: str, names: Iterable[str]) -> str:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Return the dimensions that a person typed: 4096x4096, "32, 8192", [4096,4096], 4Ki.
+    """Return the dimensions in a person's text: 4096x4096, "32, 8192", [4096,4096], 4Ki.
 
-    Raises: ConfigurationError for none, or for one that is not a whole number of at least 1.
+    Raises: ConfigurationError for none, or for one other than a whole number of at least 1.
     """
     parts = [part for part in _APART.split(text.strip().strip("[]()")) if part]
     if not parts:
@@ -84,7 +84,7 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 
 def require_size(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape that memory could ever hold.
+    """Return a shape within any memory's size.
 
     Raises: ConfigurationError for more values than that.
     """

@@ -41,8 +41,8 @@ class TrainedParameters:
 
     `num_hidden_matrix` are those in matrices of the layers, updated by Muon; `num_outside_blocks` are embeddings,
     head and last norm, gathered together for the whole of a step. `num_vector` are norms, biases and scalars, the only
-    ones that optimizers with factored or coarse state keep in full; `num_edge` counts the rows and columns of all
-    other tensors, `num_long_edge` the longer of both for hidden matrices, by which optimizers keep single values.
+    ones kept in full by optimizers with factored or coarse state; `num_edge` counts the rows and columns of all
+    other tensors, `num_long_edge` the longer of both for hidden matrices, the axis of optimizers' single values.
     """
 
     num_total: int

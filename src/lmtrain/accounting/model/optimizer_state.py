@@ -12,9 +12,9 @@ BLOCK_VALUES: Final = 256  # of 8-bit state to one fp32 scale
 class OptimizerState:
     """State values per parameter of a hidden matrix, of a table (embedding or head) and of a vector.
 
-    `value_bytes` is the size of one, None the precision's; `vector_bytes` that of a vector's. `per_edge` are values for
-    each row and each column of matrices and tables; `bytes_per_long_edge` are for those along a hidden matrix's longer
-    side.
+    `value_bytes` is the size of one, None the precision's; `vector_bytes` the size of a vector's. `per_edge` are values
+    for each row and each column of matrices and tables; `bytes_per_long_edge` are for those along a hidden matrix's
+    longer side.
     """
 
     per_matrix_value: float

@@ -15,7 +15,8 @@ Schedule = Literal["gpipe", "1f1b"]
 class Pipeline:
     """Neighbouring ranks with a stage of the layers each; a single stage is no pipeline.
 
-    `num_chunks` are the parts of a rank's layers between which a micro-batch visits the others (interleaved 1F1B).
+    `num_chunks` are the parts of a rank's layers, with a micro-batch's visits to the others in between (interleaved
+    1F1B).
     GPipe makes every forward pass of a step before its first backward pass.
 
     Raises:
@@ -54,7 +55,7 @@ class Pipeline:
             )
 
     def bubble_share(self, num_micro_steps: int) -> float:
-        """Return the share of a step in which a stage waits: (P - 1) / (m v + P - 1)."""
+        """Return a stage's share of waiting in a step: (P - 1) / (m v + P - 1)."""
         waits = self.num_stages - 1
         return waits / (num_micro_steps * self.num_chunks + waits)
 

@@ -96,7 +96,7 @@ class TimeBalance:
 
 
 def seconds_left(spent: Mapping[str, float], *, steps_done: int, steps_left: int) -> float | None:
-    """Return the seconds of more steps at the pace of those done, with all that belongs to steps; None: none done."""
+    """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done."""
     if steps_done < 1:
         return None
     paced = sum(seconds for kind, seconds in spent.items() if kind not in ONCE)

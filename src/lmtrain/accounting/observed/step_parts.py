@@ -83,7 +83,7 @@ class Bench:
 
     @property
     def of_matmul(self) -> float | None:
-        """Return the rate as a share of that of square matrix products here."""
+        """Return the rate as a share of square matrix products' here."""
         rate = self.peaks.matmul
         return None if rate is None else self.flops_per_token.causal * self.tokens_per_second / rate
 

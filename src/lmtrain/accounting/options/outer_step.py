@@ -35,7 +35,7 @@ def outer_bytes(momentum: float) -> int:
 
 
 def require_turns(every_steps: int, num_fragments: int) -> None:
-    """Refuse fragments that cannot meet in turns.
+    """Refuse steps not divided by the fragments.
 
     Raises:
         ConfigurationError: With the nearest number of steps.
@@ -52,7 +52,7 @@ def require_turns(every_steps: int, num_fragments: int) -> None:
 
 
 def require_outer(lr: float, momentum: float) -> None:
-    """Refuse an outer step that stands still or diverges.
+    """Refuse an outer step at a standstill or in divergence.
 
     Raises:
         ConfigurationError: With the usual value.

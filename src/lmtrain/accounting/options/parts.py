@@ -38,8 +38,8 @@ class RecomputeFacts:
 class LossFacts:
     """A loss; `makes_head_products`: the head's products are its own, and it can make them in fp8.
 
-    `in_chunks`: it never holds the scores of all tokens. `takes_shards`: it is plain cross-entropy, which can be summed
-    over shards of a vocabulary.
+    `in_chunks`: it never holds the scores of all tokens. `takes_shards`: it is plain cross-entropy, a sum over shards
+    of a vocabulary.
     """
 
     group: ClassVar[str] = "loss"

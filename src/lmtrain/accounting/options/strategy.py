@@ -1,4 +1,4 @@
-"""What a strategy says of itself, for plans: what it shards, over how many devices, what it casts and sends.
+"""A strategy's own facts, for plans: its shards, its devices, its casts and messages.
 
 Neighbouring ranks hold the shards of one copy of the model; copies follow one another.
 """
@@ -13,9 +13,9 @@ from lmtrain.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Bytes that each device sends in a step within its group of `num_ranks` ranks, `stride` apart from one another.
+    """Each device's sent bytes in a step within its group of `num_ranks` ranks, `stride` apart from one another.
 
-    They are a mean over `every_steps` steps, one of which sends them all.
+    They are a mean over `every_steps` steps; one of these sends them all.
     """
 
     group: Literal["tensor groups", "stages", "shards", "copies"]
@@ -33,9 +33,9 @@ class Collective:
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and layers that change it.
+    """The residual stream of a device's micro-batch: its tokens, the bytes of them all, and its layers.
 
-    `share_again` is that of the layers whose forward pass is computed again in the backward pass.
+    `share_again` is the share of layers with a second forward pass in the backward pass.
     """
 
     num_tokens: int
@@ -44,10 +44,10 @@ class Stream:
     share_again: float = 0.0
 
     def sent(self, num_ranks: int) -> float:
-        """Return the bytes that one of `num_ranks` ranks sends in a micro-step to compute its layers together.
+        """Return the bytes sent by one of `num_ranks` ranks in a micro-step for the joint products of its layers.
 
-        A layer gathers twice and scatters twice, the backward pass the other way round; again without the last
-        scatter, whose sum nobody reads. The embedding is summed on all ranks and the last norm gathered. The loss takes
+        A layer gathers twice and scatters twice, the backward pass the other way round; again without the last scatter,
+        an unread sum. The embedding is summed on all ranks and the last norm gathered. The loss takes
         of a token's logits the largest, the sum and the right one, in fp32.
         """
         moves = (8 + 3 * self.share_again) * self.num_layers + 5
@@ -61,12 +61,12 @@ class ModelSpread:
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
     so many neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
-    format of the products, so that no copy is kept. `reshard_after_forward` gathers weights again for the backward
+    format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward
     pass. `reduces_alone`: a single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of
     a gradient as it is sent. `tensor_ranks` neighbours compute each product together, with a part of every matrix, on
     the same tokens; shards and copies are then of a rank's part. A `pipeline` of several stages is planned, and trains
     on no rank. `chooses`: a plan for a known device may put another strategy in its place. `most_ranks` None sets no
-    limit. `meets_every_steps`: each rank is a worker that steps by its own gradients, and sends every weight's delta
+    limit. `meets_every_steps`: each rank is a worker stepping by its own gradients, and sends every weight's delta
     once in so many steps; None averages gradients at every step. `kept_bytes` are those of a parameter beside weight,
     gradient and optimizer state.
     """
@@ -89,7 +89,7 @@ class ModelSpread:
 
     @property
     def most_shards(self) -> int | None:
-        """Return the number that the shards of a copy are cut over; None cuts over all ranks, or nothing."""
+        """Return the number of ranks of one copy's shards; None cuts over all ranks, or nothing."""
         return self.shards_over if isinstance(self.shards_over, int) else None
 
     @property
@@ -118,14 +118,14 @@ class ModelSpread:
         return self.shards_over == "all ranks" and self.tensor_ranks == 1
 
     def num_shards(self, num_ranks: int) -> int:
-        """Return the number of ranks that share the model, or the same part of it in as many tensor groups."""
+        """Return the number of ranks sharing the model, or the same part of it in as many tensor groups."""
         if self.shards_over is None:
             return 1
         whole = num_ranks // self.tensor_ranks
         return whole if self.shards_over == "all ranks" else min(whole, self.shards_over)
 
     def require_ranks(self, num_ranks: int) -> None:
-        """Refuse a number of ranks that its groups do not divide, or too few of them.
+        """Refuse a number of ranks not divided by its groups, or too few of them.
 
         Raises:
             ConfigurationError: With the nearest size of a group, or number of ranks.
@@ -143,9 +143,9 @@ class ModelSpread:
     def collectives(
         self, *, num_ranks: int, gathered: float, num_gradients: float, micro_steps: int, stream: Stream | None = None
     ) -> Iterator[Collective]:
-        """Give what a device sends in a step for `gathered` bytes of whole weights and so many gradients.
+        """Give a device's messages in a step for `gathered` bytes of whole weights and so many gradients.
 
-        `stream` is that of a micro-step; None is of a model without layers. Deltas count as gradients, by their mean
+        `stream` is a micro-step's; None is of a model without layers. Deltas count as gradients, by their mean
         over the steps between them.
 
         Rings: an all-reduce of n bytes over W ranks sends 2 (W - 1) / W x n, a gather or a scatter half of it.

@@ -1,7 +1,7 @@
 """How large a model, on how many tokens, for an amount of compute; and the loss expected of each choice.
 
 C = 6 N D and D = 20 N (arXiv 2203.15556) give N = sqrt(C / 120). The loss surface E + A / N^a + B / D^b is with the
-constants of the replication (arXiv 2404.10102), which corrects the fit of the original's third approach.
+constants of the replication (arXiv 2404.10102), a correction of the original's third fit.
 """
 
 import math
@@ -34,7 +34,7 @@ class LossSurface:
     tokens_exponent: float
 
     def loss(self, num_parameters: float, tokens: float) -> float:
-        """Return the predicted loss; its differences mean more than its level, which is another data set's."""
+        """Return the predicted loss; its differences mean more than its level, another data set's."""
         return (
             self.irreducible
             + self.per_parameters / num_parameters**self.parameters_exponent

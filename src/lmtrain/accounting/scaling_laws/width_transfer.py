@@ -16,7 +16,7 @@ Update = Literal["coordinates", "spectrum"]  # a step makes each number of a mat
 class WidthTransfer:
     """Factors on each setting of the base; all are 1 at its width.
 
-    `weight_decay` is per unit of learning rate: it grows as rates shrink, so that a step forgets as much as before.
+    `weight_decay` is per unit of learning rate: it grows as rates shrink: a step forgets as much as before.
     `attention` multiplies scores beside 1 / sqrt(head width).
     """
 

@@ -18,7 +18,7 @@ NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
 
 @dataclass(frozen=True, kw_only=True)
 class TensorGroup:
-    """Ranks that compute each product together, with 1 / `num_ranks` of the memory of one that computes it alone.
+    """Ranks in joint products, with 1 / `num_ranks` of the memory of a rank alone.
 
     But products of a layer keep their inputs gathered: `input_bytes` of a token each, `num_inputs` of them.
     """
@@ -28,7 +28,7 @@ class TensorGroup:
     num_inputs: int = 0
 
     def activations(self, alone: int, *, num_tokens: int) -> int:
-        """Return the bytes of a rank for so many tokens, of which one rank would keep `alone`."""
+        """Return the bytes of a rank for so many tokens, with `alone` for a single rank."""
         gathered = self.input_bytes * self.num_inputs * num_tokens
         return (alone + (self.num_ranks - 1) * gathered) // self.num_ranks
 

@@ -1,4 +1,4 @@
-"""One matrix product on several devices and in several formats: what it computes, moves and takes at best."""
+"""One matrix product on several devices and in several formats: its FLOPs, its bytes and its shortest time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class ProductDevice:
-    """What a product needs to know of a device: FLOP/s by format, its memory, its multiprocessors (None: not known)."""
+    """A device's facts for a product: FLOP/s by format, its memory, its multiprocessors (None: not known)."""
 
     name: str
     peaks: Mapping[str, float]
@@ -40,7 +40,7 @@ class ProductRow:
 
     @property
     def balance(self) -> float:
-        """Return the FLOPs for each byte from which on computing takes longer than moving."""
+        """Return the FLOPs a byte at equal times of computing and moving."""
         return self.peak_flops / self.bytes_per_second
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def as_measured(device: MeasuredDevice) -> ProductDevice | None:
 def product_of(left: Shape, right: Shape) -> MatrixProduct:
     """Return [..., m, k] x [k, n], the leading dimensions being rows, or [..., m, k] x [..., k, n], several products.
 
-    Raises: ConfigurationError for dimensions that do not meet.
+    Raises: ConfigurationError for inner dimensions in conflict.
     """
     (m, k), (inner, n) = left[-2:], right[-2:]
     words = f"{list(left)} x {list(right)}"
@@ -94,7 +94,7 @@ def product_of(left: Shape, right: Shape) -> MatrixProduct:
 def product_rows(
     product: MatrixProduct, devices: Iterable[ProductDevice], dtypes: Sequence[MatmulDtype]
 ) -> Iterator[ProductRow]:
-    """Yield the product on each device, in each of the formats that it has."""
+    """Yield the product on each device, in each of its formats."""
     for device in devices:
         for dtype in dtypes:
             if peak := device.peaks.get(dtype):

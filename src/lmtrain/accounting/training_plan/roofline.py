@@ -51,7 +51,7 @@ class MatrixProduct:
 
 @dataclass(frozen=True, kw_only=True)
 class ProductTime:
-    """Seconds that computing and moving take at least; both go on at the same time."""
+    """The least seconds of computing and of moving; both go on at the same time."""
 
     compute_seconds: float
     memory_seconds: float

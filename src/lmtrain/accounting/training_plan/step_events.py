@@ -36,7 +36,7 @@ class Message:
 
     @property
     def sent(self) -> float:
-        """Return the bytes that leave one rank of a ring."""
+        """Return the bytes sent by one rank of a ring."""
         others = self.num_ranks - 1
         if self.kind == "gather":
             return others * self.num_bytes

@@ -20,7 +20,7 @@ from lmtrain.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class Efficiency:
-    """Shares of the data sheet's rates that kernels and messages reach, and the seconds of a launch and of a hop.
+    """Shares of the data sheet's rates reached by kernels and messages, and the seconds of a launch and of a hop.
 
     One set for all devices, models and numbers of ranks, chosen once over the published rows of
     benchmarks/questions/simulated_fleets.py together; a hop and a launch are usual values, not fitted.

@@ -1,7 +1,7 @@
 """Megatron's indexed data set (https://github.com/NVIDIA/Megatron-LM, core/datasets/indexed_dataset.py).
 
 `.bin` holds ids. `.idx` holds `MMIDIDX`, a version, a code for the type, how many sequences and documents there are,
-each sequence's length (int32) and byte offset (int64), and the sequence at which each document begins (int64).
+each sequence's length (int32) and byte offset (int64), and each document's first sequence (int64).
 """
 
 import struct
@@ -25,7 +25,7 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
     """Describe a pair by either of its names, or by their common beginning.
 
     Raises:
-        DataError: No such pair, another version or type, or an index that is not of these ids.
+        DataError: No such pair, another version or type, or another file's index.
     """
     del vocab_size
     stem = path.with_suffix("") if path.suffix in (".bin", ".idx") else path

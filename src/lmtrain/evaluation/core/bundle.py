@@ -40,7 +40,7 @@ class CoreTask:
         """Return the task's items.
 
         Raises:
-            DataError: The file is missing, or a line has not what the kind of task needs.
+            DataError: The file is missing, or a line lacks a field of its kind of task.
         """
         if not self.file.is_file():
             raise DataError(f"task {self.label}: {self.file} is missing; copy the whole bundle, or leave the task out.")

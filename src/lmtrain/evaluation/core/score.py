@@ -1,6 +1,6 @@
 """CORE: the mean over tasks of accuracies, each centred by its baseline (0 for guessing, 1 for no error).
 
-Rules and the seed of the order as in nanochat, so that scores compare.
+Rules and the seed of the order as in nanochat, for scores to compare.
 """
 
 import math

@@ -18,10 +18,10 @@ MAX_RESULT_CHARACTERS = 2000
 
 @final
 class StyleTools:
-    """Tools by name, for a style with call tokens; a call that fails in any way gets the result `error`."""
+    """Tools by name, for a style with call tokens; any failed call gets the result `error`."""
 
     def __init__(self, tokenizer: Tokenizer, style: ChatStyle, tools: Mapping[str, Tool]) -> None:
-        """Take a style whose call tokens the tokenizer has."""
+        """Take a style with its call tokens in the tokenizer."""
         assert style.call_tokens is not None
         specials = tokenizer.special_tokens
         self.call_start, self.call_end = (specials[name] for name in style.call_tokens)
@@ -38,7 +38,7 @@ class StyleTools:
         return results, encode_segments(self._tokenizer, segments)
 
     def _calls(self, turn: Sequence[int]) -> Iterator[bytes]:
-        """Yield what stands between the call tokens; a call without its end is none."""
+        """Yield the text between the call tokens; a call without its end is none."""
         start: int | None = None
         for place, token in enumerate(turn):
             if token == self.call_start:
@@ -56,7 +56,7 @@ class StyleTools:
             return ToolResult(ToolCall("invalid", {"text": content[:MAX_CALL_BYTES].decode(errors="replace")}), ERROR)
         try:
             return ToolResult(call, _as_text(self._tools[call.name](**call.arguments)))
-        except Exception:  # noqa: BLE001  # a tool of anyone's may raise anything; the model is told that it failed
+        except Exception:  # noqa: BLE001  # a tool of anyone's may raise anything; the model is told of the failure
             return ToolResult(call, ERROR)
 
 

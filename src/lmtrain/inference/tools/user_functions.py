@@ -1,4 +1,4 @@
-"""Python functions that a person lets a model call: FILE.py:FUNCTION or MODULE:FUNCTION."""
+"""A person's Python functions, callable by a model: FILE.py:FUNCTION or MODULE:FUNCTION."""
 
 import importlib
 import importlib.util

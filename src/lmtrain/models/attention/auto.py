@@ -1,4 +1,4 @@
-"""The fastest kernel that fits the device and the tensors.
+"""The fastest kernel for the device and the tensors.
 
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
@@ -68,7 +68,7 @@ class Auto(Attention):
 
 @final
 class Uncompiled(Attention):
-    """On a CPU torch's own choice, which is one operation; blocks of rows where a window is no wider than a block.
+    """On a CPU torch's own choice, one operation; blocks of rows where a window is no wider than a block.
 
     Forward and backward in blocks take 1.2 to 1.8 of sdpa's CPU time eagerly, and 0.4 to 0.8 where windows are narrow.
     """
@@ -127,7 +127,7 @@ class ByCase(Attention):
         windows: Collection[int | None],
         device: torch.device,
     ) -> Prepared | None:
-        """Prepare the layers that are cut; the others have None."""
+        """Prepare the layers with a cut; the others have None."""
         cut = [window for window in windows if documents is not None or is_cut(num_tokens, window)]
         if not cut:
             return None
@@ -142,7 +142,7 @@ class ByCase(Attention):
 
 
 def auto_facts(*, on_gpu: bool, is_compiled: bool) -> AttentionFacts:
-    """Keep what torch's own kernel keeps on a GPU, and uncompiled on a CPU mostly."""
+    """Keep the same as torch's own kernel on a GPU, and uncompiled on a CPU mostly."""
     uncompiled = None if is_compiled else "lmtrain.models.attention.auto.Uncompiled"
     return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else uncompiled, chooses=True)
 

@@ -1,4 +1,4 @@
-"""What an attention kernel is: one call that mixes values causally, and what it needs from the machine.
+"""The interface of an attention kernel: one call for the causal mixing of values, and its needs from the machine.
 
 Grouped-query attention (arXiv 2305.13245) where Hkv < H. A window is how many tokens a token sees, itself included;
 None is all of them. B batch, T tokens, H heads, Hkv key and value heads, K head width.
@@ -18,7 +18,7 @@ from lmtrain.models.documents import Documents, EarlierTokens
 
 @dataclass(frozen=True, kw_only=True)
 class KernelTarget:
-    """Where a model will run: the type of device, what queries are like, whether compiled, whether for gradients."""
+    """Where a model will run: the type of device, the kind of queries, whether compiled, whether for gradients."""
 
     device_type: str
     dtype: torch.dtype
@@ -28,7 +28,7 @@ class KernelTarget:
 
 
 class Attention(ABC):
-    """A causal attention kernel; a value without state, so that compiled blocks share one graph.
+    """A causal attention kernel; a value without state, for compiled blocks to share one graph.
 
     `documents` int [B, T] names each token's document of its row and never falls along it: tokens of different
     documents do not see each other. None is one document a row.
@@ -55,11 +55,11 @@ class Attention(ABC):
         windows: Collection[int | None],
         device: torch.device,
     ) -> Prepared | None:
-        """Make once a forward what all layers need, to pass on as `documents`: here a mask for each of `windows`."""
+        """Make all layers' `documents` once a forward: here a mask for each of `windows`."""
         return prepare_masks(documents, num_tokens=num_tokens, windows=windows, device=device)
 
     def fitted(self, place: KernelTarget) -> "Attention":
-        """Return the kernel that will run there: itself, or what a choice comes down to.
+        """Return the kernel in use there: itself, or a choice's result.
 
         Raises:
             ConfigurationError: It cannot run there.
@@ -70,13 +70,13 @@ class Attention(ABC):
 
     @abstractmethod
     def describe(self, place: KernelTarget) -> str:
-        """Say in a few words which kernel runs there."""
+        """Name the kernel in use there in a few words."""
 
 
 def what_layers_see(
     kernel: Attention, tokens: Int[Tensor, "B T"], documents: Documents | None, *, windows: Collection[int | None]
 ) -> Int[Tensor, "B T"] | Prepared | None:
-    """Return what a kernel takes as `documents` in every layer: prepared once, or earlier tokens as they are."""
+    """Return a kernel's `documents` for every layer: prepared once, or earlier tokens as they are."""
     if isinstance(documents, EarlierTokens):
         return Prepared(documents)
     prepared = kernel.prepare(documents, num_tokens=tokens.shape[1], windows=windows, device=tokens.device)

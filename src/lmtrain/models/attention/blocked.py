@@ -1,4 +1,4 @@
-"""Attention over a few blocks of rows in plain products: what compiles best on a CPU at short contexts.
+"""Attention over a few blocks of rows in plain products: the best to compile on a CPU at short contexts.
 
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
@@ -20,7 +20,7 @@ NUM_BLOCKS = 4
 class Blocked(Attention):
     """Attend in a few blocks of rows, each to the keys from where its window begins up to its end.
 
-    Forward and backward of the default model take 0.7 of the CPU time that they take with torch's CPU kernel.
+    Forward and backward of the default model take 0.7 of their CPU time with torch's CPU kernel.
     """
 
     @override

@@ -1,4 +1,4 @@
-"""Attention in plain operations: the reference that every kernel is held to.
+"""Attention in plain operations: the reference for every kernel.
 
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """

@@ -1,6 +1,6 @@
 """The FlashAttention packages (arXiv 2205.14135, 2307.08691, 2407.08608) for NVIDIA GPUs: versions 2, 3 and 4.
 
-2 and 3 are called through their packages, 4 through torch's activation hook, which alone is known to the compiler.
+2 and 3 are called through their packages, 4 through torch's activation hook, the only one known to the compiler.
 Documents lie end to end and are told apart by their borders, so nothing hidden is computed.
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
@@ -27,7 +27,7 @@ MAX_HEAD_WIDTH = 256
 @final
 @dataclass(frozen=True, kw_only=True)
 class Flash(Attention):
-    """Take the newest installed version that the GPU can run, or the one asked for.
+    """Take the newest installed version for the GPU, or the requested one.
 
     `max_documents_per_row` is room for borders, on average over a batch's rows: shapes must not depend on the data.
     """
@@ -81,7 +81,7 @@ class Flash(Attention):
 @final
 @dataclass(frozen=True)
 class LoadedFlash(Attention):
-    """A package that is there, for a device that runs it."""
+    """A package present, for a device able to run it."""
 
     package: FlashPackage
     max_documents_per_row: int = 128
@@ -130,5 +130,5 @@ class LoadedFlash(Attention):
 
 
 def flash_facts(*, on_gpu: bool) -> AttentionFacts:
-    """Keep what torch's own kernel keeps on a GPU."""
+    """Keep the same as torch's own kernel on a GPU."""
     return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else None)

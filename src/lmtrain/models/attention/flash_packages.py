@@ -52,10 +52,10 @@ class FlashPackage:
 
 
 def load_package(version: int | None) -> FlashPackage:
-    """Load a version, or with None the best installed one that this GPU runs.
+    """Load a version, or with None the best installed one for this GPU.
 
     Raises:
-        ConfigurationError: The GPU does not run that version.
+        ConfigurationError: The GPU does not run the version.
         EnvironmentProblem: It is not installed.
     """
     major, minor = torch.cuda.get_device_capability()

@@ -1,4 +1,4 @@
-"""torch's flex attention (arXiv 2412.05496): blocks of pairs that nobody sees are skipped, in a compiled kernel.
+"""torch's flex attention (arXiv 2412.05496): blocks of hidden pairs are skipped, in a compiled kernel.
 
 B batch, T tokens, H heads, Hkv key and value heads, K head width, N blocks of BLOCK_TOKENS tokens.
 """
@@ -25,7 +25,7 @@ MIN_HEAD_WIDTH = 16
 
 @final
 class Flex(Attention):
-    """Skip the blocks that a window or the borders of documents hide; trains on CUDA devices only."""
+    """Skip the blocks hidden by a window or the borders of documents; trains on CUDA devices only."""
 
     @override
     def __call__(
@@ -122,7 +122,7 @@ def _ordered(blocks: Bool[Tensor, "B N N"]) -> tuple[Int[Tensor, "B 1 N"], Int[T
 
 
 def _rule(documents: Int[Tensor, "B T"], window_tokens: int | None) -> Callable[..., Tensor]:
-    """Return whether one token sees another, for the blocks that are cut; one row of documents serves every row."""
+    """Return whether one token sees another, for the cut blocks; one row of documents serves every row."""
     many = len(documents) > 1
 
     def sees(row: Tensor, head: Tensor, token: Tensor, earlier: Tensor) -> Tensor:
@@ -136,10 +136,10 @@ def _rule(documents: Int[Tensor, "B T"], window_tokens: int | None) -> Callable[
 
 @cache
 def _compiled() -> Any:
-    """Compile the kernel for callers that are not compiled themselves, as it would build all scores otherwise."""
+    """Compile the kernel for uncompiled callers, as it would build all scores otherwise."""
     return torch.compile(flex_attention, dynamic=False)
 
 
 def flex_facts(*, on_gpu: bool) -> AttentionFacts:
-    """Keep what torch's own kernel keeps on a GPU."""
+    """Keep the same as torch's own kernel on a GPU."""
     return AttentionFacts(measured_as="lmtrain.models.attention.sdpa.SDPA" if on_gpu else None)

@@ -1,4 +1,4 @@
-"""Which token sees which: a causal triangle, cut by a window and at the borders of documents.
+"""Each token's sight of the others: a causal triangle, cut by a window and at the borders of documents.
 
 B batch, T tokens.
 """
@@ -16,9 +16,9 @@ from lmtrain.models.documents import starts_document
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a kernel made of the documents once a forward, for its own use in every layer.
+    """A kernel's form of the documents, made once a forward, for its own use in every layer.
 
-    `parts` holds what each window of the layers needs, by window, or one thing for all of them.
+    `parts` holds the needs of each window of the layers, by window, or one thing for all of them.
     """
 
     parts: Any
@@ -43,7 +43,7 @@ def seen_tokens(
 
 
 def is_cut(num_tokens: int, window_tokens: int | None) -> bool:
-    """Tell whether the window is shorter than the context, so that the plain triangle does not do."""
+    """Tell whether the window is shorter than the context; else the plain triangle will do."""
     return window_tokens is not None and window_tokens < num_tokens
 
 
@@ -80,7 +80,7 @@ def mask_of(
 def document_borders(documents: Int[Tensor, "B T"], *, max_documents: int) -> Int[Tensor, " N"]:
     """Return where each document of the batch begins if its rows lie end to end, and the end: int32 [B * n + 1].
 
-    n is `max_documents`, for shapes must not depend on the data; what is unused is the end again, an empty document.
+    n is `max_documents`, for shapes must not depend on the data; an unused one is the end again, an empty document.
     A row may have fewer documents than n and another more, as long as the batch has no more than B * n.
     """
     num_batch, num_tokens = documents.shape
@@ -90,7 +90,7 @@ def document_borders(documents: Int[Tensor, "B T"], *, max_documents: int) -> In
     fits, problem = index[-1] < room, f"over {max_documents} documents a row: raise attention.max_documents_per_row"
     torch._assert_async(fits, problem)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # the device does not wait
     borders = torch.full((room + 2,), total, dtype=torch.int32, device=documents.device)
-    slot = torch.where(first, index, room + 1).clamp(max=room + 1)  # the last slot takes what is no border
+    slot = torch.where(first, index, room + 1).clamp(max=room + 1)  # the last slot takes all but borders
     position = torch.arange(total, dtype=torch.int32, device=documents.device)
     return borders.scatter(0, slot, position)[: room + 1]
 

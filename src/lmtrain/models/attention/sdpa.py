@@ -1,4 +1,4 @@
-"""torch's fused attention, whose kernel torch picks: cuDNN or flash on a GPU, its own flash on a CPU.
+"""torch's fused attention, with its kernel picked by torch: cuDNN or flash on a GPU, its own flash on a CPU.
 
 B batch, T tokens, H heads, Hkv key and value heads, K head width.
 """
@@ -51,7 +51,7 @@ class SDPA(Attention):
 def kernel_picked(place: KernelTarget, *, head_width: int = 64) -> str:
     """Ask torch which of its kernels runs causal attention at a place."""
     q = torch.empty(1, 2, 128, head_width, dtype=place.dtype, device=place.device_type, requires_grad=place.training)
-    choose: Any = getattr(torch, "_fused_sdp_choice")  # noqa: B009  # what scaled_dot_product_attention itself asks
+    choose: Any = getattr(torch, "_fused_sdp_choice")  # noqa: B009  # as scaled_dot_product_attention itself asks
     backend = SDPBackend(choose(q, q, q, attn_mask=None, dropout_p=0.0, is_causal=True))
     return KERNEL_NAMES.get(backend.name, backend.name.lower())
 
