@@ -24,7 +24,7 @@ COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction"
 
 
 class Communication(pl.Callback):
-    """Trace the third step of a process and every `every_steps` after it; book the waiting share of computing.
+    """Trace the third step of a process and every `every_steps` after it; book that share of computing as waiting.
 
     The share holds until the next trace. Null never traces; a single rank has nobody to wait for. It belongs before
     the ledger.

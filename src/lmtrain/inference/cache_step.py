@@ -36,7 +36,7 @@ class Piece:
         return self.start + self.num_tokens
 
     def first_seen(self, window_tokens: int | None) -> int:
-        """Return the first token in sight of the piece's own."""
+        """Return the first token visible to the piece's own."""
         return 0 if window_tokens is None else max(0, self.start + 1 - window_tokens)
 
 
@@ -86,7 +86,7 @@ class Step(EarlierTokens):
         *,
         window_tokens: int | None,
     ) -> Float[Tensor, "1 H N K"]:
-        """Keep keys and values, and mix those in each token's sight: [1, H, N, K] -> [1, H, N, K]."""
+        """Keep keys and values, and mix those visible to each token: [1, H, N, K] -> [1, H, N, K]."""
         place = self._num_pairs
         pairs = self._cache.pairs(place, k, num_blocks=self._num_blocks)
         self._num_pairs += 1
@@ -136,7 +136,7 @@ class Step(EarlierTokens):
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=is_grouped)
 
     def _span(self, index: int, window_tokens: int | None) -> Span:
-        """Return the places of the tokens in a piece's sight, its own included; the same in all layers of a window."""
+        """Return the places of the tokens visible to a piece, its own included; the same in all layers of a window."""
         if (index, window_tokens) not in self._spans:
             piece, size = self._pieces[index], self._cache.block_tokens
             first = piece.first_seen(window_tokens)

@@ -1,4 +1,4 @@
-"""Each token's sight of the others: a causal triangle, cut by a window and at the borders of documents.
+"""Visibility between tokens: a causal triangle, cut by a window and at the borders of documents.
 
 B batch, T tokens.
 """
