@@ -98,6 +98,11 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
         assert f"  {command}\n" in text
 
 
+@pytest.mark.parametrize("word", ["source=files", "data=mixture", "source.paths=[texts]", "init_from=runs/base"])
+def test_a_run_on_other_text_is_not_told_to_learn_some(summary, word):
+    assert "my/notes" not in summary(replace(FACTS, overrides=(word,)))
+
+
 def test_a_best_checkpoint_that_is_not_the_last_is_named_with_its_score(summary):
     best = replace(LAST, path=Path("runs/cat/checkpoints/step_00000500"), step=500)
     text = summary(replace(FACTS, best=best))

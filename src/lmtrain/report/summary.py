@@ -129,8 +129,9 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     if facts.lr is not None:
         sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
         commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))
-    own_text = ("data=", "source=files", "source.paths=[my/notes]")
-    commands.append(("learn your own text", command(facts, *anew, *own_text)))
+    if not any(word.lstrip("+").startswith(("source", "data", "init_from")) for word in facts.overrides):
+        own_text = ("source=files", "source.paths=[my/notes]")
+        commands.append(("learn your own text", command(facts, *anew, *own_text)))
     commands.append(("see all runs", "lmtrain ui" if facts.mlflow_run_id else "lmtrain ls"))
     return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
 

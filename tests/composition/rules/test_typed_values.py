@@ -20,6 +20,7 @@ RIGHT = [
 WRONG = {
     "model.width=-3": "model.width=-3 is below 1; nearest valid: 1.",
     "model.num_layers=2": "layers are 0 to 1, nearest valid: 'model.value_embedding_layers=[1]'.",
+    "model.num_heads=7": "model.width=128 is not a multiple of model.num_heads=7; nearest valid: 126 or 133.",
     "model.qk_norm=3": "model.qk_norm=3 is not of type bool.",
     "batch.context_tokens=banana": "batch.context_tokens=banana is not a number",
     "batch.tokens_per_step=1000": "nearest valid: 1024.",

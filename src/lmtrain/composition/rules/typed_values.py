@@ -4,7 +4,7 @@ Everything is checked again, and more, before anything is allocated; here the re
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.accounting.budgets import limits_of
 from lmtrain.composition.command_line.unknown_words import node_at
@@ -15,7 +15,9 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.models.dimensions import REQUIRED, check_layers, check_positive, check_possible
+from lmtrain.models.dimensions import REQUIRED, check_layers, check_multiple, check_positive, check_possible
+
+OURS: Final = "lmtrain.models."
 
 
 def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
@@ -40,6 +42,7 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
         require_settings(config)
     if "model" in groups:
         _require_layers(config.model)
+        _require_heads(config.model)
         sizes = config.model.get("vocab_size"), config.tokenizer.get("vocab_size")
         if isinstance(sizes[0], int) and isinstance(sizes[1], int):
             require_rows(sizes[0], num_entries=sizes[1])
@@ -54,6 +57,19 @@ def _require_layers(model: Node) -> None:
     for name, layers in lists.items():
         if isinstance(num_layers, int) and all(isinstance(layer, int) for layer in layers):
             check_layers(name, layers, num_layers)
+
+
+def _require_heads(model: Node) -> None:
+    """Check the heads of our own models, in the order of their construction."""
+    width, num_heads, num_kv_heads = (model.get(name) for name in ("width", "num_heads", "num_kv_heads"))
+    if not model.target.startswith(OURS) or not isinstance(num_heads, int):
+        return
+    check_positive(num_heads=num_heads)
+    if isinstance(num_kv_heads, int):
+        check_positive(num_kv_heads=num_kv_heads)
+        check_multiple("num_heads", num_heads, "num_kv_heads", num_kv_heads)
+    if isinstance(width, int) and model.get("head_width") is None:
+        check_multiple("width", width, "num_heads", num_heads)
 
 
 def _require_type(config: Mapping[str, Any], key: str) -> None:
