@@ -63,3 +63,10 @@ def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "runs" / "notes").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match=r"RUN=notes is neither .*; nearest valid: runs/notes\.$"):
         find_source(Path("notes"), key="RUN")
+
+
+def test_a_damaged_checkpoint_named_by_its_path_is_told_as_damaged(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "a", 5, 20)
+    (run / "checkpoints/step_00000020/manifest.json").unlink()
+    with pytest.raises(EnvironmentProblem, match=rf"SOURCE=.*step_00000020 is damaged: .*; nearest valid: {run}\."):
+        find_source(run / "checkpoints/step_00000020", key="SOURCE")

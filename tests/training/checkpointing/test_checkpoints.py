@@ -84,7 +84,7 @@ def test_what_a_crash_left_aside_is_no_checkpoint(folder):
 def test_a_run_whose_checkpoints_are_all_damaged_never_starts_again_in_silence(folder):
     for state in folder.glob("*/state.pt"):
         state.write_bytes(b"")
-    with pytest.raises(EnvironmentProblem, match=r"step_00000100.*step_00000020.*step_00000009.*resume=never"):
+    with pytest.raises(EnvironmentProblem, match=r"step_00000100.*step_00000020.*step_00000009.*Name another run"):
         newest_whole(folder)
 
 

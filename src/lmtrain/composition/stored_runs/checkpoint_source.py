@@ -6,8 +6,9 @@ from pathlib import Path
 
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.imported_folder import is_imported
+from lmtrain.storage.hashed_folder import damage
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
 
@@ -55,8 +56,11 @@ def find_job(path: Path, *, key: str) -> StoredJob:
 
     Raises:
         ConfigurationError: It is neither; `key` is what the command line calls it.
+        EnvironmentProblem: It is a damaged checkpoint.
     """
     attempt = RunFolder(_run_of(path)).accepted_attempt()
+    if path.parent.name == "checkpoints" and (problem := damage(path)):
+        raise EnvironmentProblem(f"{key}={path} is damaged: {problem}; nearest valid: {path.parent.parent}.")
     if attempt is None or not (attempt / "job.json").is_file():
         nearest = Path("runs") / path if (Path("runs") / path).is_dir() else "runs/NAME"
         raise ConfigurationError(

@@ -128,7 +128,7 @@ def no_checkpoint(path: Path) -> ConfigurationError:
 
 
 def _newest(run_folder: Path) -> CheckpointFacts | None:
-    facts, passed_over = newest_whole(run_folder / "checkpoints")
+    facts, passed_over = newest_whole(run_folder / "checkpoints", fix="Start again with resume=never.")
     for line in passed_over:
         print(f"{line}; passed over", file=sys.stderr)
     return facts

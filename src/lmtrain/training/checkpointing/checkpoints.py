@@ -43,8 +43,8 @@ def read_facts(path: Path) -> CheckpointFacts | None:
         return None
 
 
-def newest_whole(folder: Path) -> tuple[CheckpointFacts | None, list[str]]:
-    """Return the newest undamaged checkpoint and a line for each newer one passed over.
+def newest_whole(folder: Path, *, fix: str = "Name another run.") -> tuple[CheckpointFacts | None, list[str]]:
+    """Return the newest undamaged checkpoint and a line for each newer one passed over; `fix` ends a refusal.
 
     Raises:
         EnvironmentProblem: There are checkpoints, but every one is damaged: never a silent start from step 0.
@@ -57,7 +57,7 @@ def newest_whole(folder: Path) -> tuple[CheckpointFacts | None, list[str]]:
             return facts, passed_over
         passed_over.append(f"{path.name} is damaged: {problem}")
     if passed_over:
-        msg = f"No checkpoint in {folder} is whole: {'; '.join(passed_over)}. Start again with resume=never."
+        msg = f"No checkpoint in {folder} is whole: {'; '.join(passed_over)}. {fix}"
         raise EnvironmentProblem(msg)
     return None, passed_over
 
