@@ -158,10 +158,12 @@ def _num_lines(path: Path) -> int:
 
 
 def _texts() -> Iterator[Path]:
-    """Every file a person wrote, except the lock file and the licence."""
+    """Every file a person wrote, except lock files, the licence and the pointer of a git worktree."""
     for folder, folders, names in os.walk(ROOT):
         folders[:] = [name for name in folders if _is_ours(name)]
-        paths = (Path(folder, name) for name in names if name not in {"requirements.lock", "uv.lock", "LICENSE"})
+        paths = (
+            Path(folder, name) for name in names if name not in {".git", "requirements.lock", "uv.lock", "LICENSE"}
+        )
         yield from (path for path in paths if _is_text(path))
 
 
