@@ -20,7 +20,10 @@ PRECISIONS = [
     for file in sorted((PROJECT / "conf" / "precision").glob("*.yaml"))
     if file.stem not in {"auto", "tf32", "fp8"}
 ]
-LOGGERS = [[f"logger={file.stem}"] for file in sorted((PROJECT / "conf" / "logger").glob("*.yaml"))]
+LOGGERS = [
+    [f"logger={file.stem}", *(["logger.mode=offline"] if file.stem == "wandb" else [])]  # without an account
+    for file in sorted((PROJECT / "conf" / "logger").glob("*.yaml"))
+]
 COMBINATIONS = [
     *PRECISIONS,
     ["spikes=skip", "weight_average=ema", "gradient_clip_norm=1.0"],
