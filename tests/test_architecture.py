@@ -41,7 +41,7 @@ LATE_IN_LIGHT = HEAVY | {"lmtrain", "data_pipelines", "hydra", "omegaconf", "imp
 # Modules tested only through others, each with the reason. Keep it short.
 TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/launch/elastic.py": "tests/launch/test_local.py starts real ranks through it",
-    "src/lmtrain/launch/job.py": "tests/launch/test_local.py",
+    "src/lmtrain/launch/agent_job.py": "tests/launch/test_local.py",
     "src/lmtrain/parallel/tensor_layout.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/parallel/tensor_regions.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/tracking/mlflow_run.py": "tests/tracking/test_mlflow_sink.py, on a real store",

@@ -8,7 +8,7 @@ from typing import Any, cast, final
 
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.columns import column_of
-from data_pipelines.sources.hub import Wanted, find_dataset, num_rows
+from data_pipelines.sources.hub_rows import Wanted, find_dataset, num_rows
 from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 

@@ -6,6 +6,7 @@ from typing import Final
 from data_pipelines.progress import stage, tell
 from data_pipelines.sources.base import Document, Source
 from data_pipelines.stages.digests import digest_of
+from data_pipelines.stages.held_out_tail import split_tail
 from data_pipelines.stages.split import (
     HASH,
     MAX_DOCUMENT_CHARACTERS,
@@ -17,7 +18,6 @@ from data_pipelines.stages.split import (
     split_documents,
 )
 from data_pipelines.stages.stage import content_of
-from data_pipelines.stages.tail import split_tail
 from lmtrain.errors import ConfigurationError, suggest
 
 Read = Callable[[], Iterable[Document]]

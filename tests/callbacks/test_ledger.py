@@ -7,7 +7,7 @@ from lmtrain.callbacks.ledger import Ledger
 from lmtrain.callbacks.step_log import StepLog
 from lmtrain.callbacks.throughput import Throughput
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.report.ledger import read_attempts
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.run_log import read_points
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import AtStep, TinyModel

@@ -2,7 +2,7 @@ import torch
 
 from lmtrain.optim.trained_parameters import trained_parameters
 from tests.configs import config_of
-from tests.simulate.test_measure import build
+from tests.simulate.test_measured_facts import build
 
 
 def test_blocks_and_what_is_outside_them_are_all() -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.accounting.options.outer_step import BLOCK_VALUES, DeltaFormat, delta_bytes
+from lmtrain.accounting.options.outer_settings import BLOCK_VALUES, DeltaFormat, delta_bytes
 from lmtrain.parallel.deltas import LARGEST, decode, encode, mean_over_ranks
 from tests.parallel.sent import Sent
 from tests.ranks import on_ranks

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.accounting.options.outer_step import BLOCK_VALUES, delta_bytes
+from lmtrain.accounting.options.outer_settings import BLOCK_VALUES, delta_bytes
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.diloco import diloco, diloco_facts

@@ -1,5 +1,5 @@
-from lmtrain.report.ledger import read_ledger
 from lmtrain.report.ledger_page import text_of
+from lmtrain.report.run_ledger import read_ledger
 from tests.report.ledger_folder import write
 
 

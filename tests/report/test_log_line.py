@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.ledger import read_ledger
 from lmtrain.report.log_line import implied_speed
+from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.run_log import RunLog
 from tests.points import append_point
 from tests.report.ledger_folder import write

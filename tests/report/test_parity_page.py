@@ -2,7 +2,7 @@ import io
 
 from rich.console import Console
 
-from lmtrain.accounting.observed.parity import Parity, RankDifference
+from lmtrain.accounting.observed.parity_checks import Parity, RankDifference
 from lmtrain.report.parity_page import page
 
 SAME = [RankDifference(step=step, kind="gradient", name="head", largest=3e-7, scale=1.0) for step in (1, 2)]

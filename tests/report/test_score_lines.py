@@ -1,4 +1,4 @@
-from lmtrain.evaluation.answers import AnswerScore
+from lmtrain.evaluation.answer_scores import AnswerScore
 from lmtrain.evaluation.bits_per_byte import BitsPerByte
 from lmtrain.evaluation.core.score import CoreScore, TaskScore
 from lmtrain.report.score_lines import answers_head, answers_line, bits_line, core_line, core_notes, task_line

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.ledger import TimeBalance
+from lmtrain.accounting.observed.time_accounts import TimeBalance
 from lmtrain.report.run_facts import HeldOutScore, RunFacts, read_run
 from lmtrain.report.summary import print_summary, printable, summarize
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts

@@ -12,7 +12,7 @@ from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.models.llama import Llama
 from lmtrain.serving.app import ServerSettings, build_app
-from lmtrain.serving.worker import EngineWorker
+from lmtrain.serving.engine_thread import EngineWorker
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import LLAMA, noisy
 

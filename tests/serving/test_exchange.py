@@ -2,10 +2,10 @@ import asyncio
 import json
 from contextlib import aclosing
 
-from lmtrain.serving.answers import Writing
+from lmtrain.serving.engine_thread import EngineWorker
 from lmtrain.serving.exchange import Exchange
 from lmtrain.serving.metrics import ServerMetrics
-from lmtrain.serving.worker import EngineWorker
+from lmtrain.serving.openai_answers import Writing
 from tests.inference.cached import build, engine, greedy, prompts, uncached
 
 PIECES = [bytes([65 + i]) for i in range(61)]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.accounting.observed.ledger import StopwatchReading
+from lmtrain.accounting.observed.time_accounts import StopwatchReading
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.verbs import calibrate as module

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from lmtrain.accounting.observed.parity import RankDifference
+from lmtrain.accounting.observed.parity_checks import RankDifference
 from lmtrain.composition.execution import parity_run
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError

@@ -13,7 +13,7 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.accounting.observed.ledger import seconds_left
+from lmtrain.accounting.observed.time_accounts import seconds_left
 from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext

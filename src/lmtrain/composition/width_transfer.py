@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import ScalingFacts
-from lmtrain.accounting.scaling_laws.width_transfer import Update, WidthTransfer
-from lmtrain.accounting.scaling_laws.width_transfer import width_transfer as factors_of
+from lmtrain.accounting.scaling_laws.mup import Update, WidthTransfer
+from lmtrain.accounting.scaling_laws.mup import width_transfer as factors_of
 from lmtrain.composition.nodes.check import check_value
 from lmtrain.composition.nodes.facts import facts_of, options_saying
 from lmtrain.composition.nodes.source_signatures import default_settings

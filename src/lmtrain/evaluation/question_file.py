@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import DataError
-from lmtrain.evaluation.answers import Question
+from lmtrain.evaluation.answer_scores import Question
 
 
 def read_questions(path: Path) -> list[Question]:

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+from lmtrain.launch.agent_job import LaunchJob, StopRequest
 from lmtrain.launch.exit_codes import plain_exit_code
-from lmtrain.launch.job import LaunchJob, StopRequest
 from lmtrain.launch.local import FORWARDED_SIGNALS
 from lmtrain.training.lifetime import die_with_parent
 

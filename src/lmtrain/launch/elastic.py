@@ -20,9 +20,9 @@ from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, W
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 
+from lmtrain.launch.agent_job import LaunchJob, StopRequest
 from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
-from lmtrain.launch.job import LaunchJob, StopRequest
 from lmtrain.launch.local_rendezvous import LocalRendezvous
 from lmtrain.launch.stopped_ranks import StoppedRanks
 

@@ -20,6 +20,7 @@ from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_
 from lmtrain.optim.fused import choose_fused
 from lmtrain.optim.fused_matrices import Matrices, fused_matrices, growth
 from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.needed_packages import has_compiler
 from lmtrain.optim.orthogonalize import (
     QUINTICS,
     Quintic,
@@ -28,7 +29,6 @@ from lmtrain.optim.orthogonalize import (
     orthogonalize,
     row_scales,
 )
-from lmtrain.optim.packages import has_compiler
 from lmtrain.optim.parameter_groups import Group, sort_parameters
 from lmtrain.optim.rounding import copy_rounded_, require_bf16
 from lmtrain.optim.sharded import ALONE, Place, local, place_of

@@ -8,7 +8,7 @@ rank. W ranks, N values, n values of a slice, in blocks of `BLOCK_VALUES`.
 import torch
 from torch import Tensor, distributed
 
-from lmtrain.accounting.options.outer_step import BLOCK_VALUES, SCALE_BYTES, DeltaFormat
+from lmtrain.accounting.options.outer_settings import BLOCK_VALUES, SCALE_BYTES, DeltaFormat
 
 LARGEST = {"int8": 127, "int4": 7}
 

@@ -7,7 +7,7 @@ Lightning's DDPStrategy without DDP's wrapper and its averaging of gradients.
 from datetime import timedelta
 from functools import partial
 
-from lmtrain.accounting.options.outer_step import (
+from lmtrain.accounting.options.outer_settings import (
     DeltaFormat,
     delta_bytes,
     outer_bytes,
@@ -17,7 +17,7 @@ from lmtrain.accounting.options.outer_step import (
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.parallel.outer_step import OuterStep, fragments_of
 from lmtrain.parallel.strategy import Parallelism, whole
-from lmtrain.parallel.workers import WorkersStrategy
+from lmtrain.parallel.worker_strategy import WorkersStrategy
 
 
 def diloco(

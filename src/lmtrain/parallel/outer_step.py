@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from lmtrain.accounting.options.outer_step import DeltaFormat
+from lmtrain.accounting.options.outer_settings import DeltaFormat
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.deltas import mean_over_ranks

@@ -5,10 +5,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.ledger import COMPUTE
 from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
+from lmtrain.accounting.observed.time_accounts import COMPUTE
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.ledger import RunLedger
+from lmtrain.report.run_ledger import RunLedger
 from lmtrain.report.show import plain_text, show
 
 BAR_COLUMNS = 30

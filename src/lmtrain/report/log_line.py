@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.ledger import RunLedger
+from lmtrain.report.run_ledger import RunLedger
 from lmtrain.tracking.run_log import Point, read_points
 
 OF_A_STEP: Final = "train/loss"

@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.observed.parity import ORDER, Kind, Parity, RankDifference
+from lmtrain.accounting.observed.parity_checks import ORDER, Kind, Parity, RankDifference
 from lmtrain.report.show import show
 
 HEADS: dict[Kind, str] = {

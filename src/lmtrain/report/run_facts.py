@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.accounting.observed.ledger import TimeBalance, balance
-from lmtrain.report.ledger import read_attempts
+from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points

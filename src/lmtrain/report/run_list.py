@@ -10,8 +10,8 @@ from typing import Any, Final
 from rich.table import Table
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.ledger import read_attempts
 from lmtrain.report.run_facts import BITS_PER_BYTE
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.run_log import Point

@@ -1,6 +1,6 @@
 """An evaluation's scores as lines of 80 columns, each with its noise."""
 
-from lmtrain.evaluation.answers import AnswerScore
+from lmtrain.evaluation.answer_scores import AnswerScore
 from lmtrain.evaluation.bits_per_byte import BitsPerByte
 from lmtrain.evaluation.core.score import SPREAD_OVER_SEEDS, CoreScore, TaskScore
 

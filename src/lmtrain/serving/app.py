@@ -18,12 +18,12 @@ from starlette.routing import Route
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.inference.chat_format import chat_format
 from lmtrain.inference.loaded_model import LoadedModel
-from lmtrain.serving.answers import Writing, error
 from lmtrain.serving.body import Asked, parse, read_chat, read_completion
+from lmtrain.serving.engine_thread import EngineWorker, QueueFull
 from lmtrain.serving.exchange import EngineFailed, Exchange
 from lmtrain.serving.metrics import ServerMetrics
+from lmtrain.serving.openai_answers import Writing, error
 from lmtrain.serving.pages import page_routes
-from lmtrain.serving.worker import EngineWorker, QueueFull
 
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 HERE = {"localhost", "127.0.0.1", "[::1]"}

@@ -8,9 +8,9 @@ from contextlib import aclosing, suppress
 from typing import final
 
 from lmtrain.inference.generation import Delta, Generation
-from lmtrain.serving.answers import Writing, error
+from lmtrain.serving.engine_thread import EngineWorker
 from lmtrain.serving.metrics import ServerMetrics
-from lmtrain.serving.worker import EngineWorker
+from lmtrain.serving.openai_answers import Writing, error
 
 
 class EngineFailed(RuntimeError):

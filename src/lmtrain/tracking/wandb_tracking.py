@@ -12,11 +12,11 @@ import yaml
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
-from lmtrain.tracking.packages import require_package
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
+from lmtrain.tracking.tracker_packages import require_package
 
 if TYPE_CHECKING:
     from wandb import Run

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.observed.ledger import StopwatchReading
 from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.observed.time_accounts import StopwatchReading
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.planning.calibration import calibration_key
@@ -19,7 +19,7 @@ from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.doctor.finding import Finding
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.report.ledger import read_attempts
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.measurements import write_measurements
 
 # The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart in a plan.

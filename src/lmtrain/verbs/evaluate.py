@@ -15,7 +15,7 @@ from lmtrain.verbs.model_flags import add_model, read_model, require_model
 
 if TYPE_CHECKING:
     from lmtrain.data.shards import Dataset
-    from lmtrain.evaluation.answers import Question
+    from lmtrain.evaluation.answer_scores import Question
     from lmtrain.evaluation.core.bundle import CoreTask
     from lmtrain.evaluation.held_out import TextScore
     from lmtrain.inference.loaded_model import LoadedModel
@@ -86,7 +86,7 @@ def _read(asked: argparse.Namespace) -> _Wanted:
 
 
 def _questions(asked: argparse.Namespace) -> "list[Question]":
-    from lmtrain.evaluation.answers import Question
+    from lmtrain.evaluation.answer_scores import Question
     from lmtrain.evaluation.question_file import read_questions
 
     questions = [one for path in asked.answers for one in read_questions(path)]
@@ -180,8 +180,8 @@ def _core_scores(
 def _answer_scores(
     flags: argparse.Namespace, loaded: "LoadedModel", asked: "tuple[Question, ...]", say: Callable[[str], None]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    from lmtrain.evaluation.answers import ALL, Answered, score_answers
-    from lmtrain.inference.answers import answer_all
+    from lmtrain.evaluation.answer_scores import ALL, Answered, score_answers
+    from lmtrain.inference.batch_answers import answer_all
 
     written = answer_all(loaded, [one.messages for one in asked], num_new_tokens=flags.num_new_tokens)
     answered = [Answered(one.text, one.finish_reason == "stop") for one in written]

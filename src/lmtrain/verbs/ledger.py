@@ -4,9 +4,9 @@ import argparse
 import json
 from pathlib import Path
 
-from lmtrain.report.ledger import read_ledger
 from lmtrain.report.ledger_page import print_ledger
 from lmtrain.report.log_line import implied_speed
+from lmtrain.report.run_ledger import read_ledger
 
 
 def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lmtrain.accounting.observed.parity import Parity
+from lmtrain.accounting.observed.parity_checks import Parity
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.run_config import RunConfig

@@ -10,8 +10,8 @@ from typing import Any, Final
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline, require_files
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.report.ledger import read_ledger
 from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
+from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.atomic_files import read_json, write_json, write_text
 from lmtrain.tracking.scores import tell_mlflow
 

@@ -24,7 +24,7 @@ def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
 
     from lmtrain.inference.engine import EngineLimits
     from lmtrain.serving.app import ServerSettings, build_app
-    from lmtrain.serving.worker import EngineWorker
+    from lmtrain.serving.engine_thread import EngineWorker
 
     limits = EngineLimits(
         num_texts=arguments.num_texts, cache_tokens=arguments.cache_tokens, prefill_tokens=arguments.prefill_tokens

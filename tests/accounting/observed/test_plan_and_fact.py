@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.observed.ledger import TimeBalance
 from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, explain
+from lmtrain.accounting.observed.time_accounts import TimeBalance
 
 
 def explained(seconds, *, planned_seconds=10.0):

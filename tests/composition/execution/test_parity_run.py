@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.accounting.observed.parity import RankDifference
+from lmtrain.accounting.observed.parity_checks import RankDifference
 from lmtrain.composition.execution import parity_run
 from lmtrain.composition.execution.parity_run import compare, on_rank
 from lmtrain.composition.planning.parity_scale import pair_of

@@ -10,7 +10,7 @@ from lmtrain.composition.execution.check_config import check_config
 from lmtrain.composition.parts.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.optim import packages
+from lmtrain.optim import needed_packages
 from tests import facts, tiny
 from tests.configs import config_of
 from tests.optim.models import tiny_model
@@ -108,9 +108,12 @@ def test_torch_s_own_adafactor_asks_for_its_norms() -> None:
 def test_a_missing_package_ends_the_command_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = packages.importlib.util.find_spec
+    found = needed_packages.importlib.util.find_spec
+    without_lion = lambda name, *rest: None if name == "lion_pytorch" else found(name, *rest)  # noqa: E731
     monkeypatch.setattr(
-        packages.importlib.util, "find_spec", lambda name, *rest: None if name == "lion_pytorch" else found(name, *rest)
+        needed_packages.importlib.util,
+        "find_spec",
+        lambda name, *rest: None if name == "lion_pytorch" else found(name, *rest),
     )
     monkeypatch.chdir(tmp_path)
     code = serve("train", [*tiny.TINY, "optimizer=lion", "run.name=a"], program="python train.py")

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
 from lmtrain.accounting.model.optimizer_state import OptimizerState
-from lmtrain.accounting.model.pipeline import ONE_STAGE, Pipeline
 
 # An allocator's bytes beyond those in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
 # max_memory_allocated is 1.02 to 1.08 with expandable segments.

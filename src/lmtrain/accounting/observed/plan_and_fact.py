@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from lmtrain.accounting.observed.ledger import COMPUTE, TimeBalance
+from lmtrain.accounting.observed.time_accounts import COMPUTE, TimeBalance
 
 UTILIZATION: Final = "utilization"
 

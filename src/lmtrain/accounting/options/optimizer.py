@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.ranges import Range
-from lmtrain.accounting.scaling_laws.width_transfer import Update
+from lmtrain.accounting.scaling_laws.mup import Update
 
 
 @dataclass(frozen=True, kw_only=True)

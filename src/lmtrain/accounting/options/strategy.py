@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from lmtrain.accounting.model.pipeline import ONE_STAGE, Pipeline
+from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
 from lmtrain.errors import ConfigurationError
 
 

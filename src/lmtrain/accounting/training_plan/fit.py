@@ -9,8 +9,8 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import DeviceMemory, HostMemory, device_memory
 from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
 from lmtrain.accounting.model.optimizer_state import OptimizerState
-from lmtrain.accounting.model.pipeline import ONE_STAGE, Pipeline
 
 NODE: Final = 8  # devices
 NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))

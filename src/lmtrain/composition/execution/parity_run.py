@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from lmtrain.accounting.observed.parity import OF_ALL, WEIGHTS_PER_GRADIENT, Kind, RankDifference, in_order
+from lmtrain.accounting.observed.parity_checks import OF_ALL, WEIGHTS_PER_GRADIENT, Kind, RankDifference, in_order
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.execution.run import fit, quiet_libraries

@@ -31,7 +31,7 @@ from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
 from lmtrain.launch.process_group import broadcast_outcome, join
 from lmtrain.report.html_page import write_report
-from lmtrain.report.ledger import read_attempts
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.report.summary import print_summary
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog

@@ -2,7 +2,7 @@
 
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.rules.float8_head import require_float8_head
-from lmtrain.composition.rules.rounding import require_rounding
+from lmtrain.composition.rules.rounded_updates import require_rounding
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.models.base import LanguageModel
 from lmtrain.precision.policy import Precision

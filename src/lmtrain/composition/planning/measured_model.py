@@ -7,7 +7,7 @@ from lmtrain.composition.planning.setting import PlannedSetting, attention_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
-from lmtrain.simulate.measure import measure
+from lmtrain.simulate.measured_facts import measure
 from lmtrain.simulate.step_memory import SimulatedStep
 
 

@@ -19,7 +19,7 @@ from lmtrain.composition.planning.measured_here import kind_here, measurements_o
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.recordable import require_recordable
-from lmtrain.composition.rules.rounding import require_rounding
+from lmtrain.composition.rules.rounded_updates import require_rounding
 from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.rules.workers import require_workers
 from lmtrain.composition.run_config import RunConfig

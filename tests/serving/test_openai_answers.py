@@ -1,5 +1,5 @@
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
-from lmtrain.serving.answers import Writing, error, usage
+from lmtrain.serving.openai_answers import Writing, error, usage
 
 PIECES = [bytes([byte]) for byte in range(256)]
 

@@ -4,7 +4,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.generation import Request
-from lmtrain.serving.worker import EngineWorker, QueueFull
+from lmtrain.serving.engine_thread import EngineWorker, QueueFull
 from tests.inference.cached import build, engine, greedy, prompts, uncached
 
 

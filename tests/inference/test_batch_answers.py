@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.inference.answers import answer_all
+from lmtrain.inference.batch_answers import answer_all
 from lmtrain.inference.chat_format import chat_format
 from lmtrain.inference.generate import generate
 from lmtrain.inference.loaded_model import LoadedModel

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.accounting.options.outer_step import delta_bytes, outer_bytes, require_outer, require_turns
+from lmtrain.accounting.options.outer_settings import delta_bytes, outer_bytes, require_outer, require_turns
 from lmtrain.errors import ConfigurationError
 
 

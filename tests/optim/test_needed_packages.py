@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.optim import packages
-from lmtrain.optim.packages import has_compiler, optimizer_class
+from lmtrain.optim import needed_packages
+from lmtrain.optim.needed_packages import has_compiler, optimizer_class
 
 
 def test_a_missing_package_is_named_with_its_command() -> None:
@@ -20,7 +20,7 @@ def test_a_class_is_found() -> None:
 
 
 def test_a_compiler_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages.shutil, "which", lambda name: "/bin/g++" if name == "g++" else None)
+    monkeypatch.setattr(needed_packages.shutil, "which", lambda name: "/bin/g++" if name == "g++" else None)
     assert has_compiler()
-    monkeypatch.setattr(packages.shutil, "which", lambda name: None)
+    monkeypatch.setattr(needed_packages.shutil, "which", lambda name: None)
     assert not has_compiler()

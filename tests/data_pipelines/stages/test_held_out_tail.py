@@ -1,8 +1,8 @@
 import pytest
 
 from data_pipelines.sources.base import Document
+from data_pipelines.stages.held_out_tail import split_tail
 from data_pipelines.stages.split import TEST, TRAIN, VALIDATION, HeldOut
-from data_pipelines.stages.tail import split_tail
 
 LAST_TENTH = HeldOut(validation_fraction=0.05, test_fraction=0.05, rule="tail")
 

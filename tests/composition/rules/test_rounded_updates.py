@@ -4,7 +4,7 @@ from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.planning.setting import planned_setting
-from lmtrain.composition.rules.rounding import ROUNDING, require_rounding
+from lmtrain.composition.rules.rounded_updates import ROUNDING, require_rounding
 from lmtrain.errors import ConfigurationError
 from tests.configs import config_of
 

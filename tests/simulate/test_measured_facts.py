@@ -7,7 +7,7 @@ from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.simulate.measure import components, measure
+from lmtrain.simulate.measured_facts import components, measure
 from lmtrain.simulate.step_memory import SimulatedStep, simulate_step
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from data_pipelines.engines.cluster import plan_jobs, require_positive
+from data_pipelines.engines.cluster_engine import plan_jobs, require_positive
 from data_pipelines.engines.local import LocalEngine
 from data_pipelines.stages.clean import LengthFilter, UnicodeRepair
 from data_pipelines.stages.deduplicate import ExactDeduplication

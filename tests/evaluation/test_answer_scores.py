@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from lmtrain.evaluation.answers import Answered, Question, score_answers
+from lmtrain.evaluation.answer_scores import Answered, Question, score_answers
 
 
 def test_an_answer_is_right_where_it_is_the_text_and_ended():

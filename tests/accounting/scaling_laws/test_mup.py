@@ -2,7 +2,7 @@ from dataclasses import asdict
 
 import pytest
 
-from lmtrain.accounting.scaling_laws.width_transfer import Update, width_transfer
+from lmtrain.accounting.scaling_laws.mup import Update, width_transfer
 
 
 @pytest.mark.parametrize("update", ["coordinates", "spectrum"])

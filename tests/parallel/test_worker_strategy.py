@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lmtrain.parallel.outer_step import OuterStep
-from lmtrain.parallel.workers import WorkersStrategy
+from lmtrain.parallel.worker_strategy import WorkersStrategy
 from tests.parallel.test_outer_step import flat, model, train_apart
 
 

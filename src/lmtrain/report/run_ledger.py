@@ -7,8 +7,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from lmtrain.accounting.observed.ledger import COMPUTE, Attempt, StopwatchReading, TimeBalance, balance, trained_share
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
+from lmtrain.accounting.observed.time_accounts import (
+    COMPUTE,
+    Attempt,
+    StopwatchReading,
+    TimeBalance,
+    balance,
+    trained_share,
+)
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.ledger import read_attempts, read_ledger
 from lmtrain.report.ledger_page import text_of
+from lmtrain.report.run_ledger import read_attempts, read_ledger
 from tests.report.ledger_folder import PLAN, ROWS, row, write
 
 

@@ -1,7 +1,6 @@
 import pytest
 
-from data_pipelines.sources import hub
-from data_pipelines.sources.hub import Wanted, find_dataset, num_rows, split_names
+from data_pipelines.sources.hub_rows import Wanted, find_dataset, num_rows, split_names
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 
 README = """---
@@ -110,9 +109,17 @@ def http_problem(kind, status):
             EnvironmentProblem,
             r"a/b is no folder here, and the hub cannot be reached: no network;",
         ),
-        (http_problem(hub.RepositoryNotFoundError, 404), DataError, r"a/b is no dataset of the hub that you may read"),
-        (http_problem(hub.RevisionNotFoundError, 404), DataError, r"source\.revision=v1 is no branch, tag or commit"),
-        (http_problem(hub.HfHubHTTPError, 503), EnvironmentProblem, r"a/b: the hub answers 503 of the hub"),
+        (
+            http_problem(hub_rows.RepositoryNotFoundError, 404),
+            DataError,
+            r"a/b is no dataset of the hub that you may read",
+        ),
+        (
+            http_problem(hub_rows.RevisionNotFoundError, 404),
+            DataError,
+            r"source\.revision=v1 is no branch, tag or commit",
+        ),
+        (http_problem(hub_rows.HfHubHTTPError, 503), EnvironmentProblem, r"a/b: the hub answers 503 of the hub"),
     ],
 )
 def test_the_hub_is_asked_first_and_once_and_its_answer_is_one_line(monkeypatch, answer, kind, message):

@@ -1,7 +1,7 @@
 import json
 import math
 
-from lmtrain.accounting.observed.parity import Parity, RankDifference, in_order
+from lmtrain.accounting.observed.parity_checks import Parity, RankDifference, in_order
 
 
 def difference(

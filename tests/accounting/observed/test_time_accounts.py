@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.observed.ledger import LEVERS, Attempt, StopwatchReading, balance, seconds_left, trained_share
+from lmtrain.accounting.observed.time_accounts import (
+    LEVERS,
+    Attempt,
+    StopwatchReading,
+    balance,
+    seconds_left,
+    trained_share,
+)
 
 
 def reading(step, **seconds):
