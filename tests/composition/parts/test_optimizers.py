@@ -110,11 +110,7 @@ def test_a_missing_package_ends_the_command_before_anything_is_written(
 ) -> None:
     found = needed_packages.importlib.util.find_spec
     without_lion = lambda name, *rest: None if name == "lion_pytorch" else found(name, *rest)  # noqa: E731
-    monkeypatch.setattr(
-        needed_packages.importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name == "lion_pytorch" else found(name, *rest),
-    )
+    monkeypatch.setattr(needed_packages.importlib.util, "find_spec", without_lion)
     monkeypatch.chdir(tmp_path)
     code = serve("train", [*tiny.TINY, "optimizer=lion", "run.name=a"], program="python train.py")
     assert code == EnvironmentProblem.exit_code

@@ -1,5 +1,6 @@
 import pytest
 
+from data_pipelines.sources import hub_rows
 from data_pipelines.sources.hub_rows import Wanted, find_dataset, num_rows, split_names
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 
