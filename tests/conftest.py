@@ -37,6 +37,7 @@ os.environ.setdefault("HF_HOME", str(CACHE / "huggingface"))
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(CACHE / "hypothesis"))
 os.environ.setdefault("MPLCONFIGDIR", str(CACHE / "matplotlib"))
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(CACHE / "inductor"))
+os.environ["XDG_STATE_HOME"] = str(CACHE / "state")
 
 settings.register_profile("shared machine", deadline=None)  # how long one example takes is up to what else runs
 settings.load_profile("shared machine")

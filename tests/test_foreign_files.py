@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.cli import serve
-from lmtrain.errors import EXIT_CONFIGURATION
+from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DATA
 from lmtrain.storage.hashed_folder import write_atomically
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.tiny import BATCH, DATA, MODEL, QUIET
@@ -102,6 +102,33 @@ def test_a_run_folder_names_no_code_of_its_own(
     assert serve(command[0], words, program="lmtrain") == EXIT_CONFIGURATION
     assert "_target_=subprocess.call is not allowed" in capsys.readouterr().err
     assert not touched.exists()
+
+
+@pytest.mark.parametrize(
+    ("job", "part"),
+    [
+        ("[]", "job.json is no job of a run"),
+        ('{"config": [1], "overrides": [], "name": "a", "root": ""}', "job.json is no job of a run"),
+        ('{"config": {"model": "x"}, "overrides": [], "name": "a", "root": ""}', "has no model"),
+    ],
+)
+def test_a_damaged_run_folder_is_told_in_a_line(
+    job: str, part: str, touched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = touched.parent / "run"
+    (run / "attempts" / "1").mkdir(parents=True)
+    (run / "attempts/1/job.json").write_text(job)
+    (run / "events").mkdir()
+    (run / "events/rank0.jsonl").write_text('[]\n{"a": 1}\n')
+    (run / "samples.jsonl").write_text('{"a": 1}\nx')
+    _empty_checkpoint(run)
+    assert serve("generate", [str(run)], program="lmtrain") == EXIT_DATA
+    assert part in capsys.readouterr().err
+    (run / "status.json").write_text('{"status": "FINISHED"}')
+    assert serve("show", [str(run)], program="lmtrain") == 0
+    (run / "metrics.jsonl").write_text('{"time": 1, "step": 1, "tokens": 1, "metrics": []}\n')
+    assert serve("show", [str(run)], program="lmtrain") == EXIT_DATA
+    assert "metrics.jsonl line 1 is not a point of a run log" in capsys.readouterr().err
 
 
 def _empty_checkpoint(run: Path) -> None:

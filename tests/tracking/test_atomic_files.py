@@ -48,3 +48,8 @@ def test_missing_or_broken_json_reads_as_empty(tmp_path, content):
     assert atomic_files.read_json(tmp_path / "missing.json") == {}
     (tmp_path / "broken.json").write_bytes(content)
     assert atomic_files.read_json(tmp_path / "broken.json") == {}
+
+
+def test_what_is_read_moves_no_cursor(tmp_path):
+    (tmp_path / "run.json").write_text('{"name": "a\\u001b[2Jb\\u0007\\u009b\\n\\té"}')
+    assert atomic_files.read_json(tmp_path / "run.json") == {"name": "a\ufffd[2Jb\ufffd\ufffd\n\té"}

@@ -39,9 +39,55 @@ def test_password_of_the_environment_is_taken_from_there(run, monkeypatch):
     with pytest.raises(ConfigurationError, match=r"CANARY_PW is not set here; set it, or give logger.tracking_uri"):
         sync(run.path)
     monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with pytest.raises(EnvironmentProblem, match=r"MLflow at http://\S+@127.0.0.1:9 failed") as failure:
         sync(run.path, seconds=0.0)
     assert "canary-of-1-day" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://evil.example/${oc.env:CANARY_PW}",
+        "http://me:${oc.env:CANARY_PW}@evil.example",
+        "http://${oc.env:CANARY_PW}.evil.example",
+        "http://team.example:5000@evil.example",
+        "http://evil.example\\@team.example:5000",
+        "http://team.example:5000.evil.example",
+        "postgresql://evil.example/x",
+        "sqlite:////tmp/not-there/of-somebody.db",
+    ],
+)
+def test_a_store_that_nobody_typed_is_sent_nothing(run, address, monkeypatch):
+    monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://team.example:5000")
+    monkeypatch.setattr("lmtrain.tracking.sync.follow", lambda *_, **__: pytest.fail("sent"))
+    run.note({"mlflow": {"tracking_uri": address, "experiment": "lmtrain"}})
+    with pytest.raises(ConfigurationError, match="typed by nobody here before") as refusal:
+        sync(run.path)
+    assert "canary-of-1-day" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("address", ["${oc.env:TEAM}", "https://me:${oc.env:CANARY_PW}@typed.example/x"])
+def test_a_store_of_this_person_is_used_again(run, address, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TEAM", "https://team.example")
+    monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
+    sent: list[str] = []
+    monkeypatch.setattr("lmtrain.tracking.sync.follow", lambda *_, **words: sent.append(words["tracking_uri"]) or True)
+    sync(run.path, tracking_uri="https://me:other@TYPED.example/y")
+    run.note({"mlflow": {"tracking_uri": address, "experiment": "lmtrain"}})
+    sync(run.path)
+    assert sent[1].startswith(("https://team.example", "https://me:canary-of-1-day@typed.example/x"))
+    assert "other" not in (tmp_path / "state/lmtrain/tracking_servers").read_text()
+
+
+def test_a_run_that_claims_another_folder_is_sent_beside_itself(run, monkeypatch, tmp_path):
+    sent: list[str] = []
+    monkeypatch.setattr("lmtrain.tracking.sync.follow", lambda *_, **words: sent.append(words["tracking_uri"]) or True)
+    run.note({"root": str(tmp_path / "elsewhere")})
+    sync(run.path)
+    assert sent == [default_uri(run.root)]
 
 
 @pytest.mark.slow

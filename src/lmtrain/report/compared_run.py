@@ -87,11 +87,10 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         DataError: The run's settings are gone.
     """
     status = settled_status(folder)
-    assert status is not None, "the folder of a run has a status"
     attempt = RunFolder(folder).accepted_attempt()
     job: dict[str, Any] = read_json(attempt / "job.json") if attempt else {}
-    if "config" not in job:
-        raise DataError(f"{folder} has no attempts/<n>/job.json, so that its settings are not known; leave it out.")
+    if status is None or not isinstance(job.get("config"), dict):
+        raise DataError(f"{folder} has no status or no settings (attempts/<n>/job.json); leave it out.")
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     flat = flatten(job["config"])
     plan = read_json(folder / "plan.json")

@@ -1,5 +1,6 @@
 """A finished run's facts as numbers, from its folder alone."""
 
+import contextlib
 import json
 import shlex
 from dataclasses import dataclass, field
@@ -190,8 +191,12 @@ def _last(points: list[Point], metric: str) -> float | None:
 
 
 def _last_sample(path: Path) -> dict[str, Any]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return json.loads(lines[-1]) if lines else {}
+    """Return the last whole line, nothing where there is none."""
+    for line in reversed(path.read_bytes().splitlines() if path.exists() else []):
+        with contextlib.suppress(ValueError):
+            if isinstance(sample := json.loads(line), dict):
+                return sample
+    return {}
 
 
 def _budget(plan: dict[str, Any]) -> tuple[str, float]:
@@ -210,4 +215,5 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
 def _newest_job(folder: Path) -> dict[str, Any]:
     """Return the last command line's overrides and their composed config."""
     attempt = RunFolder(folder).accepted_attempt()
-    return read_json(attempt / "job.json") if attempt else {}
+    job = read_json(attempt / "job.json") if attempt else {}
+    return job if isinstance(job.get("config", {}), dict) else {}

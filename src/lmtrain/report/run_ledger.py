@@ -1,5 +1,6 @@
 """Where the time, FLOPs and money of a run went, read from its folder: events of the first rank, plan, status."""
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -262,11 +263,11 @@ def _reading(row: dict[str, Any]) -> StopwatchReading:
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     if not path.exists():
         return
-    for line in path.read_text().splitlines():
-        try:
-            yield cast("dict[str, Any]", json.loads(line))
-        except json.JSONDecodeError:  # the last line of a killed process
-            continue
+    for line in path.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):  # the last line of a killed process
+            row = json.loads(line)
+            if isinstance(row, dict) and {"name", "start"} <= row.keys():
+                yield cast("dict[str, Any]", row)
 
 
 def _rate(amount: float, seconds: float) -> float | None:

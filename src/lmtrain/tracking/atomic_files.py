@@ -2,12 +2,15 @@
 
 import errno
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.durable import write_durably
+
+CONTROL: Final = re.compile(rb"\\u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])")
 
 
 def storage_problem(path: Path, error: OSError) -> EnvironmentProblem:
@@ -46,9 +49,12 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """Return the JSON object in a file, or an empty one when there is none or it is not whole."""
+    """Return the JSON object in a file, or an empty one when there is none or it is not whole.
+
+    Its text holds no control characters for a terminal: the file may be anybody's.
+    """
     try:
-        content: object = json.loads(path.read_bytes())
+        content: object = json.loads(CONTROL.sub(rb"\\ufffd", path.read_bytes()))
     except (FileNotFoundError, ValueError):
         return {}
     return cast("dict[str, object]", content) if isinstance(content, dict) else {}

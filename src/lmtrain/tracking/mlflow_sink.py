@@ -137,7 +137,7 @@ def follow(
     another process's hold of the run: it is sent, but not ended.
     """
     folder = RunFolder(run_folder)
-    root = Path(str(folder.read_identity().get("root", folder.root)))
+    root = folder.known_root()
     with file_lock(folder.path / ".mlflow.lock", wait_seconds=PREDECESSOR_SECONDS, note=str(os.getpid())):
         sink = Sink(folder, Store(root, tracking_uri, experiment))
         deadline: float | None = None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.known_servers import remember_server
 from lmtrain.tracking.mlflow_client import check_uri, default_uri
 from lmtrain.tracking.mlflow_sink import read_state, write_state
 from lmtrain.tracking.redaction import redact, redact_text
@@ -40,6 +41,7 @@ class MlflowTracking:
         """Mark the run as going on, and begin to send it; to be called by one rank, after start_attempt."""
         write_status(run_folder.path, Status("RUNNING"))
         uri = self.tracking_uri or default_uri(run_folder.root)
+        remember_server(uri)
         run_folder.note({"mlflow": redact({"tracking_uri": uri, "experiment": self.experiment})})
         write_state(run_folder.path, replace(read_state(run_folder.path), phase="starting", error=None))
         settings = {"tracking_uri": uri, "experiment": self.experiment, "drain_seconds": self.drain_seconds}

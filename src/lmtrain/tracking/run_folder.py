@@ -65,6 +65,12 @@ class RunFolder:
         """Return run.json, empty before create: run (its id to MLflow), created_at, name, root, sweep, ..."""
         return atomic_files.read_json(self.identity_path)
 
+    def known_root(self) -> Path:
+        """Return the root of run.json where the run still lies there under its name, else the folder around it."""
+        identity = self.read_identity()
+        root = Path(str(identity.get("root", self.root)))
+        return root if root / str(identity.get("name")) == self.path else self.root
+
     def note(self, facts: Mapping[str, object]) -> None:
         """Add facts to run.json; the caller redacts them."""
         atomic_files.write_json(self.identity_path, {**self.read_identity(), **facts})

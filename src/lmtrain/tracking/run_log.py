@@ -118,6 +118,8 @@ def parse_point(line: bytes) -> Point:
         ValueError, KeyError or TypeError: It is not one.
     """
     row = json.loads(line)
+    if not isinstance(row["metrics"], dict):
+        raise TypeError("its metrics are no object")
     metrics = {str(key): float(value) for key, value in row["metrics"].items()}
     return Point(float(row["time"]), int(row["step"]), int(row["tokens"]), metrics)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import cast
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.known_servers import is_known, remember_server
 from lmtrain.tracking.mlflow_client import check_uri, default_uri
 from lmtrain.tracking.mlflow_sink import follow, read_state
 from lmtrain.tracking.redaction import redact_text
@@ -26,7 +27,7 @@ def sync(
     """Replay a run into MLflow; points already there are not sent again. None means where the run was tracked before.
 
     Raises:
-        ConfigurationError: run_folder is no run, or the password of its server was not kept.
+        ConfigurationError: run_folder is no run, names a store that nobody here typed, or lacks its password.
         EnvironmentProblem: The server still does not answer after about so many seconds.
     """
     folder = RunFolder(run_folder)
@@ -34,11 +35,14 @@ def sync(
     if not identity:
         raise ConfigurationError(f"{run_folder} is not a run folder: it has no run.json; give the path of a run.")
     check_uri(tracking_uri)
-    before = cast("dict[str, str]", resolve_references(identity.get("mlflow") or {}))
-    uri = tracking_uri or before.get("tracking_uri") or default_uri(Path(str(identity["root"])))
-    name = experiment or before.get("experiment") or "lmtrain"
+    stored = identity.get("mlflow")
+    stored = cast("dict[str, object]", stored) if isinstance(stored, dict) else {}
+    uri = tracking_uri or _stored_address(folder, stored.get("tracking_uri"))
+    name = experiment or str(resolve_references(stored.get("experiment") or "lmtrain"))
     for key, value in {"tracking_uri": uri, "experiment": name}.items():
         _require_known(value, key=f"logger.{key}")
+    if tracking_uri:
+        remember_server(tracking_uri)
     status = _settled_status(folder)
     is_complete = follow(
         folder.path,
@@ -51,6 +55,22 @@ def sync(
     if not is_complete:
         raise EnvironmentProblem(f"MLflow at {redact_text(uri)} failed: {state.error}.")
     return Tracked(run_id=state.run_id, is_complete=True)
+
+
+def _stored_address(folder: RunFolder, stored: object) -> str:
+    """Return a run's own store; the folder may be anybody's."""
+    root = folder.known_root()
+    if not isinstance(stored, str):
+        return default_uri(root)
+    resolved = str(resolve_references(stored))
+    _require_known(resolved, key="logger.tracking_uri")
+    check_uri(resolved)
+    if not is_known(stored, resolved=resolved, root=root):
+        raise ConfigurationError(
+            f"{folder.path} names the store {redact_text(stored)}, typed by nobody here before; if it is yours, "
+            f"type it once: lmtrain sync {folder.path} --tracking-uri ADDRESS."
+        )
+    return resolved
 
 
 def _require_known(value: str, *, key: str) -> None:

@@ -1,12 +1,13 @@
 """Find the model of a path: a run's newest checkpoint, one checkpoint, or an imported folder."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.tracking.run_folder import RunFolder
@@ -74,8 +75,25 @@ def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> N
 
     Raises:
         ConfigurationError: It names forbidden code, or unknown settings.
+        DataError: There is no such node.
     """
-    return Node(name, job.config[name]).checked(allowed)
+    values = job.config.get(name)
+    if not isinstance(values, dict):
+        raise DataError(f"the config of the run {job.name} has no {name}; name another run.")
+    return Node(name, values).checked(allowed)
+
+
+@contextmanager
+def buildable(run: Path) -> Generator[None]:
+    """Tell sizes that nobody has memory for as an error of the run's folder.
+
+    Raises:
+        DataError: torch refuses to build its model.
+    """
+    try:
+        yield
+    except RuntimeError as problem:
+        raise DataError(f"the model of {run} cannot be built: {problem}; name another run.") from problem
 
 
 def _run_of(path: Path) -> Path:

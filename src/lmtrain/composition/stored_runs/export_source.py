@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, checked_part, find_source
+from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, buildable, checked_part, find_source
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import ModelToExport, export_config
 from lmtrain.interop.imported import open_weights, read_facts
@@ -69,7 +69,7 @@ def _of_import(folder: Path) -> ModelToExport:
 def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own_code: bool) -> ModelToExport:
     node = checked_part(source.job, "model", allowed=allowed)
     export_config(node.values, own_code=own_code)
-    with torch.device("meta"):
+    with buildable(source.run), torch.device("meta"):
         model: LanguageModel = node.build()
     model.to_empty(device="cpu")  # every weight is read next; a start would only cost time
     load_weights(model, source.checkpoint.path, kind)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.composition.run_config import RunConfig, read_config
-from lmtrain.tracking.atomic_files import write_text
+from lmtrain.errors import DataError
+from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.preemption import waited_seconds
 from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import RunFolder
@@ -86,8 +87,14 @@ class StoredJob:
 
 
 def load_job(path: Path) -> StoredJob:
-    """Read a job written by `save`; secrets are in it as far as this environment has them."""
-    stored = resolve_references(json.loads(path.read_text()))
+    """Read a job written by `save`; secrets are in it as far as this environment has them.
+
+    Raises:
+        DataError: It is none.
+    """
+    stored = resolve_references(read_json(path))
+    if not isinstance(stored.get("config"), dict) or not {"overrides", "name", "root"} <= stored.keys():
+        raise DataError(f"{path} is no job of a run; restore it, or name another run.")
     return StoredJob(**{entry.name: stored[entry.name] for entry in fields(StoredJob) if entry.name in stored})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, checked_part, find_source
+from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, buildable, checked_part, find_source
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_of_ends, read_template
 from lmtrain.inference.paged_attention import paged
@@ -48,7 +48,7 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
     node = checked_part(source.job, "model", allowed=allowed)
     # Whatever it was trained with: attention over a cache, where the model attends.
     more: dict[str, Any] = {"attention": paged} if "attention" in node else {}
-    with torch.device("meta"):
+    with buildable(source.run), torch.device("meta"):
         model: LanguageModel = node.without("attention").build(**more)
     _make_room(model)
     load_weights(model, source.checkpoint.path, kind)
@@ -62,7 +62,7 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
             run=source.run,
             step=source.checkpoint.step,
             tokens=source.checkpoint.tokens,
-            context_tokens=int(source.job.config["batch"]["context_tokens"]),
+            context_tokens=checked_part(source.job, "batch").values["context_tokens"],
         ),
     )
 
