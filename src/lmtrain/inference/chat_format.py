@@ -35,6 +35,11 @@ class ChatFormat(Protocol):
         """Return the strings at the end of an answer."""
         ...
 
+    @property
+    def space(self) -> str:
+        """Return the text between the prompt and an answer's first word."""
+        ...
+
     def prompt(self, messages: Messages) -> list[int]:
         """Return the ids up to the start of the answer.
 
@@ -68,6 +73,7 @@ class StyleFormat:
     tokenizer: Tokenizer
     name: str
     stops: tuple[str, ...] = ()
+    space: str = ""
 
     def prompt(self, messages: Messages) -> list[int]:
         """Return the ids up to the start of the answer; as in training, a document follows an end-of-text id."""
@@ -88,6 +94,7 @@ class PlainFormat:
     tokenizer: Tokenizer
     name: str = "plain"
     stops: tuple[str, ...] = ("\nUser:", "\nAssistant:")
+    space: str = " "
 
     def prompt(self, messages: Messages) -> list[int]:
         """Return the ids up to the start of the answer; the conversation begins a document."""
@@ -114,6 +121,7 @@ class TemplateFormat:
     renderer: TemplateRenderer = field(default_factory=TemplateRenderer)
     name: str = "template"
     stops: tuple[str, ...] = ()
+    space: str = ""
 
     def prompt(self, messages: Messages) -> list[int]:
         """Return the ids up to the start of the answer."""

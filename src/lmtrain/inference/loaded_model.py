@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from tokenizers import Tokenizer as FastTokenizer
+
 from lmtrain.errors import DataError
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
 from lmtrain.models.base import LanguageModel
-from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
 
 TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
 
@@ -41,7 +43,7 @@ class LoadedModel:
     """A model with `paged` attention, on its device; `template` None: it came without one.
 
     `end_ids` end a text; `begin_id` begins one, None: as in training here, the end-of-text id of the one before.
-    `origin` None: of a folder outside any run.
+    `added_ids` are put before a text by its tokenizer in transformers. `origin` None: of a folder outside any run.
     """
 
     name: str
@@ -50,6 +52,7 @@ class LoadedModel:
     template: ChatTemplate | None = None
     end_ids: frozenset[int] = frozenset()
     begin_id: int | None = None
+    added_ids: tuple[int, ...] = ()
     origin: Origin | None = None
 
     @property
@@ -91,6 +94,13 @@ def _token(named: Any) -> str:
 def id_of_begin(tokenizer: Tokenizer, folder: Path) -> int | None:
     """Return the id in a folder's configuration for the beginning of a text, None without one."""
     return tokenizer.special_tokens.get(_token(_json(folder / TOKENIZER_CONFIG).get("bos_token")))
+
+
+def ids_added(folder: Path) -> tuple[int, ...]:
+    """Return the ids put before a text by a folder's `tokenizer.json`."""
+    if not (folder / TOKENIZER_FILE).is_file():
+        return ()
+    return tuple(FastTokenizer.from_file(str(folder / TOKENIZER_FILE)).encode("").ids)
 
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:

@@ -2,7 +2,11 @@
 
 from lmtrain.evaluation.answer_scores import AnswerScore
 from lmtrain.evaluation.bits_per_byte import BitsPerByte
+from lmtrain.evaluation.chat_tasks.chat_core import CORE_LABELS
 from lmtrain.evaluation.core.score import SPREAD_OVER_SEEDS, CoreScore, TaskScore
+from lmtrain.evaluation.harness.harness_tasks import HarnessScore
+
+NUM_CHAT_TASKS = len(CORE_LABELS)
 
 
 def bits_line(name: str, total: BitsPerByte, standard_error: float | None) -> str:
@@ -45,3 +49,21 @@ def core_notes(score: CoreScore) -> list[str]:
         f"  again with another seed moves CORE by {SPREAD_OVER_SEEDS} (one recipe, 20 seeds).",
         *([] if len(score.tasks) == 22 else [f"  CORE itself has 22 tasks; these are {len(score.tasks)}."]),
     ]
+
+
+def chat_lines(score: CoreScore) -> list[str]:
+    """Return the mean over ChatCORE's tasks with its standard error, and the meaning of the numbers."""
+    whole = [] if len(score.tasks) == NUM_CHAT_TASKS else [f"  ChatCORE has {NUM_CHAT_TASKS} tasks."]
+    name = f"ChatCORE: the mean of these {len(score.tasks)}"
+    return [
+        f"  {name:<32} {score.core:7.4f} +- {score.standard_error:.4f}",
+        "  0 is guessing, 1 no error; +- is the standard error of so many items.",
+        *whole,
+    ]
+
+
+def harness_line(score: HarnessScore) -> str:
+    """Return a task's metric with its standard error where the harness has one."""
+    error = "" if score.standard_error is None else f" +- {score.standard_error:.4f}"
+    items = "" if score.num_items is None else f"   of {score.num_items:,}"
+    return f"  {score.task:<28} {score.metric:<18} {score.value:.4f}{error}{items}"

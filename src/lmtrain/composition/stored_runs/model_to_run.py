@@ -8,7 +8,7 @@ import torch
 
 from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, buildable, checked_part, find_source
 from lmtrain.errors import ConfigurationError
-from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_of_ends, read_template
+from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_added, ids_of_ends, read_template
 from lmtrain.inference.paged_attention import paged
 from lmtrain.inference.weight_layout import lay_out_for_one_token
 from lmtrain.interop.config_file import CONFIG
@@ -81,6 +81,7 @@ def _of_import(folder: Path, device: torch.device) -> LoadedModel:
         template=read_template(original),
         end_ids=ids_of_ends(tokenizer, original),
         begin_id=id_of_begin(tokenizer, original),
+        added_ids=ids_added(original),
     )
 
 
@@ -97,6 +98,7 @@ def _of_hugging_face(folder: Path, device: torch.device) -> LoadedModel:
         template=read_template(folder),
         end_ids=ids_of_ends(tokenizer, folder),
         begin_id=id_of_begin(tokenizer, folder),
+        added_ids=ids_added(folder),
     )
 
 

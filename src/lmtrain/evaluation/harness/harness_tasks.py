@@ -1,0 +1,122 @@
+"""Tasks of the Language Model Evaluation Harness, scored by its own library: each metric with its standard error."""
+
+import importlib.util
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
+
+if TYPE_CHECKING:
+    from lm_eval.tasks import TaskManager
+
+    from lmtrain.evaluation.harness.harness_model import HarnessModel
+
+NO_FILTER: Final = "none"
+ERROR: Final = "_stderr"
+NO_SCORES: Final = ("alias", "name", "sample_len", "sample_count")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessScore:
+    """One metric of a task or group; `standard_error` None: the harness has none for it."""
+
+    task: str
+    metric: str
+    value: float
+    standard_error: float | None
+    num_items: int | None
+    num_shots: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessTasks:
+    """Tasks by name, found; `num_shots` None: each task's own."""
+
+    names: tuple[str, ...]
+    manager: "TaskManager"
+    num_shots: int | None = None
+    chat_template: bool = False
+    max_items: int | None = None
+    num_new_tokens: int | None = None
+
+
+def find_tasks(names: Sequence[str], *, folder: Path | None, **settings: Any) -> HarnessTasks:
+    """Find tasks in a folder of YAML files, then among the harness's own.
+
+    Raises:
+        EnvironmentProblem: The package is not installed.
+        ConfigurationError: There is no such folder or task.
+    """
+    if importlib.util.find_spec("lm_eval") is None:
+        raise EnvironmentProblem("--lm-eval needs the package lm-eval: pip install 'lmtrain[eval]'.")
+    if folder is not None and not folder.is_dir():
+        raise ConfigurationError(f"--task-folder {folder} is no folder; name one of lm-eval's YAML files.")
+    from lm_eval.tasks import TaskManager
+
+    _be_quiet()
+    given = None if folder is None else str(folder)
+    manager = TaskManager(include_path=given, include_defaults=False)
+    if not set(names) <= set(manager.all_tasks):  # those of the harness itself take seconds to list
+        manager = TaskManager(include_path=given)
+    if missing := [name for name in names if name not in manager.all_tasks]:
+        near = suggest(missing[0], manager.all_tasks)
+        raise ConfigurationError(f"--lm-eval {missing[0]} is no task of lm-eval or of --task-folder.{near}")
+    return HarnessTasks(names=tuple(names), manager=manager, **settings)
+
+
+def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore]:
+    """Score tasks in their order; data sets that are not local are downloaded by the harness.
+
+    Raises:
+        DataError: A task's data cannot be read.
+    """
+    from lm_eval import simple_evaluate
+
+    lengths = None if tasks.num_new_tokens is None else {"max_gen_toks": tasks.num_new_tokens}
+    try:
+        found: Any = simple_evaluate(
+            model=model,
+            tasks=list(tasks.names),
+            num_fewshot=tasks.num_shots,
+            limit=tasks.max_items,
+            gen_kwargs=lengths,  # pyright: ignore[reportArgumentType]
+            apply_chat_template=tasks.chat_template,
+            task_manager=tasks.manager,
+            log_samples=False,
+        )
+    except LMTRAIN_ERRORS:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError) as problem:  # of datasets, jinja2 and the harness
+        raise DataError(
+            f"--lm-eval {','.join(tasks.names)}: {type(problem).__name__}: {problem} Correct the task's file, or copy "
+            "its data here and name it there with dataset_path: json and dataset_kwargs.data_files."
+        ) from problem
+    return list(read_scores(found))
+
+
+def read_scores(found: Mapping[str, Any]) -> Iterator[HarnessScore]:
+    """Yield each metric of the harness's results; keys are `metric,filter`."""
+    for task, row in found["results"].items():
+        items = found.get("n-samples", {}).get(task, {}).get("effective")
+        for key, value in row.items():
+            metric, _, filtered = key.partition(",")
+            if metric in NO_SCORES or metric.endswith(ERROR) or not isinstance(value, int | float):
+                continue
+            error = row.get(f"{metric}{ERROR},{filtered}")
+            yield HarnessScore(
+                task=task,
+                metric=metric if filtered in ("", NO_FILTER) else f"{metric}/{filtered}",
+                value=float(value),
+                standard_error=float(error) if isinstance(error, int | float) else None,
+                num_items=items,
+                num_shots=found.get("n-shot", {}).get(task),
+            )
+
+
+def _be_quiet() -> None:
+    """Leave the harness's warnings, and none of its progress."""
+    for name in ("lm_eval", "datasets"):
+        logging.getLogger(name).setLevel(logging.ERROR)

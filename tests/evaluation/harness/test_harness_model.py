@@ -1,0 +1,95 @@
+"""The harness asks our model and its own model of transformers, on the same folder: the same numbers."""
+
+import copy
+
+import pytest
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.models.huggingface import HFLM
+
+from lmtrain.composition.stored_runs.model_to_run import model_to_run
+from lmtrain.errors import ConfigurationError
+from lmtrain.evaluation.harness.harness_model import HarnessModel
+from lmtrain.evaluation.harness.harness_tasks import find_tasks, read_scores, score_tasks
+from lmtrain.inference.harness_texts import HarnessTexts
+from lmtrain.interop.tokenizer_files import write_tokenizer
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from tests.evaluation.harness.task_files import TASKS, write_tasks
+from tests.interop.hugging_face import saved
+
+CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Two plus two?"}]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A random Llama that converses."""
+    folder = tmp_path_factory.mktemp("llama")
+    saved("llama", folder, tokenizer=False, max_position_embeddings=96)
+    write_tokenizer(ByteLevelTokenizer(vocab_size=288, chat=True), folder, max_context_tokens=96)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def theirs(folder):
+    return HFLM(pretrained=str(folder), device="cpu", batch_size=1)  # padding moves their last digits
+
+
+@pytest.fixture(scope="module")
+def ours(folder):
+    loaded = model_to_run(folder, device="cpu")
+    return HarnessModel(loaded.model, HarnessTexts(loaded), batch_tokens=256)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_every_metric_is_the_one_of_the_harness_s_own_model(ours, theirs, tmp_path, chat):
+    tasks = find_tasks(list(TASKS), folder=write_tasks(tmp_path / "tasks"), chat_template=chat, max_items=6)
+    found = score_tasks(ours, tasks)
+    more = {"apply_chat_template": chat, "task_manager": tasks.manager, "limit": 6, "log_samples": False}
+    expected = list(read_scores(simple_evaluate(theirs, tasks=list(TASKS), **more)))
+    assert len(found) == 5
+    for one, other in zip(found, expected, strict=True):
+        assert (one.task, one.metric, one.num_items, one.num_shots) == (
+            *(other.task, other.metric, 6),
+            int(one.task == "next_choice"),
+        )
+        assert one.value == pytest.approx(other.value, rel=1e-5)
+        assert one.standard_error == pytest.approx(other.standard_error)
+
+
+def test_every_answer_is_the_one_of_the_harness_s_own_model(ours, theirs):
+    """Log-probabilities to 1e-4 nats of about 30, greedy flags and texts exactly, beyond the context too."""
+
+    def asked(kind, *arguments):
+        return [Instance(request_type=kind, doc={}, arguments=each, idx=i) for i, each in enumerate(arguments)]
+
+    pairs = asked("loglikelihood", ("One two ", " three"), ("", "four"), ("five", ""), ("x" * 200, "yz"))[:2] + asked(
+        "loglikelihood", ("x" * 200, "yz"), ("<|user_start|>a<|user_end|>", "b")
+    )
+    assert ours.tok_encode("<|user_start|>a") == theirs.tok_encode("<|user_start|>a")
+    for (nats, greedy), (their_nats, their_greedy) in zip(
+        ours.loglikelihood(pairs), theirs.loglikelihood(pairs, disable_tqdm=True), strict=True
+    ):
+        assert nats == pytest.approx(their_nats, abs=1e-4)
+        assert greedy == their_greedy
+    texts = asked("loglikelihood_rolling", ("a long text, " * 30,), ("b",))
+    assert ours.loglikelihood_rolling(texts) == pytest.approx(theirs.loglikelihood_rolling(texts), rel=1e-5)
+    settings = {"until": ["\n"], "max_gen_toks": 16}
+    prompts = asked("generate_until", ("Once", settings), ("y" * 150, settings), ("in a", {**settings, "until": "q"}))
+    assert ours.generate_until(copy.deepcopy(prompts)) == theirs.generate_until(prompts, disable_tqdm=True)
+
+
+def test_a_conversation_is_the_text_of_the_template(ours, theirs):
+    assert ours.apply_chat_template(CHAT) == theirs.apply_chat_template(CHAT)
+    begun = [*CHAT, {"role": "assistant", "content": "It is"}]
+    assert ours.apply_chat_template(begun, add_generation_prompt=False) == theirs.apply_chat_template(
+        begun, add_generation_prompt=False
+    )
+
+
+def test_wrong_settings_are_refused(ours):
+    for settings, said in (
+        ({"max_gen_toks": 96}, "max_gen_toks=96 is not below the model's context of 96 tokens; nearest valid: .* 48"),
+        ({"num_beams": 4}, "generation setting num_beams is unknown here"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            ours.generate_until([Instance(request_type="generate_until", doc={}, arguments=("a", settings), idx=0)])
