@@ -24,6 +24,7 @@ NUM_BODY_LINES = 40  # without the signature, which is as long as a constructor 
 HEAVY = {
     *("datasets", "lightning", "mlflow", "pydantic", "rich", "tokenizers", "torch", "transformers"),
     *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
+    "lm_eval",  # of the extra `eval`
     "uvicorn",  # of the extra `serve`
     "wandb",  # of the extra `wandb`
     *("fastokens", "tiktoken", "huggingface_hub"),  # may be missing; only names on the hub need the last
@@ -40,10 +41,13 @@ LATE_IN_LIGHT = HEAVY | {"lmtrain", "data_pipelines", "hydra", "omegaconf", "imp
 
 # Modules tested only through others, each with the reason. Keep it short.
 TESTED_ELSEWHERE: dict[str, str] = {
+    "src/lmtrain/evaluation/chat_tasks/code_process.py": "tests/evaluation/chat_tasks/test_code_check.py runs it",
     "src/lmtrain/launch/elastic.py": "tests/launch/test_local.py starts real ranks through it",
     "src/lmtrain/launch/agent_job.py": "tests/launch/test_local.py",
     "src/lmtrain/parallel/tensor_layout.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/parallel/tensor_regions.py": "tests/parallel/test_tensor.py, on real ranks",
+    "src/lmtrain/verbs/evaluate_input.py": "tests/verbs/test_evaluate.py",
+    "src/lmtrain/verbs/evaluate_scores.py": "tests/verbs/test_evaluate.py",
     "src/lmtrain/tracking/mlflow_run.py": "tests/tracking/test_mlflow_sink.py, on a real store",
 }
 

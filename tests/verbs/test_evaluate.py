@@ -10,7 +10,9 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
 from lmtrain.verbs.evaluate import evaluate
 from tests import tiny
+from tests.evaluation.chat_tasks.copies import write_copies
 from tests.evaluation.core.bundles import CHOICES, write_bundle
+from tests.evaluation.harness.task_files import write_tasks
 from tests.interop.hugging_face import saved
 
 
@@ -79,6 +81,27 @@ def test_core_is_the_mean_of_its_tasks(imported: Path, tmp_path: Path, capsys: p
     assert max(map(len, printed)) <= 80
 
 
+def test_chat_tasks_and_those_of_lm_eval_are_scored_and_kept(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copies, tasks = write_copies(tmp_path / "copies"), write_tasks(tmp_path / "tasks")
+    words = ["--chat", copies, "--tasks", "mmlu,gsm8k", "--num-new-tokens", 3, "--max-items", 2]
+    found = scored(capsys, run, *words, "--lm-eval", "next_choice", "--task-folder", tasks)
+    names = ["chat/mmlu", "chat/gsm8k", "chat/mean", "lm_eval/next_choice/acc", "lm_eval/next_choice/acc_norm"]
+    assert list(found) == names
+    assert all(one["standard_error"] is not None for one in found.values())
+    assert found["chat/mean"]["score"] == pytest.approx(
+        (found["chat/mmlu"]["score"] + found["chat/gsm8k"]["score"]) / 2
+    )
+    assert found.items() <= read_json(run / "evaluation" / "step_00000016.json").items()
+    *_, last = read_points(run / "metrics.jsonl")
+    assert set(names) <= set(last.metrics)
+    assert evaluate([str(run), "--chat", str(copies), "--tasks", "mmlu"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-2] == "  ChatCORE has 6 tasks."
+    assert max(map(len, printed[:-1])) <= 80
+
+
 def test_answers_are_scored_by_kind(imported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = tmp_path / "asked.jsonl"
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
@@ -94,7 +117,7 @@ def test_answers_are_scored_by_kind(imported: Path, tmp_path: Path, capsys: pyte
 
 def test_wrong_words_are_refused_before_the_model_is_read(imported: Path, tmp_path: Path) -> None:
     refusals = {
-        ("--max-items", "3"): "--max-items is of --core FOLDER, which is not given",
+        ("--chat", str(tmp_path), "--tasks", "mmlu"): "has no mmlu/all",
         ("--text", "nowhere.txt"): "--text nowhere.txt cannot be read: No such file",
         ("--text", str(tmp_path / "empty.txt")): "is empty; give it some text",
         ("--text", str(tmp_path / "bytes.txt")): r"is no UTF-8 text \(byte 0\)",

@@ -1,6 +1,7 @@
 """The harness asks our model and its own model of transformers, on the same folder: the same numbers."""
 
 import copy
+from typing import Any
 
 import pytest
 from lm_eval import simple_evaluate
@@ -17,6 +18,8 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.evaluation.harness.task_files import TASKS, write_tasks
 from tests.interop.hugging_face import saved
 
+transformers_model: Any = HFLM  # pyright does not see through the harness's decorators
+scored_there: Any = simple_evaluate
 CHAT = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Two plus two?"}]
 
 
@@ -31,7 +34,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(folder):
-    return HFLM(pretrained=str(folder), device="cpu", batch_size=1)  # padding moves their last digits
+    return transformers_model(pretrained=str(folder), device="cpu", batch_size=1)  # padding moves their last digits
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,7 @@ def test_every_metric_is_the_one_of_the_harness_s_own_model(ours, theirs, tmp_pa
     tasks = find_tasks(list(TASKS), folder=write_tasks(tmp_path / "tasks"), chat_template=chat, max_items=6)
     found = score_tasks(ours, tasks)
     more = {"apply_chat_template": chat, "task_manager": tasks.manager, "limit": 6, "log_samples": False}
-    expected = list(read_scores(simple_evaluate(theirs, tasks=list(TASKS), **more)))
+    expected = list(read_scores(scored_there(theirs, tasks=list(TASKS), **more)))
     assert len(found) == 5
     for one, other in zip(found, expected, strict=True):
         assert (one.task, one.metric, one.num_items, one.num_shots) == (

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from pyarrow import parquet
+
 from lmtrain.errors import DataError
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz")
@@ -43,8 +45,6 @@ def read_rows(files: Sequence[Path], columns: Mapping[str, type]) -> list[Row]:
 def _rows(path: Path) -> list[Row]:
     try:
         if path.suffix == ".parquet":
-            import pyarrow.parquet as parquet
-
             return parquet.read_table(path).to_pylist()
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as lines:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, final
 
 from lm_eval import utils
-from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 
 from lmtrain.errors import ConfigurationError, suggest
@@ -19,7 +18,6 @@ LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_token
 SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 Scored = tuple[float, bool]
-Pair = tuple[Any, Sequence[int], Sequence[int]]
 
 
 class Texts(Protocol):
@@ -92,14 +90,14 @@ class HarnessModel(TemplateLM):
         """Return a text's ids."""
         return self._texts.encode(string, begins=add_special_tokens is not False)
 
-    def _loglikelihood_tokens(self, requests: Sequence[Pair], **_: Any) -> list[Scored]:
+    def _loglikelihood_tokens(self, requests: Any, **_: Any) -> list[Scored]:
         scores = self._scores([(before, after) for _, before, after in requests])
         found = [(-score.nats, score.is_likeliest) for score in scores]
-        for (key, _, _), answer in zip(requests, found, strict=True):
-            self.cache_hook.add_partial("loglikelihood", key, answer)
+        for request, answer in zip(requests, found, strict=True):
+            self.cache_hook.add_partial("loglikelihood", request[0], answer)
         return found
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:  # noqa: ARG002, FBT001, FBT002
+    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:  # noqa: ARG002, FBT001, FBT002
         """Return the log-probability of each whole text, in windows of the model's context."""
         windows: list[tuple[list[int], list[int]]] = []
         owners: list[int] = []
@@ -117,7 +115,7 @@ class HarnessModel(TemplateLM):
             totals[owner] -= score.nats
         return totals
 
-    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:  # noqa: ARG002, FBT001, FBT002
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:  # noqa: ARG002, FBT001, FBT002
         """Return what is written after each context, those of like settings together."""
         written: list[str] = [""] * len(requests)
         settings = [dict(request.args[1]) for request in requests]

@@ -73,8 +73,9 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
     Raises:
         DataError: A task's data cannot be read.
     """
-    from lm_eval import simple_evaluate
+    import lm_eval
 
+    simple_evaluate: Any = lm_eval.simple_evaluate  # pyright does not see through its decorator
     lengths = None if tasks.num_new_tokens is None else {"max_gen_toks": tasks.num_new_tokens}
     try:
         found: Any = simple_evaluate(
@@ -82,7 +83,7 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
             tasks=list(tasks.names),
             num_fewshot=tasks.num_shots,
             limit=tasks.max_items,
-            gen_kwargs=lengths,  # pyright: ignore[reportArgumentType]
+            gen_kwargs=lengths,
             apply_chat_template=tasks.chat_template,
             task_manager=tasks.manager,
             log_samples=False,
