@@ -11,6 +11,7 @@ from typing import Any
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lmtrain.accounting.batches import BatchPlan
@@ -22,7 +23,7 @@ from lmtrain.data.layout import DatasetFolder
 from lmtrain.data.mixture import MixedRows, Mixture, open_mixture, single_source
 from lmtrain.data.order import WindowOrder
 from lmtrain.data.packing import Contiguous, Packing
-from lmtrain.data.rows import Rows
+from lmtrain.data.rows import RowBatch, Rows, read_rows
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.batches.batches_ahead import BatchesAhead
@@ -93,6 +94,13 @@ class TokenDataModule(pl.LightningDataModule):
         if device.type != "cuda":
             return batches
         return BatchesAhead(batches, device=device, side=side_stream(device))
+
+    def rows_of_step(self, step: int) -> tuple[NDArray[np.int64], RowBatch]:
+        """Return the numbers [G] and the rows [G, T + 1] of one step (from 0) in its order, those of all ranks."""
+        rows, order = self._rows_in_order()
+        first, num_sequences = step * self._batch.sequences_per_step, self._batch.sequences_per_step
+        numbers = order(np.arange(first, first + num_sequences))
+        return numbers, read_rows(rows, numbers)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing to save; called before each checkpoint, it lets none be written on damaged data.

@@ -1,0 +1,121 @@
+"""The rows of a past step of a run: its order is arithmetic, so nothing was kept for them.
+
+`G sequences of a step, T context tokens`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
+from lmtrain.composition.stored_runs.job import StoredJob
+from lmtrain.data.rows import RowBatch
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.tokenizers.base import Tokenizer
+from lmtrain.tokenizers.loading import load_tokenizer
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_log import read_points
+from lmtrain.training.datamodule import TokenDataModule
+
+LOSS: Final = "train/loss"
+PREPARED: Final = "lmtrain.data.shards.existing_folder"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedStep:
+    """A step (from 1) of a run: `numbers` [G] of its rows, the rows [G, T + 1], and how they were divided.
+
+    `loss` is the training loss of that step in nats a token, None where it was not logged; `data` names the data.
+    """
+
+    run: Path
+    step: int
+    loss: float | None
+    batch: BatchPlan
+    numbers: NDArray[np.int64]
+    rows: RowBatch
+    tokenizer: Tokenizer
+    data: str
+
+
+def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Sequence[str] = ()) -> TrainedStep:
+    """Return a step's rows; `data` is the folder of its prepared data now, None: where it was.
+
+    A row's rank and micro-batch are those of the newest attempt; which rows a step has depends on neither.
+
+    Raises:
+        ConfigurationError: No run is there, or it has not trained the step.
+        DataError: Its data is gone or has changed.
+    """
+    job = find_job(run, key="RUN")
+    last, loss = _logged(run, step)
+    if not 1 <= step <= last:
+        raise ConfigurationError(
+            f"--step {step}: {run} has trained steps 1 to {last:,}; nearest valid: {min(max(step, 1), max(last, 1))}."
+            if last
+            else f"--step {step}: {run} has no step in its log yet; train it first."
+        )
+    config = read_config(job.config, allowed=allowed)
+    batch = config.divided(replace(config.batch, micro_batch_sequences=_sequences(config)))
+    module = _datamodule(job, run, batch, data=data, allowed=allowed)
+    module.total_steps = _horizon_steps(run)
+    numbers, rows = module.rows_of_step(step - 1)
+    return TrainedStep(
+        run=run,
+        step=step,
+        loss=loss,
+        batch=batch,
+        numbers=numbers,
+        rows=rows,
+        tokenizer=load_tokenizer(module.dataset.tokenizer_folder),
+        data=", ".join(str(dataset.folder) for dataset in module.mixture.datasets.values()),
+    )
+
+
+def _logged(run: Path, step: int) -> tuple[int, float | None]:
+    """Return the last step of a run's log, and the loss logged at a step."""
+    last, loss = 0, None
+    log = run / "metrics.jsonl"
+    for point in read_points(log) if log.exists() else ():
+        last = max(last, point.step)
+        if point.step == step:
+            loss = point.metrics.get(LOSS, loss)
+    return last, loss
+
+
+def _sequences(config: RunConfig) -> int | None:
+    """Return the sequences of a micro-batch; a number found by `auto` was not kept, and stands for no division."""
+    asked = config.batch.micro_batch_sequences
+    return None if asked == "auto" else asked
+
+
+def _horizon_steps(run: Path) -> int:
+    """Return the planned steps, by which a mixture's schedule of weights is divided."""
+    return int(read_json(run / "plan.json").get("horizon", {}).get("steps") or 0)
+
+
+def _datamodule(
+    job: StoredJob, run: Path, batch: BatchPlan, *, data: Path | None, allowed: Sequence[str]
+) -> TokenDataModule:
+    node = checked_part(job, "data", allowed=allowed)
+    if "folder" in node:
+        folder = data or read_json(run / "run.json").get("data")
+        if folder is None or not Path(folder).is_dir():
+            raise DataError(f"the data of {run} is no longer in {folder}; name its folder with --data FOLDER.")
+        node = node.changed(folder={"_target_": PREPARED, "path": str(folder)})
+    elif data is not None:
+        raise ConfigurationError(f"--data {data}: {run} mixes several folders, read where they were; leave it out.")
+    module: TokenDataModule = node.build(batch=batch, seed=job.config["seed"])
+    trained_on = read_json(run / "dataset.json").get("fingerprint")
+    if trained_on not in (None, module.dataset.manifest.fingerprint):
+        raise DataError(
+            f"{module.dataset.folder} is not the data of {run}: its fingerprint is "
+            f"{module.dataset.manifest.fingerprint[:12]}, not {trained_on[:12]}; name the folder with --data FOLDER."
+        )
+    return module
