@@ -105,17 +105,18 @@ def _datamodule(
 ) -> TokenDataModule:
     node = checked_part(job, "data", allowed=allowed)
     if "folder" in node:
-        folder = data or read_json(run / "run.json").get("data")
-        if folder is None or not Path(folder).is_dir():
+        folder = data or Path(str(read_json(run / "run.json").get("data", "an unknown folder")))
+        if not folder.is_dir():
             raise DataError(f"the data of {run} is no longer in {folder}; name its folder with --data FOLDER.")
         node = node.changed(folder={"_target_": PREPARED, "path": str(folder)})
     elif data is not None:
         raise ConfigurationError(f"--data {data}: {run} mixes several folders, read where they were; leave it out.")
     module: TokenDataModule = node.build(batch=batch, seed=job.config["seed"])
-    trained_on = read_json(run / "dataset.json").get("fingerprint")
-    if trained_on not in (None, module.dataset.manifest.fingerprint):
+    found = module.dataset.manifest.fingerprint
+    trained_on = str(read_json(run / "dataset.json").get("fingerprint", found))
+    if trained_on != found:
         raise DataError(
             f"{module.dataset.folder} is not the data of {run}: its fingerprint is "
-            f"{module.dataset.manifest.fingerprint[:12]}, not {trained_on[:12]}; name the folder with --data FOLDER."
+            f"{found[:12]}, not {trained_on[:12]}; name the folder with --data FOLDER."
         )
     return module
