@@ -97,7 +97,8 @@ def _sequences(config: RunConfig) -> int | None:
 
 def _horizon_steps(run: Path) -> int:
     """Return the planned steps, by which a mixture's schedule of weights is divided."""
-    return int(read_json(run / "plan.json").get("horizon", {}).get("steps") or 0)
+    horizon = read_json(run / "plan.json").get("horizon")
+    return int(horizon.get("steps") or 0) if isinstance(horizon, dict) else 0
 
 
 def _datamodule(

@@ -1,0 +1,62 @@
+"""The text of a past step: what was trained on, and a loss equal to the logged one."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.verbs.data import data
+from tests import tiny
+
+STEPS, SEQUENCES, CONTEXT = 6, 8, 32
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a run in one piece, `whole`, and of the same on two ranks with documents in rows."""
+    folder = tmp_path_factory.mktemp("trained")
+    words = [f"budget.steps={STEPS}", "callbacks.checkpoint.every_steps=3", "callbacks.checkpoint.keep_last=9"]
+    for name, more, num_ranks in (("whole", [], 1), ("masked", ["packing=best_fit", "trainer.devices=2"], 2)):
+        done = tiny.train(folder, *words, f"run.name={name}", *more, num_ranks=num_ranks)
+        assert done.returncode == 0, done.stderr
+    return folder / "runs"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert data(["show", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("name", ["whole", "masked"])
+def test_the_weights_before_a_step_give_its_text_the_logged_loss(
+    name: str, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(capsys, str(runs / name), "--step", "4")
+    documents = found["documents"]
+    assert found["scored_by_step"] == 3
+    assert {one["sequence"] for one in documents} == set(range(SEQUENCES))
+    assert sum(one["num_tokens"] for one in documents) == SEQUENCES * CONTEXT
+    assert {one["rank"] for one in documents} == ({0} if name == "whole" else {0, 1})
+    nats = sum(one["nats_per_token"] * one["num_learned"] for one in documents if one["num_learned"])
+    mean = nats / sum(one["num_learned"] for one in documents)
+    assert mean == pytest.approx(tiny.losses(runs / name)[4], rel=1e-5)  # fp32 sums in another order
+    losses = [one["nats_per_token"] for one in documents if one["num_learned"]]
+    assert losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.slow
+def test_wrong_steps_and_changed_data_are_refused(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match="has trained steps 1 to 6; nearest valid: 6"):
+        data(["show", str(runs / "whole"), "--step", "7"])
+    with pytest.raises(DataError, match=r"is no longer in .*; name its folder with --data FOLDER"):
+        data(["show", str(runs / "whole"), "--step", "1", "--data", str(tmp_path / "nowhere")])
+    assert data(["show", str(runs / "whole"), "--step", "1", "--no-losses", "--most", "2", "--full"]) == 0
+    printed = capsys.readouterr().out
+    assert "no losses" in printed
+    assert "8 more" in printed
