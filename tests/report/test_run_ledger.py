@@ -7,6 +7,7 @@ import pytest
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.ledger_page import text_of
 from lmtrain.report.run_ledger import read_attempts, read_ledger
+from lmtrain.tracking.status import Status, write_status
 from tests.report.ledger_folder import PLAN, ROWS, row, write
 
 
@@ -92,6 +93,12 @@ def test_a_folder_without_a_run_is_refused_with_the_nearest(tmp_path):
     write(tmp_path / "llama")
     with pytest.raises(ConfigurationError, match="Did you mean 'llama'"):
         read_ledger(tmp_path / "lama")
+
+
+def test_a_clean_stop_is_no_kill(tmp_path):
+    folder = write(tmp_path / "a")
+    write_status(folder, Status("KILLED", 143, step=2))
+    assert read_ledger(folder).status == "STOPPED"
 
 
 def test_a_run_without_accounts_says_so(tmp_path):

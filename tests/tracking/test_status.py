@@ -40,3 +40,8 @@ def test_run_that_never_started_has_no_status(tmp_path):
     assert read_status(tmp_path) is None
     (tmp_path / "status.json").write_text('{"status": "NONSENSE"}')
     assert read_status(tmp_path) is None
+
+
+@pytest.mark.parametrize(("code", "shown"), [(85, "STOPPED"), (130, "STOPPED"), (143, "STOPPED"), (137, "KILLED")])
+def test_a_clean_stop_is_shown_as_one(code, shown):
+    assert Status("KILLED", code).shown == shown

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from lmtrain.accounting.options.parts import PackingFacts
 from lmtrain.data.document_ends import ENDS_DTYPE, document_ends, map_file
 from lmtrain.data.packed_rows import BestFitRows, OneDocumentRows, RowBuilder
 from lmtrain.data.packing_index import (
@@ -115,6 +116,11 @@ class BestFit:
         report = build_once(folder, lambda aside: build_best_fit(split, aside, context_tokens=context_tokens))
         require_end_of_text(dataset, report.end_of_text_id)
         return report, folder
+
+
+def one_document_facts() -> PackingFacts:
+    """Describe its held-out windows."""
+    return PackingFacts(holds_out_whole_documents=True)
 
 
 @dataclass(frozen=True, kw_only=True)

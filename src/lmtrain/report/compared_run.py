@@ -97,7 +97,7 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
     return ComparedRun(
         folder=folder,
         name=str(read_json(folder / "run.json").get("name", folder.name)),
-        status=status.status,
+        status=status.shown,
         exit_code=status.exit_code,
         step=max((point.step for point in points), default=0),
         num_steps=_number(plan, "horizon", "steps"),

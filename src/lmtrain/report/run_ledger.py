@@ -171,7 +171,7 @@ def read_ledger(folder: Path) -> RunLedger:
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
     if not any(row["name"] in (ACCOUNTS, READING) for row in _rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
-    return replace(_ledger(folder.name, status.status, plan, attempts), sent=_sent(folder, plan))
+    return replace(_ledger(folder.name, status.shown, plan, attempts), sent=_sent(folder, plan))
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:

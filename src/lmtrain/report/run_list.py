@@ -59,7 +59,7 @@ def in_brief(folder: Path) -> RunInBrief:
     return RunInBrief(
         name=str(read_json(folder / "run.json").get("name", folder.name)),
         folder=str(folder),
-        status="UNKNOWN" if status is None else "STOPPED" if status.is_clean_stop else status.status,
+        status="UNKNOWN" if status is None else status.shown,
         step=last.step,
         num_steps=_num_steps(folder),
         tokens=last.tokens,

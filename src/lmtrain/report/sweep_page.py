@@ -39,7 +39,7 @@ def sweep_page(sweep: Path) -> str:
     """
     folders = find_runs([sweep])
     trials = {folder: read_run(folder) for folder in folders}
-    statuses = {folder: status.status.lower() if (status := settled_status(folder)) else "" for folder in folders}
+    statuses = {folder: status.shown.lower() if (status := settled_status(folder)) else "" for folder in folders}
     try:
         found, refusal = compare(folders), ""
     except (ConfigurationError, DataError) as error:

@@ -31,6 +31,11 @@ class Status:
         """Tell whether it was stopped from outside after a whole step, and goes on by the same command."""
         return self.status == "KILLED" and self.exit_code in CLEAN_STOPS
 
+    @property
+    def shown(self) -> str:
+        """Return the state in people's words: a clean stop is no kill."""
+        return "STOPPED" if self.is_clean_stop else self.status
+
 
 @dataclass(frozen=True)
 class Tracked:

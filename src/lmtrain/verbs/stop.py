@@ -30,7 +30,7 @@ def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
     for folder in folders:
         status = settled_status(folder)
         if status is None or status.status != "RUNNING":
-            state = "not a run" if status is None else status.status.lower()
+            state = "not a run" if status is None else status.shown.lower()
             raise ConfigurationError(f"{folder} is not under way: {state}; `lmtrain ls` lists the runs.")
     for folder in folders:
         ask_to_stop(folder)

@@ -3,11 +3,13 @@ import json
 import pytest
 
 from lmtrain.composition.planning.prepared_tokens import (
+    held_out_padding,
     masked_documents,
     prepared_train_tokens,
     remember_folder,
     source_epochs,
 )
+from lmtrain.data.packing import OneDocument
 from lmtrain.data.synthetic import synthetic
 from tests.configs import config_of
 from tests.data.documents import make_dataset
@@ -73,3 +75,14 @@ def test_sources_of_a_mixture_count_by_their_shares_of_the_run(tmp_path):
     epochs = source_epochs(tail, 40_960)
     assert epochs == pytest.approx({"web": 40_960 * 0.625 / (512 * 20), "math": 40_960 * 0.375 / (64 * 300)})
     assert source_epochs(config_of("data=shards", "data.folder.path=nowhere"), 1000) == {}
+
+
+def test_held_out_documents_are_computed_with_their_padding(tmp_path):
+    made = make_dataset(tmp_path, [40, 20, 30, 90])
+    words = ["data=shards", f"data.folder.path={made.folder}", "batch.context_tokens=64"]
+    windows = OneDocument().held_out(made, "validation", context_tokens=64, max_tokens=None)
+    assert windows.num_windows == 3  # of 40 + 20, of 30, and of 64 of the 90
+    padding = held_out_padding(config_of(*words, "packing=document"), "validation")
+    assert padding == pytest.approx(3 * 64 / 180)
+    assert held_out_padding(config_of(*words, "packing=best_fit"), "validation") == 1.0
+    assert held_out_padding(config_of(*words, "packing=document"), "test") == 1.0

@@ -92,6 +92,14 @@ class ScheduleFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PackingFacts:
+    """A packing; `holds_out_whole_documents`: held-out windows are documents and padding, not cut at any place."""
+
+    group: ClassVar[str] = "packing"
+    holds_out_whole_documents: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class AverageFacts:
     """An average of the weights, by its bytes a parameter."""
 

@@ -11,7 +11,7 @@ FORWARD_SHARE: Final = 1 / 3  # of the FLOPs of forward and backward together
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationPlan:
-    """Passes over held-out text before, during and after the training, and the tokens of one."""
+    """Passes over held-out text before, during and after the training, and the computed tokens of one."""
 
     num_passes: int
     tokens_per_pass: int
@@ -22,15 +22,18 @@ class EvaluationPlan:
 
 
 def evaluation_plan(
-    passes: HeldOutPasses | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int]
+    passes: HeldOutPasses | None, *, num_steps: int, run_tokens: int, held_out: Sequence[int], padding: float = 1.0
 ) -> EvaluationPlan | None:
     """Return the passes of a run; None without any, or where no text is known.
 
-    `held_out` counts the tokens of each text in a pass, at most as many as in the whole training.
+    `held_out` counts the tokens of each text in a pass, at most as many as in the whole training; `padding` are the
+    tokens computed for each of them.
     """
     if passes is None or not held_out:
         return None
     most = min(run_tokens, passes.max_tokens or run_tokens)
     every = passes.every_steps
     during = -(-num_steps // every) if every else min(passes.num_passes or 1, num_steps)
-    return EvaluationPlan(num_passes=1 + during, tokens_per_pass=sum(min(most, count) for count in held_out))
+    return EvaluationPlan(
+        num_passes=1 + during, tokens_per_pass=round(padding * sum(min(most, count) for count in held_out))
+    )

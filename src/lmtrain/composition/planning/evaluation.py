@@ -17,14 +17,18 @@ def validated_split(config: RunConfig) -> str:
     return passes.split if passes else "validation"
 
 
-def with_evaluation(plan: Plan, config: RunConfig, *, held_out: Sequence[int]) -> Plan:
-    """Count the passes over held-out text, of these tokens a source; an average of the weights reads the first."""
+def with_evaluation(plan: Plan, config: RunConfig, *, held_out: Sequence[int], padding: float = 1.0) -> Plan:
+    """Count the passes over held-out text, of these tokens a source; an average of the weights reads the first.
+
+    `padding` are the tokens computed for each of the text.
+    """
     keeps_average = not gives_nothing(config.weight_average.target)
     evaluation = evaluation_plan(
         _passes(config),
         num_steps=plan.horizon.steps,
         run_tokens=plan.horizon.tokens,
         held_out=[*held_out, *held_out[: int(keeps_average)]],
+        padding=padding,
     )
     return replace(plan, evaluation=evaluation)
 

@@ -16,8 +16,8 @@ from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.planning.calibration import calibration_of
-from lmtrain.composition.planning.evaluation import with_evaluation
-from lmtrain.composition.planning.prepared_tokens import masked_documents
+from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
+from lmtrain.composition.planning.prepared_tokens import held_out_padding, masked_documents
 from lmtrain.composition.run_config import RunConfig
 
 
@@ -89,7 +89,8 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         communication=sent,
         scaling=config.scaling,
     )
-    return with_evaluation(plan, config, held_out=facts.held_out)
+    padding = held_out_padding(config, validated_split(config), facts.folder)
+    return with_evaluation(plan, config, held_out=facts.held_out, padding=padding)
 
 
 def _recompute(config: RunConfig) -> RecomputeFacts:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lmtrain.accounting.options.parts import PackingFacts
+from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
@@ -31,6 +33,27 @@ def held_out_tokens(config: RunConfig, split: str) -> list[int]:
     folders = [source.get("path") for source in sources.values()] or [_folder_of(config)]
     counts = [_tokens_of(folder, split=split) for folder in folders]
     return [count for count in counts if count is not None] if None not in counts else []
+
+
+def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) -> float:
+    """Return the computed tokens of a split's windows for each of its own, 1 where they are not known.
+
+    `folder` None is the known folder of the config's data.
+    """
+    facts = facts_of(config.packing.values, PackingFacts, allowed=config.allowed)
+    found = folder or _folder_of(config)
+    if facts is None or not facts.holds_out_whole_documents or found is None:
+        return 1.0
+    if not _tokens_of(str(found), split=split):
+        return 1.0
+    from lmtrain.data.document_ends import document_ends  # numpy: only where it counts windows
+    from lmtrain.data.shards import open_dataset
+    from lmtrain.data.windows import DocumentWindows
+
+    dataset, context = open_dataset(Path(found)), config.batch.context_tokens
+    ends, tokens = document_ends(dataset, split), dataset.split(split)
+    windows = DocumentWindows(tokens, context_tokens=context, document_ends=ends, max_tokens=None)
+    return windows.num_windows * context / tokens.num_tokens
 
 
 def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
