@@ -101,7 +101,12 @@ def test_ranks_succeed_with_clean_variables_and_shared_cores(run_folder, monkeyp
         ("raise_on_1", 1, "FAILED", "ZeroDivisionError: division by zero"),
         ("data_error_on_1", 4, "FAILED", "data.source=x has no files; nearest valid: y."),
         ("exit_4_on_1", 4, "FAILED", "rank 1 of 2 ended with exit code 4"),
-        ("killed_on_1", 137, "KILLED", "rank 1 of 2 was killed by SIGKILL"),
+        (
+            "killed_on_1",
+            137,
+            "KILLED",
+            "rank 1 of 2 was killed by SIGKILL; the job was stopped.\nits last activity: backward of step 7.",
+        ),
     ],
 )
 def test_failing_rank_ends_the_job_with_its_own_code_and_state(run_folder, capfd, function, code, state, said):

@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.events import TRACED
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
 
@@ -26,8 +27,8 @@ COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction"
 class Communication(pl.Callback):
     """Trace the third step of a process and every `every_steps` after it; book that share of computing as waiting.
 
-    The share holds until the next trace. Null never traces; a single rank has nobody to wait for. It belongs before
-    the ledger.
+    The share holds until the next trace; events have each traced step's seconds of own work and of waiting. Null never
+    traces; a single rank has nobody to wait for. It belongs before the ledger.
     """
 
     def __init__(self, *, every_steps: int | None, context: RunContext) -> None:
@@ -69,7 +70,11 @@ class Communication(pl.Callback):
         self._num_steps += 1
         if self._trace is not None:
             with self._events.pause("trace"):
-                self._share = exposed_share(self._end_trace())
+                activities = self._end_trace()
+                self._share = exposed_share(activities)
+            seconds = length_of(activities)
+            own = seconds * (1 - self._share)
+            self._events.mark(TRACED, step=trainer.global_step, own_seconds=own, waiting_seconds=seconds - own)
         if self._share:
             self._book()
 
@@ -132,10 +137,15 @@ def exposed_share(activities: Sequence[Activity]) -> float:
     """
     on_gpu = [each for each in activities if each.is_on_gpu]
     waits, computes = _on_gpu(on_gpu) if on_gpu else _on_cpu(activities)
+    seconds = length_of(activities)
+    return exposed(waits, computes) / seconds if seconds else 0.0
+
+
+def length_of(activities: Sequence[Activity]) -> float:
+    """Return the seconds from a trace's first activity to its last."""
     if not activities:
         return 0.0
-    seconds = max(each.span[1] for each in activities) - min(each.span[0] for each in activities)
-    return exposed(waits, computes) / seconds if seconds else 0.0
+    return max(each.span[1] for each in activities) - min(each.span[0] for each in activities)
 
 
 def _on_gpu(activities: Sequence[Activity]) -> tuple[list[Interval], list[Interval]]:

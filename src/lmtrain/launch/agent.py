@@ -30,6 +30,7 @@ def main() -> int:
         entry_point=arguments.entry_point,
         config_path=arguments.config,
         log_folder=arguments.log_folder,
+        run_folder=arguments.run_folder,
         grace_seconds=arguments.grace_seconds,
     )
     os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(job.num_ranks)))
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--entry-point", required=True)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--log-folder", type=Path, required=True)
+    parser.add_argument("--run-folder", type=Path, required=True)
     return parser
 
 

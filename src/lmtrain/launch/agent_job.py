@@ -15,6 +15,7 @@ class LaunchJob:
     entry_point: str
     config_path: Path
     log_folder: Path
+    run_folder: Path
     grace_seconds: float
 
     def log_path(self, rank: int) -> Path:

@@ -25,6 +25,7 @@ from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
 from lmtrain.launch.local_rendezvous import LocalRendezvous
 from lmtrain.launch.stopped_ranks import StoppedRanks
+from lmtrain.tracking.heartbeat import beat_path, read_beat
 
 MONITOR_SECONDS = 0.1
 FAILURE_GRACE_SECONDS = 1
@@ -37,6 +38,7 @@ def run_job(job: LaunchJob, stop: StopRequest) -> int:
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGHUP,SIGQUIT"
     for rank in range(job.num_ranks):
         job.log_path(rank).unlink(missing_ok=True)
+        beat_path(job.run_folder, rank).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="lmtrain-") as stores:  # no other user can look into it
         agent = _Agent(job, stop, Path(stores))
         result = cast("RunResult", agent.run())
@@ -45,8 +47,17 @@ def run_job(job: LaunchJob, stop: StopRequest) -> int:
     first = root_cause(agent.first_failures)
     if not _told_by_rank_0(first, job) and (first.rank != 0 or (first.exit_code < 0 and stop.number is None)):
         tail = "" if first.rank == 0 or first.exit_code in REFUSALS else _tail(job.log_path(first.rank))
-        sys.stderr.write(describe(first, job.num_ranks, tail, job.log_path(first.rank)) + "\n")
+        lines = [describe(first, job.num_ranks, tail, job.log_path(first.rank)), _last_activity(first, job)]
+        sys.stderr.write("".join(f"{line}\n" for line in lines if line))
     return plain_exit_code(first.exit_code)
+
+
+def _last_activity(end: RankEnd, job: LaunchJob) -> str | None:
+    """Say what a rank killed in this start was doing; its heartbeat has outlived it."""
+    beat = read_beat(job.run_folder, end.rank)
+    if end.exit_code >= 0 or beat is None:
+        return None
+    return f"its last activity: {beat.activity}" + (f" of step {beat.step}." if beat.step else ".")
 
 
 def _told_by_rank_0(end: RankEnd, job: LaunchJob) -> bool:

@@ -42,6 +42,7 @@ def launch(
     command = [sys.executable, "-m", "lmtrain.launch.agent", "--parent", str(os.getpid())]
     command += ["--num-processes", str(num_processes)]
     command += ["--grace-seconds", str(grace_seconds), "--log-folder", str(_log_folder(run_folder))]
+    command += ["--run-folder", str(run_folder)]
     command += ["--entry-point", entry_point, "--config", str(config_path.absolute())]
     with _forwarding() as forwarder:
         code = plain_exit_code(_run(command, forwarder, more_environment or {}))

@@ -10,6 +10,7 @@ from lmtrain.accounting.observed.time_accounts import COMPUTE
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.run_ledger import RunLedger
 from lmtrain.report.show import plain_text, show
+from lmtrain.report.slow_ranks import MOST_SHOWN, SlowRanks
 
 BAR_COLUMNS = 30
 
@@ -33,6 +34,8 @@ def _body(ledger: RunLedger) -> list[RenderableType]:
     parts: list[RenderableType] = [_time_table(ledger), Text(""), _facts_table(ledger)]
     if ledger.beside_plan is not None:
         parts += [Text(""), *_plan_beside_fact(ledger.beside_plan)]
+    if ledger.by_rank is not None:
+        parts += [Text(""), *_ranks(ledger.by_rank)]
     if ledger.time.biggest_lever:
         parts += [Text(""), Text.assemble(("biggest lever: ", "bold"), ledger.time.biggest_lever)]
     return parts
@@ -96,6 +99,23 @@ def _facts_table(ledger: RunLedger) -> Table:
         whole = f"{ledger.projected_kwh:,.3g} for the whole run, at the devices' rated power"
         table.add_row("energy", f"{ledger.kwh:,.3g} kWh so far, {whole}")
     return table
+
+
+def _ranks(found: SlowRanks) -> list[RenderableType]:
+    """Set the slowest ranks beside the median, and name those for which the others wait."""
+    names = ", ".join(f"rank {one.rank} ({found.cause(one)})" for one in found.slow[:MOST_SHOWN])
+    told = f"the others wait for {names}" if names else "all within 10% of the median"
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right", "right", "right", "right"):
+        table.add_column(justify=justify)
+    heads = ("", "own work a step", "of the median", "computing", "data wait", "waits for others")
+    table.add_row(*heads, style="dim")
+    for one in found.ranks[:MOST_SHOWN]:
+        own = (one.own, one.computing, one.data_wait, one.waiting)
+        whole, *rest = (format_quantity(seconds, "seconds") for seconds in own)
+        table.add_row(f"rank {one.rank}", whole, f"{one.own / found.median:.2f}" if found.median else "", *rest)
+    steps = f"{found.num_steps} traced step{'s' * (found.num_steps != 1)}"
+    return [Text.assemble((f"{len(found.ranks)} ranks: ", "bold"), told, (f" ({steps})", "dim")), table]
 
 
 def _plan_beside_fact(found: PlanAndFact) -> list[RenderableType]:

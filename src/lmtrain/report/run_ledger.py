@@ -19,6 +19,7 @@ from lmtrain.accounting.observed.time_accounts import (
 )
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import ACCOUNTS
 from lmtrain.tracking.run_log import read_points
@@ -57,6 +58,7 @@ class RunLedger:
     device_watts: float | None = None
     beside_plan: PlanAndFact | None = None
     sent: SentBytes | None = None
+    by_rank: SlowRanks | None = None
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
@@ -144,6 +146,7 @@ class RunLedger:
             "energy": {"kwh": self.kwh, "projected_kwh": self.projected_kwh},
             "plan_and_fact": None if self.beside_plan is None else self._plan_and_fact(self.beside_plan),
             "sent_bytes": None if self.sent is None else asdict(self.sent),
+            "ranks": None if self.by_rank is None else self.by_rank.to_json(),
             "biggest_lever": self.time.biggest_lever,
         }
 
@@ -171,7 +174,8 @@ def read_ledger(folder: Path) -> RunLedger:
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
     if not any(row["name"] in (ACCOUNTS, READING) for row in _rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
-    return replace(_ledger(folder.name, status.shown, plan, attempts), sent=_sent(folder, plan))
+    ledger = _ledger(folder.name, status.shown, plan, attempts)
+    return replace(ledger, sent=_sent(folder, plan), by_rank=_by_rank(folder))
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:
@@ -198,6 +202,11 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
             plan.get("time"), spent, step=step, num_steps=plan.get("horizon", {}).get("steps", step)
         ),
     )
+
+
+def _by_rank(folder: Path) -> SlowRanks | None:
+    paths = sorted((folder / "events").glob("rank*.jsonl"), key=rank_of)
+    return slow_ranks((rank_of(path), list(_rows(path))) for path in paths) if len(paths) > 1 else None
 
 
 def _sent(folder: Path, plan: dict[str, Any]) -> SentBytes | None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Final, Literal, get_args
 
 from lmtrain.tracking.clock import unix_seconds
@@ -25,13 +25,14 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 class Stopwatch:
     """Runs from `began` (on time.monotonic's clock; None is now) on, first for set-up.
 
-    `started_at` is that moment in unix seconds.
+    `started_at` is that moment in unix seconds; `on_change`, where set, is told of each new kind.
     """
 
     def __init__(self, *, began: float | None = None) -> None:
         self._since = time.monotonic() if began is None else began
         self.started_at = unix_seconds(self._since)
         self.kind: Kind = "setup"
+        self.on_change: Callable[[Kind], object] | None = None
         self._seconds: dict[Kind, float] = dict.fromkeys(KINDS, 0.0)
 
     def switch(self, kind: Kind) -> Kind:
@@ -42,6 +43,8 @@ class Stopwatch:
         self._since = now
         if not (before == "compile" and kind == "compute"):
             self.kind = kind
+            if self.on_change is not None and kind != before:
+                self.on_change(kind)
         return before
 
     @contextlib.contextmanager

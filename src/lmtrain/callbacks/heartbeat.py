@@ -1,0 +1,126 @@
+"""A sign of life of each rank: a hang is told with the late rank and its stack, a death with its last activity."""
+
+import sys
+from typing import Any, Final
+
+import lightning.pytorch as pl
+from torch import Tensor
+from torch.optim import Optimizer
+from typing_extensions import override
+
+from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.tracking.clock import unix_seconds
+from lmtrain.tracking.hang_watch import HangWatch
+from lmtrain.tracking.heartbeat import BeatFile, ended_ranks, read_beats
+from lmtrain.tracking.stopwatch import Kind
+from lmtrain.training.context import RunContext
+
+ACTIVITY_OF_KIND: Final[dict[Kind, str]] = {
+    "data_wait": "reading data",
+    "checkpoint": "checkpoint",
+    "evaluation": "evaluation",
+}
+
+
+class Heartbeat(pl.Callback):
+    """Keep each rank's activity in events/rank<r>.beat, and its process's sign of life every `every_seconds`.
+
+    After `report_after_seconds` in which no rank has got on, the ranks behind the others are named with their stacks,
+    on the first rank's stderr and in events/hang_<time>.txt; ten times as long in set-up, a process's first step, an
+    evaluation and a checkpoint. The run goes on where they do, and ends otherwise by strategy.timeout_seconds. None
+    never reports. It belongs first in the list.
+    """
+
+    def __init__(
+        self, *, every_seconds: float = 5.0, report_after_seconds: float | None = None, context: RunContext
+    ) -> None:
+        super().__init__()
+        _check(every_seconds, report_after_seconds)
+        self._every_seconds, self._report_after = every_seconds, report_after_seconds
+        self._context = context
+        self._file: BeatFile | None = None
+        self._watch: HangWatch | None = None
+        self._step = 0
+
+    @override
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if self._file is not None:
+            return
+        folder = self._context.folder
+        self._file = BeatFile(folder, self._context.rank)
+        self._context.events.stopwatch.on_change = self._follow
+        self._watch = HangWatch(
+            self._file,
+            folder=folder,
+            num_ranks=trainer.world_size,
+            every_seconds=self._every_seconds,
+            report_after_seconds=self._report_after,
+        )
+        self._watch.start()
+
+    @override
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self._step = trainer.global_step + 1
+        if self._file is not None:
+            self._file.activity("forward", step=self._step, begins_micro_step=True)
+
+    @override
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        self._act("backward")
+
+    @override
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        self._act("optimizer")
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._act("between steps")
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Name the ranks whose end this rank's broken connection comes from."""
+        if trainer.world_size > 1 and isinstance(exception, RuntimeError) and not isinstance(exception, LMTRAIN_ERRORS):
+            beats = read_beats(self._context.folder, trainer.world_size)
+            for beat in ended_ranks(beats, besides=self._context.rank):
+                sys.stderr.write(f"rank {beat.rank} on {beat.host} has ended: {beat.told(now=unix_seconds())}\n")
+
+    @override
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self._context.events.stopwatch.on_change = None
+        if self._watch is not None:
+            self._watch.close()
+        if self._file is not None:
+            self._file.close()
+        self._file = self._watch = None
+
+    def _follow(self, kind: Kind) -> None:
+        pauses = ("checkpoint", "evaluation")
+        is_pausing = self._file is not None and self._file.beat.activity in pauses
+        if name := ACTIVITY_OF_KIND.get(kind, "between steps" if is_pausing else None):
+            self._act(name)
+
+    def _act(self, name: str) -> None:
+        if self._file is not None:
+            self._file.activity(name, step=self._step)
+
+
+def _check(every_seconds: float, report_after_seconds: float | None) -> None:
+    if every_seconds <= 0:
+        raise ConfigurationError(f"callbacks.heartbeat.every_seconds={every_seconds} is not above 0; nearest valid: 5.")
+    if report_after_seconds is not None and report_after_seconds < 2 * every_seconds:
+        raise ConfigurationError(
+            f"callbacks.heartbeat.report_after_seconds={report_after_seconds} is below two beats of "
+            f"{every_seconds} s; nearest valid: {2 * every_seconds} (null: never)."
+        )
+
+
+def heartbeat_facts() -> CallbackFacts:
+    """Tell of a hang; a measurement of steps does without it."""
+    return CallbackFacts(acts_between_steps=True)
