@@ -26,6 +26,7 @@ HEAVY = {
     *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
     "lm_eval",  # of the extra `eval`
     "uvicorn",  # of the extra `serve`
+    *("cmaes", "optuna", "submitit"),  # of the extra `sweep`
     "wandb",  # of the extra `wandb`
     *("fastokens", "tiktoken", "huggingface_hub"),  # may be missing; only names on the hub need the last
 }

@@ -32,6 +32,14 @@ class EnvironmentProblem(RuntimeError):
     exit_code = EXIT_ENVIRONMENT
 
 
+class Diverged(EnvironmentProblem):
+    """A run's loss or gradient is no number any more."""
+
+
+class OutOfMemory(EnvironmentProblem):
+    """A run needs more memory than its device has."""
+
+
 class DataError(ValueError):
     """The data is missing, damaged, or does not belong to this run."""
 

@@ -29,7 +29,8 @@ _LOG = logging.getLogger(__name__)
 class GracefulStop(pl.Callback):
     """Stop at a step boundary after SIGTERM, SIGINT or SIGUSR1; the checkpoint callback then saves the step.
 
-    `lmtrain stop`'s wish in the run's folder, looked for once a second by the first rank, counts as SIGTERM.
+    The run's own pause counts as SIGTERM, as does `lmtrain stop`'s wish in its folder, looked for once a second by
+    the first rank.
 
     Before the first step (it compiles, it validates) there is nothing to save: StoppedEarly ends the run at once. From
     then on handlers only set a flag. One rank looks at it after each step, several agree on it every `every_steps`
@@ -65,7 +66,9 @@ class GracefulStop(pl.Callback):
     ) -> None:
         self._has_stepped = self._has_stepped or is_step_end(trainer, batch_idx)
         self._look_for_wish()
-        if trainer.world_size == 1:
+        if self._is_pause(trainer, batch_idx):
+            received = signal.SIGTERM
+        elif trainer.world_size == 1:
             received = self._received if is_step_end(trainer, batch_idx) else 0
         else:
             received = self._agree(trainer) if self._interval.is_due(trainer, batch_idx) else 0
@@ -90,6 +93,11 @@ class GracefulStop(pl.Callback):
         if is_second:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise StoppedAtOnce(number)
+
+    def _is_pause(self, trainer: pl.Trainer, batch_idx: int) -> bool:
+        """Tell whether the run pauses after this step, which every rank knows."""
+        pause = self._context.pause_step
+        return pause is not None and trainer.global_step >= pause and is_step_end(trainer, batch_idx)
 
     def _look_for_wish(self) -> None:
         now = time.monotonic()

@@ -6,7 +6,7 @@ from typing import Any, Final
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import Diverged
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
@@ -49,7 +49,7 @@ class TrainingHealth(pl.Callback):
         """Judge the steps not yet judged.
 
         Raises:
-            EnvironmentProblem: A step's loss or gradient norm is not finite, and the step was made; or so are ten in
+            Diverged: A step's loss or gradient norm is not finite, and the step was made; or so are ten in
                 a row, skipped or not.
         """
         unseen = self._unseen.copy()
@@ -61,7 +61,7 @@ class TrainingHealth(pl.Callback):
                 continue
             self._num_skipped += 1
             if not record.was_skipped or self._num_skipped >= MOST_SKIPPED:
-                raise EnvironmentProblem(self._describe(record.step, record.loss, record.gradient_norm))
+                raise Diverged(self._describe(record.step, record.loss, record.gradient_norm))
 
     def _describe(self, step: int, loss: float, gradient_norm: float) -> str:
         num_sequences = self._context.plan.batch.sequences_per_step

@@ -63,12 +63,12 @@ def run_guarded(body: Callable[[], int], error_file: str | None) -> int:
         return EXIT_INTERRUPTED
     except LMTRAIN_ERRORS as error:
         sys.stderr.write(f"{redact_text(str(error))}\n")
-        _record(error_file, str(error), error.exit_code)
+        _record(error_file, str(error), error.exit_code, kind=type(error).__name__)
         return error.exit_code
     except BaseException as error:  # noqa: BLE001  the last place to report this rank's end
         lines = traceback.format_exception(type(error), error, _beyond_this_file(error.__traceback__))
         sys.stderr.write(redact_text("".join(lines)))
-        _record(error_file, f"{type(error).__name__}: {error}", 1)
+        _record(error_file, f"{type(error).__name__}: {error}", 1, kind=type(error).__name__)
         return 1
 
 
@@ -78,7 +78,7 @@ def _beyond_this_file(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def _record(error_file: str | None, message: str, code: int) -> None:
+def _record(error_file: str | None, message: str, code: int, *, kind: str = "SystemExit") -> None:
     # The names message and timestamp are those of torchrun's own error files.
     if error_file and code != 0:
         row = {
@@ -86,6 +86,7 @@ def _record(error_file: str | None, message: str, code: int) -> None:
             "timestamp": int(time.time()),
             "time": time.monotonic(),
             "exit_code": code,
+            "kind": kind,
         }
         Path(error_file).write_text(json.dumps(row))
 

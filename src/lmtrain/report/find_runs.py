@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -17,15 +18,15 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def names_sweep(path: Path) -> bool:
-    """Tell whether a path is runs/sweep-ID: the common prefix of a sweep's runs, not a folder."""
-    return not path.exists() and path.name.startswith("sweep-")
+    """Tell whether a path is a sweep's: a folder with sweep.json, or runs/sweep-ID of one without a folder."""
+    return (path / SWEEP_FILE).exists() or (not path.exists() and path.name.startswith("sweep-"))
 
 
 def _runs_of(path: Path) -> list[Path]:
     if (path / "status.json").exists():
         return [path]
     below = _runs_below(path) if path.is_dir() else []
-    if names_sweep(path):
+    if names_sweep(path) and not below:
         below = [run for run in _runs_below(path.parent) if read_json(run / "run.json").get("sweep") == path.name]
     if not below:
         known = [run.name for run in path.parent.glob("*") if run.is_dir()] if path.parent.is_dir() else []

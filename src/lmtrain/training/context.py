@@ -7,6 +7,7 @@ from pathlib import Path
 
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
+from lmtrain.search.halving import step_of_part
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.events import EventLog
@@ -21,7 +22,8 @@ class RunContext:
 
     `log` is None on every rank but the first, which alone writes metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.
-    `scores` are the newest of its validation.
+    `scores` are the newest of its validation. `pause_after` (k, n) stops the run
+    after the k-th of n equal parts, to be continued.
     """
 
     folder: Path
@@ -33,6 +35,7 @@ class RunContext:
     log: RunLog | None
     rank: int = 0
     earlier_seconds: float = 0.0
+    pause_after: tuple[int, int] | None = None
     scores: HeldOutScores = field(default_factory=HeldOutScores)
 
     @cached_property
@@ -40,6 +43,11 @@ class RunContext:
         """Return the run's last step; a budget of time moves it while the run goes on."""
         horizon = self.plan.horizon
         return LastStep(horizon.steps, seconds=horizon.seconds, most_steps=horizon.most_steps)
+
+    @property
+    def pause_step(self) -> int | None:
+        """Return the step of the run's pause, None without one."""
+        return step_of_part(self.pause_after, num_steps=self.last_step.steps)
 
     def spent_seconds(self) -> float:
         """Return for how long the run has held its devices, in this attempt and all before it."""

@@ -42,6 +42,12 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     outer = outer_launcher(os.environ)
     world = (outer.local_world_size, outer.world_size // outer.local_world_size) if outer else None
     arguments = parse_arguments(words, world=world)
+    from lmtrain.composition.command_line.search_words import search_of
+
+    if (searched := search_of(arguments)) is not None:
+        from lmtrain.composition.execution.searching.preparation import prepare_search
+
+        return prepare_search(searched, one_job, outer=outer, program=program).run()
     from lmtrain.composition.command_line.compose import Choices, for_each_config
 
     composed: list[tuple[dict[str, Any], Choices]] = []
@@ -59,17 +65,45 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
 
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
-    from lmtrain.composition.execution.sweep import naming_trial, run_sweep
+    from lmtrain.composition.execution.sweep import run_sweep
+
+    jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
+    return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))
+
+
+def _jobs_of_trials(
+    composed: "Sequence[tuple[dict[str, Any], Choices]]", typed: list[list[str]], arguments: Arguments
+) -> list[Job]:
+    """Check and rehearse all trials of a sweep."""
+    from lmtrain.composition.execution.rehearsal import rehearse
+    from lmtrain.composition.execution.sweep import naming_trial
 
     jobs: list[Job] = []
     for number, (config, choices) in enumerate(composed):
         with naming_trial(typed, number):
-            job = make_job(config, typed[number], choices.options["model"], arguments, swept=typed)
-            from lmtrain.composition.execution.rehearsal import rehearse
+            jobs.append(make_job(config, typed[number], choices.options["model"], arguments, swept=typed))
+            rehearse(jobs[-1], is_alone=False)
+    return jobs
 
-            rehearse(job, is_alone=False)
-            jobs.append(replace(job, program=program))
-    return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))
+
+def one_job(arguments: Arguments) -> Job:
+    """Compose, check and rehearse the job of a trial's command line.
+
+    Raises:
+        ConfigurationError: It cannot be.
+    """
+    from lmtrain.composition.command_line.compose import Choices, for_each_config
+
+    composed: list[tuple[dict[str, Any], Choices]] = []
+    for_each_config(lambda *one: composed.append(one), arguments, config_name="train")
+    ((config, choices),) = composed
+    typed = [word for word in choices.overrides if word not in arguments.not_typed]
+    _refuse_early(composed, [typed], arguments, None)
+    job = make_job(config, typed, choices.options["model"], arguments, swept=[typed])
+    from lmtrain.composition.execution.rehearsal import rehearse
+
+    rehearse(job, is_alone=False)
+    return job
 
 
 def _refuse_early(

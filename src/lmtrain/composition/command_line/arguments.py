@@ -27,7 +27,7 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "metavar": "PREFIX",
     "help": "let the run's config name code of yours, as my_package.",
 }
-HYDRA_READ = ("hydra.mode", "hydra.sweeper.params.", "hydra.searchpath")
+HYDRA_READ = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.", "hydra.searchpath")
 MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
 SHORT_KEYS: Final = {"data.split": "data.folder.split"}
 NAMED_BY_PEOPLE = (

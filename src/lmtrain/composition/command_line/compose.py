@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +23,14 @@ from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
+from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.unknown_words import is_setting, unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.secret_values import remember_secrets
 
+SEARCH: Final = "search"  # in hydra.sweeper: the option searches
+SETTINGS: Final = "sweep"
 SEVERAL_VALUES: Final = "Ambiguous value for argument"
 
 Task = Callable[[dict[str, Any], "Choices"], None]
@@ -57,6 +60,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str) -> No
             if flags.show:
                 show(composed, flags)
                 continue
+            _refuse_search(composed)
             choices = Choices(composed.hydra, is_trial=is_trial)
             if config_name == "train":
                 _require_every_group(choices.overrides)
@@ -122,6 +126,40 @@ def _composed(words: list[str], *, config_name: str) -> DictConfig:
     return composed
 
 
+@dataclass(frozen=True)
+class SweepNodes:
+    """The parts of a composed config about its sweep: settings of a search, and values by key from an option."""
+
+    settings: dict[str, Any]
+    params: Mapping[str, Any]
+
+
+def sweep_nodes(arguments: Arguments) -> SweepNodes | None:
+    """Return the settings of the search that the words choose, None where they choose none.
+
+    Raises:
+        ConfigurationError: The command line does not compose.
+    """
+    flags = parse_flags(arguments.flags)
+    with _worded(arguments, config_name="train"), _our_configs():
+        words = [*_search_words(flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
+        composed = _composed(words, config_name="train")
+        if SEARCH not in composed.hydra.sweeper:
+            return None
+        settings: Any = OmegaConf.to_container(composed[SETTINGS], resolve=True)
+        params: Any = OmegaConf.to_container(composed.hydra.sweeper, resolve=False)
+    return SweepNodes(settings, params.get("params") or {})
+
+
+def _refuse_search(composed: DictConfig) -> None:
+    """Refuse a search without -m, or in a command that does not search; and settings of none."""
+    if SEARCH in composed.hydra.sweeper:
+        raise ConfigurationError("hydra/sweeper=optuna searches for values: lmtrain train with -m starts it.")
+    for word in composed.hydra.overrides.task:
+        if word.lstrip("+").startswith(f"{SETTINGS}."):
+            raise ConfigurationError(f"{word} is of a search; add hydra/sweeper=optuna and -m, or leave it out.")
+
+
 def _search_words(flags: Flags) -> list[str]:
     """Return the override for finding options in a person's own folder.
 
@@ -134,24 +172,6 @@ def _search_words(flags: Flags) -> list[str]:
     if not folder.is_dir():
         raise ConfigurationError(f"--config-dir {folder} is no folder; name one that holds GROUP/OPTION.yaml.")
     return [f"hydra.searchpath=['file://{folder.absolute()}']"]
-
-
-def show(composed: DictConfig, flags: Flags) -> None:
-    """Print a composed config, or one package of it, as --cfg asks.
-
-    Raises:
-        ConfigurationError: There is no such package.
-    """
-    names = [name for name in composed if flags.show == "all" or (name == "hydra") == (flags.show == "hydra")]
-    found: Any = OmegaConf.masked_copy(composed, [str(name) for name in names])
-    if flags.package is not None:
-        found = OmegaConf.select(composed, flags.package)
-        if found is None:
-            raise ConfigurationError(f"--package {flags.package}: the config has no such part; --cfg job shows all.")
-        print(f"# @package {flags.package}")
-    if flags.resolve:
-        OmegaConf.resolve(composed)
-    print(OmegaConf.to_yaml(found) if OmegaConf.is_config(found) else found)
 
 
 def _require_every_group(overrides: list[str]) -> None:
@@ -178,6 +198,7 @@ def compose_config(overrides: list[str], *, config_name: str = "train") -> dict[
 def _plain(composed: DictConfig) -> dict[str, Any]:
     with open_dict(composed):
         composed.pop("hydra", None)  # its parts resolve in Hydra's own jobs alone
+        composed.pop(SETTINGS, None)  # of a search, no part of a run
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
     remember_secrets(OmegaConf.to_container(composed, resolve=False, throw_on_missing=False), plain)
@@ -204,6 +225,9 @@ def _translate(problem: Exception, arguments: Arguments, *, config_name: str) ->
         return ConfigurationError(f"{key} has no value; set it on the command line: {key}=...")
     if isinstance(problem, OverrideParseException):
         key, _, value = str(problem.override).partition("=")
+        if "while evaluating" in str(problem):  # a function of Hydra's, with other arguments than its own
+            reason = str(problem).splitlines()[1].partition(": ")[2]
+            return ConfigurationError(f"{problem.override}: {reason}, as {key}=interval(LOW,HIGH) or choice(A,B).")
         quoted = shlex.quote(f"{key}={json.dumps(value, ensure_ascii=False)}")
         return ConfigurationError(
             f"{problem.override} is not KEY=VALUE or GROUP=OPTION: its value cannot be read. Brackets and quotes come "
@@ -221,6 +245,8 @@ def _several_values(problem: str) -> str:
 
 def _unknown_option(problem: MissingConfigException) -> str:
     group, _, option = str(problem.missing_cfg_file).partition("/")  # a typed option may be a path
+    if group == "hydra":
+        return f"{group}/{option.replace('/', '=')}: there is basic, a grid, and optuna, a search."
     if not problem.options:
         return f"There is no config {problem.missing_cfg_file} in {conf_folder()}."
     return unknown_option(group, option, problem.options)

@@ -5,13 +5,14 @@ from typing import Final
 
 import lmtrain
 
-PIPELINES: Final = "pipeline"  # a group of commands, not of a run
+# Groups of commands and of Hydra itself, not of a run.
+OTHERS: Final = frozenset({"pipeline", "hydra"})
 
 
 def group_folders(conf: Path | None = None) -> list[Path]:
     """Return the folders of a run's groups of options, sorted by name."""
     folders = (conf or conf_folder()).iterdir()
-    return sorted(path for path in folders if path.is_dir() and path.name != PIPELINES)
+    return sorted(path for path in folders if path.is_dir() and path.name not in OTHERS)
 
 
 def option_files() -> list[Path]:

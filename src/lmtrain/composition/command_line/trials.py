@@ -37,5 +37,8 @@ def _values(override: Override) -> list[str]:
         return [f"{override.get_key_element()}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():
         line = override.input_line
-        raise ConfigurationError(f"{line} has no steps; list values, KEY=A,B, or give a range(START,STOP,STEP).")
+        raise ConfigurationError(
+            f"{line} has no steps; list values, KEY=A,B, or give a range(START,STOP,STEP); hydra/sweeper=optuna "
+            "draws from it."
+        )
     return [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]

@@ -74,8 +74,7 @@ def build_run(
     batch = batch_of(config)
     precision = build_precision(config)
     datamodule = config.data.build(batch=batch, seed=config.seed)
-    tokenizer = load_tokenizer(datamodule.dataset.tokenizer_folder)
-    datamodule.dataset.require_tokenizer(tokenizer.fingerprint)
+    tokenizer = tokenizer_of(datamodule.dataset)
     attention = fit_attention(config, compute_dtype=precision.compute_dtype)
     model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention.kernel)
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
@@ -90,6 +89,7 @@ def build_run(
         log=log,
         rank=rank,
         earlier_seconds=earlier_seconds,
+        pause_after=job.pause_after,
     )
     datamodule.total_steps = context.plan.horizon.steps
     print_lines(datamodule, context.plan, config, rank=rank)
@@ -110,6 +110,17 @@ def build_run(
         callbacks=callbacks,
         parallelism=parallelism,
     )
+
+
+def tokenizer_of(dataset: Dataset) -> Tokenizer:
+    """Load a data set's tokenizer.
+
+    Raises:
+        DataError: It is not the one that made the data.
+    """
+    tokenizer = load_tokenizer(dataset.tokenizer_folder)
+    dataset.require_tokenizer(tokenizer.fingerprint)
+    return tokenizer
 
 
 def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Callback]:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from lmtrain.composition.execution.grid_record import GridRecord
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.tracking.redaction import redact_text
@@ -35,14 +36,17 @@ def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None
 def run_sweep(trials: Sequence[Job], start: Callable[[Job], int]) -> int:
     """Train trial after trial and return the worst exit code, or a stop's; the last lines name each outcome."""
     outcomes = dict.fromkeys((trial.name for trial in trials), NOT_STARTED)
+    record = GridRecord(trials)
     code = EXIT_INTERRUPTED  # of Ctrl-C between two trials
     try:
         for trial in trials:
             outcomes[trial.name] = _outcome(trial, start)
+            record.close(trial, outcomes[trial.name])
             if outcomes[trial.name] in STOPPED:
                 break
         code = next((outcome for outcome in outcomes.values() if outcome in STOPPED), max(outcomes.values()))
     finally:
+        record.end(status_name(code))
         print_outcomes(outcomes)
         last = trials[-1]
         print(f"  side by side: lmtrain compare {last.config.run.root}/{last.sweep}")

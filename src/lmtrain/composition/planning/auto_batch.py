@@ -16,7 +16,7 @@ from lmtrain.composition.planning.plan import fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.settings import TrainerSettings
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, OutOfMemory
 from lmtrain.launch.process_group import broadcast_outcome
 
 CPU_SHARE = 0.8  # of the free memory: the rest is for the machine's other processes
@@ -69,13 +69,13 @@ def is_out_of_memory(failure: RuntimeError) -> bool:
     return isinstance(failure, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(failure)
 
 
-def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
+def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
     """Describe the need of a run out of memory, and the largest fitting micro batch."""
     size = f"batch.micro_batch_sequences={batch.micro_batch_sequences}"
     try:
         setting = setting_here(config)
     except ConfigurationError as unplanned:
-        return EnvironmentProblem(f"out of memory at {size}, which cannot be planned: {unplanned}")
+        return OutOfMemory(f"out of memory at {size}, which cannot be planned: {unplanned}")
     needed, held = memory_of(setting, batch).total, setting.device_bytes or 0
     smaller = largest_micro_batch(setting, batch)
     if smaller and smaller.micro_batch_sequences < batch.micro_batch_sequences:
@@ -84,7 +84,7 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> EnvironmentProblem:
         fix = f"try batch.micro_batch_sequences={_half(batch)}"
     else:
         fix = f"try {less_memory(config)}"
-    return EnvironmentProblem(
+    return OutOfMemory(
         f"out of memory at {size}: the plan says {needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
     )
 

@@ -27,7 +27,8 @@ class Job:
     """A checked config with its origin; `sweep` names the sweep it is a trial of, None for a single run.
 
     `began` is when it was asked for, on this machine's time.monotonic, and `waited` each thread's seconds without a
-    processor until then; `program` is how the command line began.
+    processor until then; `program` is how the command line began. `pause_after` (k, n) stops it
+    after the k-th of n equal parts, to be continued.
     """
 
     config: RunConfig
@@ -38,6 +39,7 @@ class Job:
     began: float = field(default_factory=time.monotonic)
     waited: dict[str, float] = field(default_factory=waited_seconds, compare=False)
     program: str = "python train.py"
+    pause_after: tuple[int, int] | None = None
 
     @property
     def folder(self) -> Path:
@@ -84,6 +86,7 @@ class StoredJob:
     sweep: str | None = None
     began: float = field(default_factory=time.monotonic)
     program: str = ""
+    pause_after: tuple[int, int] | None = None
 
 
 def load_job(path: Path) -> StoredJob:
@@ -111,6 +114,7 @@ def job_of_rank(path: Path) -> Job:
         began=stored.began,
         waited={},  # this process began after the job
         program=stored.program,
+        pause_after=stored.pause_after,
     )
 
 

@@ -1,0 +1,83 @@
+"""The hours and dollars of a sweep: planned before its start, counted while it goes on."""
+
+import statistics
+from dataclasses import dataclass
+from typing import Final
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.errors import ConfigurationError
+from lmtrain.search.settings import SearchSettings
+from lmtrain.tracking.sweep_file import SweepFile
+
+SECONDS_PER_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """What a sweep may take; `planned_seconds` are one run's by its plan, `usd_per_hour` all devices' of one run.
+
+    Runs side by side share the hours of the clock; dollars are of each run.
+    """
+
+    settings: SearchSettings
+    planned_seconds: float | None
+    usd_per_hour: float | None
+
+    def __post_init__(self) -> None:
+        if self.settings.max_usd is not None and not self.usd_per_hour:
+            raise ConfigurationError(
+                f"sweep.max_usd={self.settings.max_usd:g} needs a price: set cluster.usd_per_gpu_hour to the price of "
+                "one device."
+            )
+
+    @property
+    def most_seconds(self) -> float | None:
+        """Return the limit of all runs' seconds together, None without a limit."""
+        limits: list[float] = []
+        if self.settings.max_hours is not None:
+            limits.append(self.settings.max_hours * SECONDS_PER_HOUR * self.settings.parallel)
+        if self.settings.max_usd is not None and self.usd_per_hour:
+            limits.append(self.settings.max_usd / self.usd_per_hour * SECONDS_PER_HOUR)
+        return min(limits, default=None)
+
+    def trial_seconds(self, sweep: SweepFile) -> float | None:
+        """Return the expected seconds of a trial: as finished ones took, else as planned; None where neither is."""
+        taken = [trial.seconds for trial in sweep.trials if trial.state == "finished"]
+        if taken:
+            return statistics.fmean(taken)
+        return None if self.planned_seconds is None else self.planned_seconds * self.settings.seeds
+
+    def has_room(self, sweep: SweepFile, *, num_running: int) -> bool:
+        """Tell whether one more trial fits, beside those that run."""
+        if self.most_seconds is None:
+            return True
+        spent = sum(trial.seconds for trial in sweep.trials)
+        return spent + (num_running + 1) * (self.trial_seconds(sweep) or 0.0) <= self.most_seconds
+
+    def line(self, num_trials: int) -> str:
+        """Describe the sweep's expected time and price, beside its limits.
+
+        Raises:
+            ConfigurationError: By the plan not even one trial fits.
+        """
+        runs = f"{num_trials} trials" + (f" of {self.settings.seeds} seeds" if self.settings.seeds > 1 else "")
+        if self.planned_seconds is None:
+            return f"{runs}; this machine's speed is not known before the first one (lmtrain doctor --calibrate)"
+        of_trial = self.planned_seconds * self.settings.seeds
+        clock = format_quantity(num_trials * of_trial / self.settings.parallel, "seconds")
+        shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each by the plan: {clock}"
+        if self.usd_per_hour:
+            shown += f", ${num_trials * of_trial / SECONDS_PER_HOUR * self.usd_per_hour:,.2f}"
+        if self.most_seconds is None or num_trials * of_trial <= self.most_seconds:
+            return shown
+        fitting = int(self.most_seconds / of_trial)
+        if fitting < 1:
+            raise ConfigurationError(
+                f"{self._limits()} is less than one trial takes by the plan, "
+                f"{format_quantity(of_trial, 'seconds')}; raise it, or give the run a smaller budget."
+            )
+        return f"{shown}; {self._limits()} has room for about {fitting} of them"
+
+    def _limits(self) -> str:
+        named = {"max_hours": self.settings.max_hours, "max_usd": self.settings.max_usd}
+        return " and ".join(f"sweep.{name}={value:g}" for name, value in named.items() if value is not None)

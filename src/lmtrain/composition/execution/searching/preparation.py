@@ -1,0 +1,219 @@
+"""From a search's words to a search ready to run: every refusal comes before the first trial."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lmtrain.accounting.training_plan.utilization import usd
+from lmtrain.composition.command_line.arguments import Arguments
+from lmtrain.composition.command_line.search_words import SearchWords
+from lmtrain.composition.execution.searching.allowance import SECONDS_PER_HOUR, Allowance
+from lmtrain.composition.execution.searching.book import TrialBook
+from lmtrain.composition.execution.searching.progress import Progress
+from lmtrain.composition.execution.searching.runner import LocalRunner, Runner
+from lmtrain.composition.execution.searching.search import Search
+from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner
+from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, new_sweep, sweep_folder
+from lmtrain.composition.execution.start import prepare_data
+from lmtrain.composition.execution.sweep import naming_trial
+from lmtrain.composition.parts.kernels import device_type
+from lmtrain.composition.planning.plan import planned_with
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.composition.stored_runs.job import Job, short_hash
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.launch.detect import OuterLauncher
+from lmtrain.search.halving import round_ends
+from lmtrain.search.settings import SearchSettings
+from lmtrain.search.space import checked_words, num_of_grid
+from lmtrain.search.study import enqueue_grid, open_study, require_optuna
+from lmtrain.tracking.redaction import redact_override
+from lmtrain.tracking.status import status_name
+
+MakeJob = Callable[[Arguments], Job]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedSearch:
+    """A search of which all extremes were checked; `base` is the first of them."""
+
+    words: SearchWords
+    base: Job
+    make_job: MakeJob
+    folder: SweepFolder
+    rounds: Sequence[int]
+    allowance: Allowance
+    runner: Runner
+    sweep_id: str
+    program: str
+
+    def run(self) -> int:
+        """Hold the sweep's folder, search, and tell the end; return the exit code."""
+        with self.folder.held():
+            return self._run()
+
+    def _run(self) -> int:
+        words, settings = self.words, self.words.settings
+        name = str(self.folder.path.relative_to(Path(self.base.root)))
+        command = " ".join([self.program, "-m", *map(redact_override, words.arguments.overrides)])
+        sweep = self.folder.begin(new_sweep(words, self.base.config, name=name, command=command))
+        study = open_study(self.folder.path, settings)
+        num_trials = _num_trials(words)
+        if settings.sampler == "grid":
+            enqueue_grid(study, words.space)
+        prepare_data(self.base)
+        plan = planned_with(self.base.config, [])
+        allowance = replace(self.allowance, planned_seconds=plan.seconds if plan else None)
+        print(allowance.line(num_trials), flush=True)
+        progress = Progress(f"{self.base.config.run.root}/{name}", self.program, _without_name(words.fixed))
+        first_seed = self.base.config.seed
+        search = Search(
+            settings=settings,
+            num_trials=num_trials,
+            folder=self.folder,
+            book=TrialBook(
+                sweep=sweep,
+                study=study,
+                space=words.space,
+                seeds=range(first_seed, first_seed + settings.seeds),
+                rounds=self.rounds,
+                folder=self.folder.path,
+                progress=progress,
+            ),
+            make_job=self._job,
+            runner=self.runner,
+            allowance=allowance,
+            progress=progress,
+        )
+        code = 1
+        try:
+            code = search.run()
+        finally:
+            progress.last_lines(sweep)
+            logger = self.base.config.logger.build()
+            logger.finish_sweep(Path(self.base.root), self.sweep_id, status=status_name(code))
+        return code
+
+    def _job(self, words: Sequence[str]) -> Job:
+        return replace(self.make_job(self.words.of_trial(words)), sweep=self.sweep_id)
+
+
+def prepare_search(
+    words: SearchWords, make_job: MakeJob, *, outer: OuterLauncher | None, program: str
+) -> PreparedSearch:
+    """Check a search, the values of its lists and the ends of its intervals among it.
+
+    Raises:
+        ConfigurationError: It cannot be, or not with these values.
+        EnvironmentProblem: A package is missing.
+    """
+    if outer is not None:
+        raise EnvironmentProblem(
+            "hydra/sweeper=optuna starts the ranks of its trials itself; run it once, without torchrun or srun."
+        )
+    require_optuna(words.settings.sampler)
+    extremes = checked_words(words.space)
+    jobs: list[Job] = []
+    for number, values in enumerate(extremes):
+        with naming_trial(extremes, number):
+            jobs.append(make_job(words.of_trial(values)))
+    base = jobs[0]
+    _require_resumable(base.config)
+    folder = sweep_folder(words, base.config)
+    return PreparedSearch(
+        words=words,
+        base=base,
+        make_job=make_job,
+        folder=folder,
+        rounds=_rounds(base.config, words.settings),
+        allowance=_allowance(base.config, words.settings),
+        runner=_runner(base.config, words.settings, folder.path),
+        sweep_id=f"sweep-{short_hash(str(folder.path))}" if base.config.run.name else folder.path.name,
+        program=program,
+    )
+
+
+def _without_name(fixed: Sequence[str]) -> list[str]:
+    return [word for word in fixed if not word.startswith("run.name=")]
+
+
+def _num_trials(words: SearchWords) -> int:
+    asked = words.settings.num_trials
+    if words.settings.sampler != "grid":
+        return asked or 0
+    return min(num_of_grid(words.space), asked or num_of_grid(words.space))
+
+
+def _require_resumable(config: RunConfig) -> None:
+    if config.resume != "auto":
+        raise ConfigurationError(
+            f"resume={config.resume} is of a single run: a search goes on by the same command; leave it out, or choose "
+            "another run.name to start anew."
+        )
+
+
+def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
+    """Return the validations at which halving's rounds end; one round for all else.
+
+    Raises:
+        ConfigurationError: The run lacks what the metric or the pruner needs.
+    """
+    validation = config.callbacks.get("validation")
+    if settings.metric.startswith("validation/") and validation is None:
+        raise ConfigurationError(
+            f"sweep.metric={settings.metric} needs callbacks.validation, which is switched off; nearest valid: "
+            "sweep.metric=train/loss."
+        )
+    if settings.pruner == "none":
+        return [1]
+    if "graceful_stop" not in config.callbacks:
+        raise ConfigurationError(
+            f"sweep.pruner={settings.pruner} stops runs through callbacks.graceful_stop, which is switched off."
+        )
+    if not settings.metric.startswith("validation/"):
+        raise ConfigurationError(
+            f"sweep.pruner={settings.pruner} judges validations; nearest valid: sweep.metric=validation/bits_per_byte."
+        )
+    passes = validation.get("num_passes") if validation else None
+    if settings.pruner == "median":
+        if passes is not None and passes < 2:
+            raise ConfigurationError(
+                "sweep.pruner=median needs a validation during the run; nearest valid: "
+                "callbacks.validation.num_passes=4."
+            )
+        return [1]
+    if passes is None:
+        raise ConfigurationError(
+            "sweep.pruner=halving needs evenly spread validations: callbacks.validation.every_steps=null and "
+            "callbacks.validation.num_passes=4."
+        )
+    if config.budget.hours is not None or config.budget.usd is not None:
+        raise ConfigurationError(
+            "sweep.pruner=halving needs a known number of steps; give the runs a budget of steps, tokens or FLOPs."
+        )
+    return round_ends(int(passes), factor=settings.halving_factor)
+
+
+def _allowance(config: RunConfig, settings: SearchSettings) -> Allowance:
+    price = config.cluster.usd_per_gpu_hour
+    hourly = usd(SECONDS_PER_HOUR, num_devices=config.num_ranks, usd_per_gpu_hour=price) if price else None
+    return Allowance(settings=settings, planned_seconds=None, usd_per_hour=hourly)
+
+
+def _runner(config: RunConfig, settings: SearchSettings, folder: Path) -> Runner:
+    uses_gpus = device_type(config.trainer.accelerator) != "cpu"
+    if settings.launcher == "slurm":
+        return SlurmRunner(
+            folder=folder / "slurm",
+            parameters=settings.slurm,
+            num_devices=config.trainer.devices,
+            uses_gpus=config.cluster.device is not None and config.trainer.accelerator != "cpu",
+        )
+    return LocalRunner(
+        parallel=settings.parallel, num_devices=config.trainer.devices, num_gpus=_num_gpus() if uses_gpus else 0
+    )
+
+
+def _num_gpus() -> int:
+    import torch
+
+    return torch.accelerator.device_count()

@@ -1,0 +1,98 @@
+"""A line for each start and end of a search's trials, and its last lines."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.spread import difference
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
+
+MOST_LINES = 5
+
+
+@dataclass
+class Progress:
+    """The console's side of a search; `folder` is as a person types it."""
+
+    folder: str
+    program: str
+    fixed: Sequence[str]
+    _told: set[str] = field(default_factory=set[str])
+
+    def started(self, trial: SweepTrial, run: SweepRun, *, num_rounds: int) -> None:
+        """Tell that a run trains."""
+        seed = f" seed {run.seed}" if len(trial.runs) > 1 else ""
+        part = f", round {trial.rounds + 1} of {num_rounds}" if num_rounds > 1 else ""
+        print(f"trial {trial.number}{seed}{part}: {' '.join(trial.words)}", flush=True)
+
+    def ended(self, trial: SweepTrial, sweep: SweepFile) -> None:
+        """Tell how a trial ended, beside the best."""
+        words = _state_words(trial)
+        best = sweep.best_trial()
+        beside = "" if best is None else f" | best {best.score:.4f} of trial {best.number}"
+        print(f"trial {trial.number}: {words}{beside}", flush=True)
+
+    def promoted(self, kept: Sequence[int], *, num_of: int) -> None:
+        """Tell which trials go on."""
+        print(f"round over: of {num_of} trials {', '.join(map(str, kept))} go on", flush=True)
+
+    def tell_once(self, words: str) -> None:
+        """Print a line, the same one only once."""
+        if words not in self._told:
+            self._told.add(words)
+            print(words, flush=True)
+
+    def last_lines(self, sweep: SweepFile) -> None:
+        """Print the best trials, the noise between the first two, and what to type next."""
+        finished = sorted(
+            (trial for trial in sweep.trials if trial.state == "finished" and trial.score is not None),
+            key=lambda trial: (trial.score or 0.0, trial.number),
+        )
+        others = [trial.state for trial in sweep.trials if trial.state != "finished"]
+        counts = "".join(f", {others.count(state)} {state.replace('_', ' ')}" for state in dict.fromkeys(others))
+        print(f"{len(sweep.trials)} trials: {len(finished)} finished{counts}; {sweep.metric}, lower is better")
+        for trial in finished[:MOST_LINES]:
+            print(f"  trial {trial.number:<4} {score_words(trial):<24} {' '.join(trial.words)}")
+        if finished:
+            if noise := noise_words(finished):
+                print(noise)
+            print(f"train the best: {self.program} {shlex.join([*self.fixed, *finished[0].words])}")
+        print(f"{self.folder}/sweep.json has all; side by side: lmtrain compare {self.folder}")
+
+
+def score_words(trial: SweepTrial) -> str:
+    """Return a trial's score, with its spread where several seeds have one."""
+    if trial.score is None:
+        return "-"
+    spread = "" if trial.deviation is None else f" ± {trial.deviation:.4f}, {len(trial.runs)} seeds"
+    return f"{trial.score:.4f}{spread}"
+
+
+def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
+    """Tell whether the best trial's lead is more than noise, None where no seeds repeat."""
+    if len(best_first) < 2 or best_first[0].deviation is None:
+        return None
+    one, other = best_first[0], next((each for each in best_first[1:] if each.runs), None)
+    if other is None:
+        return None
+    of, against = ({str(run.seed): run.score for run in trial.runs if run.score is not None} for trial in (other, one))
+    found = difference(of, against)
+    if found.plus_minus is None:
+        return None
+    verdict = "within noise" if found.is_noise else "more than noise"
+    lead = f"{found.mean:.4f} ± {found.plus_minus:.4f} (95%)"
+    return f"trial {one.number} is {lead} better than trial {other.number}: {verdict}"
+
+
+def _state_words(trial: SweepTrial) -> str:
+    if trial.state in ("finished", "paused", "pruned"):
+        taken = format_quantity(round(trial.seconds, 1), "seconds")
+        state = "" if trial.state == "finished" else f"{trial.state}, "
+        return f"{state}{score_words(trial)}{f' ({trial.reason})' if trial.reason else ''}, {taken}"
+    return f"{trial.state.replace('_', ' ')}: {_first_line(trial.reason)}"
+
+
+def _first_line(reason: str | None) -> str:
+    line = (reason or "no reason known").strip().splitlines()[0]
+    return line if len(line) <= 200 else f"{line[:199]}…"

@@ -1,0 +1,103 @@
+"""Start the runs of a sweep as SLURM jobs, through submitit: one node a run, its ranks below one task.
+
+A job outlives the sweep's process. Its id stands in a file, by which a new process waits for it instead of submitting
+the run again.
+"""
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.composition.execution.searching.trial_process import run_trial
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.tracking.stop_request import ask_to_stop
+
+LOGS: Final = "%j"
+ASK_SECONDS: Final = 15.0  # between two questions to SLURM
+
+
+@dataclass
+class SlurmTrial:
+    """A submitted run, and its folder for the wish to stop it; `is_queued` asks for the job in SLURM's queue."""
+
+    job: Any
+    folder: Path
+    is_queued: Callable[[str], bool]
+    _asked_at: float = field(default_factory=time.monotonic)
+
+    def exit_code(self) -> int | None:
+        """Return its exit code, None while it waits or runs; 1 where SLURM ended it without a result."""
+        if self.job.paths.result_pickle.exists():
+            return 1 if self.job.exception() is not None else int(self.job.result())
+        if time.monotonic() - self._asked_at < ASK_SECONDS:
+            return None
+        self._asked_at = time.monotonic()
+        return None if self.is_queued(self.job.job_id) else 1
+
+    def stop(self, number: int) -> None:
+        """Cancel it while it waits; else it ends after its step."""
+        del number
+        if self.job.state in ("PENDING", "UNKNOWN"):
+            self.job.cancel()
+        elif self.folder.exists():
+            ask_to_stop(self.folder)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmRunner:
+    """SLURM's queue; `parameters` are submitit's, `num_devices` those of a run. `cluster` "local" is for tests."""
+
+    folder: Path
+    parameters: Mapping[str, Any]
+    num_devices: int
+    uses_gpus: bool
+    cluster: str = "slurm"
+
+    def start(self, job: Job, job_path: Path, *, slot: int) -> SlurmTrial:
+        """Submit a saved job, or find the one submitted before."""
+        del slot
+        note = job_path.with_suffix(".slurm.json")
+        known = read_json(note).get("job_id")
+        submitted = self._find(str(known)) if known else None
+        if submitted is None:
+            submitted = self._submit(job, job_path)
+            write_json(note, {"job_id": submitted.job_id})
+        return SlurmTrial(submitted, job.folder, self.is_queued)
+
+    def _submit(self, job: Job, job_path: Path) -> Any:
+        executor = self._submitit().AutoExecutor(folder=self.folder / LOGS, cluster=self.cluster)
+        gpus = {"gpus_per_node": self.num_devices} if self.uses_gpus else {}
+        executor.update_parameters(name=job_path.stem, tasks_per_node=1, nodes=1, **{**gpus, **self.parameters})
+        try:
+            return executor.submit(run_trial, job_path)
+        except Exception as problem:
+            raise EnvironmentProblem(f"{job.name} was not submitted: {problem}") from problem
+
+    def _find(self, job_id: str) -> Any:
+        """Return an unfinished job, None where it has ended: its run then goes on in a new one."""
+        kinds = {"slurm": self._submitit().SlurmJob, "local": self._submitit().LocalJob}
+        found = kinds[self.cluster](folder=self.folder / LOGS, job_id=job_id)
+        has_ended = found.paths.result_pickle.exists() or not self.is_queued(job_id)
+        return None if has_ended else found
+
+    def is_queued(self, job_id: str) -> bool:
+        """Tell whether SLURM still has a job, waiting or running: `squeue`, since not every cluster keeps accounts."""
+        if self.cluster != "slurm":
+            return True  # only a result ends it
+        asked = subprocess.run(["squeue", "--noheader", "--jobs", job_id], capture_output=True, text=True, check=False)
+        return bool(asked.stdout.strip())
+
+    @staticmethod
+    def _submitit() -> Any:
+        try:
+            import submitit
+        except ImportError as missing:
+            raise EnvironmentProblem(
+                "sweep.launcher=slurm needs the package submitit: pip install 'lmtrain[sweep]'."
+            ) from missing
+        return submitit

@@ -1,0 +1,147 @@
+"""The folder of a search, runs/NAME/: sweep.json, Optuna's journal, the trials' runs, and their jobs and output.
+
+One process at a time writes it. Another start of the same command goes on with it.
+"""
+
+import os
+import socket
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.composition.command_line.search_words import SearchWords
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.composition.stored_runs.job import EXECUTION_KEYS, short_hash
+from lmtrain.errors import ConfigurationError
+from lmtrain.search.settings import SearchSettings
+from lmtrain.search.study import JOURNAL
+from lmtrain.tracking.atomic_files import storage_problem
+from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.run_folder import run_path
+from lmtrain.tracking.sweep_file import NAME, SweepFile, read_sweep
+
+JOBS: Final = "jobs"
+# Settings that may differ between two starts of one search; the others make its trials comparable.
+FREE_SETTINGS: Final = frozenset({"trials", "parallel", "launcher", "slurm", "max_hours", "max_usd", "seed"})
+FREE_GROUPS: Final = frozenset({"run", "resume", "logger", "trainer", "cluster"})
+
+
+@dataclass(frozen=True)
+class SweepFolder:
+    """The paths of a search."""
+
+    path: Path
+
+    @property
+    def jobs(self) -> Path:
+        """Return the folder of the trials' jobs and output."""
+        return self.path / JOBS
+
+    def job_path(self, run: str) -> Path:
+        """Return the file of a run's job."""
+        return self.jobs / f"{run}.json"
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Make the folder and hold it for this process alone.
+
+        Raises:
+            EnvironmentProblem: It cannot be written, or another process has it.
+        """
+        try:
+            self.jobs.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise storage_problem(self.path, problem) from problem
+        refusal = (
+            f"{self.path} is a sweep under way in process HOLDER; wait for it, stop it, or choose another run.name."
+        )
+        with file_lock(self.path / ".lock", wait_seconds=5.0, note=_own_name(), refusal=refusal):
+            yield
+
+    def begin(self, new: SweepFile) -> SweepFile:
+        """Return the sweep of this folder: as it stands there, else the new one.
+
+        Raises:
+            ConfigurationError: The folder holds another sweep, or a run.
+            DataError: It is of another version.
+        """
+        if (self.path / "status.json").exists():
+            raise ConfigurationError(f"{self.path} is a run's folder; give the sweep another run.name.")
+        found = read_sweep(self.path)
+        if found is None:
+            if (self.path / JOURNAL).exists():
+                raise ConfigurationError(
+                    f"{self.path} has a study of trials and no {NAME}; give the sweep another run.name."
+                )
+            return new
+        if found.fingerprint != new.fingerprint:
+            raise ConfigurationError(
+                f"{self.path} is another sweep ({_differences(found, new)}); give this one another run.name, or type "
+                f"that sweep's command to go on with it: {found.command}"
+            )
+        found.settings, found.command = new.settings, new.command
+        return found
+
+
+def sweep_folder(words: SearchWords, config: RunConfig) -> SweepFolder:
+    """Return the folder: as run.name says, else after the words that make the sweep what it is.
+
+    Raises:
+        ConfigurationError: The name cannot be one.
+    """
+    name = config.run.name or f"sweep-{short_hash(sorted(_telling(words.arguments.overrides)))}"
+    return SweepFolder(run_path(Path(config.run.root).absolute(), name))
+
+
+def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str) -> SweepFile:
+    """Return the record of a sweep that has not begun."""
+    return SweepFile(
+        name=name,
+        kind="search",
+        metric=words.settings.metric,
+        fingerprint=fingerprint(words, config),
+        command=command,
+        settings=_plain(words.settings),
+        space={key: dimension.describe() for key, dimension in words.space.items()},
+    )
+
+
+def fingerprint(words: SearchWords, config: RunConfig) -> str:
+    """Return a hash of all that makes two trials comparable: the shared config, the space, and the judgement."""
+    swept = {key.partition(".")[0] for key in words.space}
+    shared = {name: value for name, value in config.values.items() if name not in FREE_GROUPS | swept}
+    judged = {name: value for name, value in _plain(words.settings).items() if name not in FREE_SETTINGS}
+    space = {key: dimension.describe() for key, dimension in words.space.items()}
+    # A swept group's own words: its other values follow from the choice.
+    fixed = sorted(word for word in words.fixed if word.lstrip("+~").partition(".")[0] in swept)
+    return short_hash([shared, judged, space, fixed])
+
+
+def _plain(settings: SearchSettings) -> dict[str, Any]:
+    return asdict(settings)
+
+
+def _telling(words: Sequence[str]) -> list[str]:
+    free = (*EXECUTION_KEYS, *(f"sweep.{name}" for name in FREE_SETTINGS))
+    return [word for word in words if not word.lstrip("+").startswith(free)]
+
+
+def _differences(found: SweepFile, new: SweepFile) -> str:
+    """Name some of the differences of two sweeps."""
+    pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [(found.space, new.space)]
+    pairs.append(({"sweep.metric": found.metric}, {"sweep.metric": new.metric}))
+    kept = [{f"sweep.{k}": v for k, v in each.settings.items() if k not in FREE_SETTINGS} for each in (found, new)]
+    pairs.append((kept[0], kept[1]))
+    named = [
+        f"{key}={old.get(key, 'none')} and here {now.get(key, 'none')}"
+        for old, now in pairs
+        for key in dict.fromkeys([*old, *now])
+        if old.get(key) != now.get(key)
+    ]
+    return "; ".join(named) or "of another config"
+
+
+def _own_name() -> str:
+    return f"{os.getpid()} on {socket.gethostname()}\n"

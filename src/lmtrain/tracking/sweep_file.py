@@ -1,0 +1,107 @@
+"""sweep.json in a sweep's folder: its trials with their values, scores and states, replaced whole after each change."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from lmtrain.errors import DataError
+from lmtrain.tracking import atomic_files
+
+NAME: Final = "sweep.json"
+VERSION: Final = 1
+TrialState = Literal[
+    "waiting", "running", "paused", "finished", "pruned", "failed", "diverged", "out_of_memory", "stopped"
+]
+ENDED: Final = ("finished", "pruned", "failed", "diverged", "out_of_memory", "stopped")
+
+
+@dataclass(kw_only=True)
+class SweepRun:
+    """One run of a trial; `folder` is relative to the sweep's, `seconds` those of all its attempts."""
+
+    folder: str
+    seed: int
+    state: TrialState = "waiting"
+    score: float | None = None
+    exit_code: int | None = None
+    seconds: float = 0.0
+
+
+@dataclass(kw_only=True)
+class SweepTrial:
+    """One choice of values, each as it is typed; `score` is the mean of its runs, `deviation` their spread.
+
+    `rounds` are those of halving behind it.
+    """
+
+    number: int
+    values: dict[str, str]
+    state: TrialState = "waiting"
+    score: float | None = None
+    deviation: float | None = None
+    reason: str | None = None
+    rounds: int = 0
+    runs: list[SweepRun] = field(default_factory=list[SweepRun])
+
+    @property
+    def words(self) -> list[str]:
+        """Return the values as overrides."""
+        return [f"{key}={value}" for key, value in self.values.items()]
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of all its runs."""
+        return sum(run.seconds for run in self.runs)
+
+
+@dataclass(kw_only=True)
+class SweepFile:
+    """A sweep as its folder tells it; `fingerprint` is of all that makes its trials comparable."""
+
+    name: str
+    kind: Literal["grid", "search"]
+    metric: str
+    fingerprint: str
+    command: str
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    space: Mapping[str, str] = field(default_factory=dict[str, str])
+    state: str = "RUNNING"
+    best: int | None = None
+    trials: list[SweepTrial] = field(default_factory=list[SweepTrial])
+
+    def save(self, folder: Path) -> None:
+        """Replace sweep.json.
+
+        Raises:
+            EnvironmentProblem: The folder cannot be written.
+        """
+        finished = [trial for trial in self.trials if trial.state == "finished" and trial.score is not None]
+        self.best = min(finished, key=lambda trial: trial.score or 0.0).number if finished else None
+        atomic_files.write_json(folder / NAME, {"version": VERSION, **asdict(self)})
+
+    def best_trial(self) -> SweepTrial | None:
+        """Return the trial of the lowest mean."""
+        return next((trial for trial in self.trials if trial.number == self.best), None)
+
+
+def read_sweep(folder: Path) -> SweepFile | None:
+    """Read a sweep's folder, None where it is none.
+
+    Raises:
+        DataError: The file is of another version.
+    """
+    row: dict[str, Any] = {**atomic_files.read_json(folder / NAME)}
+    if not row:
+        return None
+    if row.pop("version", None) != VERSION:
+        raise DataError(
+            f"{folder / NAME} is of another version of lmtrain, and this one reads version {VERSION}; go on with that "
+            "version, or give the sweep another run.name."
+        )
+    return SweepFile(**{**row, "trials": [_trial(each) for each in row["trials"]]})
+
+
+def _trial(row: dict[str, Any]) -> SweepTrial:
+    runs: Any = [SweepRun(**run) for run in row["runs"]]
+    return SweepTrial(**{**row, "runs": runs})

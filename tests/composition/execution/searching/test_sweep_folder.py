@@ -1,0 +1,66 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.command_line.arguments import Arguments
+from lmtrain.composition.command_line.search_words import SearchWords
+from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, new_sweep, sweep_folder
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.search.settings import SearchSettings
+from lmtrain.search.space import Choice
+from tests.configs import config_with, default_config
+
+
+def words_of(*words: str, space: str = "1", **settings: object) -> SearchWords:
+    return SearchWords(
+        settings=SearchSettings(**settings),
+        space={"seed": Choice(values=("0", space))},
+        fixed=tuple(words),
+        arguments=Arguments(overrides=[*words]),
+    )
+
+
+def begun(folder: SweepFolder, words: SearchWords) -> None:
+    folder.path.mkdir(exist_ok=True)
+    folder.begin(new_sweep(words, default_config(), name="s", command="python train.py -m a=1,2")).save(folder.path)
+
+
+def test_more_trials_go_on_with_the_sweep_and_another_space_is_refused(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "s")
+    begun(folder, words_of(trials=3))
+    begun(folder, words_of(trials=9, parallel=2))
+    with pytest.raises(
+        ConfigurationError, match=r"is another sweep \(seed=0,1 and here 0,2\); give this one another run"
+    ):
+        begun(folder, words_of(space="2"))
+    with pytest.raises(ConfigurationError, match=r"sweep\.seeds=1 and here 3"):
+        begun(folder, words_of(seeds=3))
+
+
+def test_the_folder_of_a_run_and_of_another_version_are_refused(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "s")
+    begun(folder, words_of())
+    text = (folder.path / "sweep.json").read_text()
+    (folder.path / "sweep.json").write_text(text.replace('"version": 1', '"version": 0'))
+    with pytest.raises(DataError, match="another version"):
+        begun(folder, words_of())
+    (folder.path / "status.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="is a run's folder"):
+        begun(folder, words_of())
+
+
+def test_two_searches_do_not_share_a_folder(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "s")
+    with folder.held():
+        assert folder.jobs.is_dir()
+
+
+def test_a_sweep_is_named_after_its_words_but_not_after_its_limits() -> None:
+    one, more, other = (
+        sweep_folder(words_of(*words), default_config()).path.name
+        for words in (["model=a"], ["model=a", "sweep.trials=9"], ["model=b"])
+    )
+    assert one == more != other
+    named = replace(default_config().run, name="race")
+    assert sweep_folder(words_of(), config_with(run=named)).path.name == "race"

@@ -1,0 +1,36 @@
+from dataclasses import replace
+from pathlib import Path
+
+from lmtrain.composition.execution.sweep import run_sweep
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.tracking.sweep_file import read_sweep
+from tests.configs import config_with
+
+
+def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path) -> None:
+    words = ["model=llama_micro"]
+    trials = [
+        replace(
+            Job(
+                config=config_with(seed=seed),
+                overrides=[*words, f"seed={seed}"],
+                name=f"run-{seed}",
+                root=str(tmp_path),
+            ),
+            sweep="sweep-1",
+        )
+        for seed in (1, 2)
+    ]
+    (tmp_path / "run-1").mkdir()
+    line = '{"time": 0, "step": 4, "tokens": 8, "metrics": {"validation/bits_per_byte": 1.5}}\n'
+    (tmp_path / "run-1" / "metrics.jsonl").write_text(line)
+    codes = {"run-1": 0, "run-2": 4}
+    assert run_sweep(trials, lambda trial: codes[trial.name]) == 4
+    sweep = read_sweep(tmp_path / "sweep-1")
+    assert sweep is not None
+    assert [(trial.values, trial.state, trial.score) for trial in sweep.trials] == [
+        ({"seed": "1"}, "finished", 1.5),
+        ({"seed": "2"}, "failed", None),
+    ]
+    assert [trial.runs[0].folder for trial in sweep.trials] == ["../run-1", "../run-2"]
+    assert (sweep.best, sweep.state) == (0, "FAILED")
