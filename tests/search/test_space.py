@@ -2,8 +2,8 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.search.space import (
-    Choice,
     Interval,
+    ListedValues,
     checked_words,
     grid_of,
     interval,
@@ -15,7 +15,7 @@ from lmtrain.search.space import (
 SPACE = {
     "optimizer.lr": Interval(low=1e-4, high=1e-2, is_log=True),
     "model.num_layers": Interval(low=2, high=8, step=2),
-    "optimizer": Choice(values=("adamw", "muon")),
+    "optimizer": ListedValues(values=("adamw", "muon")),
 }
 
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.search.settings import SearchSettings
-from lmtrain.search.space import Choice, Interval
+from lmtrain.search.search_settings import SearchSettings
+from lmtrain.search.space import Interval, ListedValues
 from lmtrain.search.study import JOURNAL, cut_unfinished_line, draw, enqueue_grid, open_study, open_trials, tell_score
 
 SPACE = {"lr": Interval(low=1e-4, high=1e-2, is_log=True), "width": Interval(low=8, high=64, step=8)}
@@ -42,7 +42,7 @@ def test_a_trial_of_a_killed_process_is_open_and_a_torn_line_is_cut(tmp_path: Pa
 
 
 def test_a_grid_is_drawn_in_order_once(tmp_path: Path) -> None:
-    space = {"seed": Choice(values=("1", "2")), "width": Interval(low=8, high=16, step=8)}
+    space = {"seed": ListedValues(values=("1", "2")), "width": Interval(low=8, high=16, step=8)}
     for num in (1, 3):
         study = open_study(tmp_path, SearchSettings(sampler="grid"))
         enqueue_grid(study, space)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class ListedValues:
     """One of some values, each as it is typed."""
 
     values: tuple[str, ...]
@@ -77,7 +77,7 @@ class Interval:
         return f"tag(log,{inner})" if self.is_log else inner
 
 
-Dimension = Choice | Interval
+Dimension = ListedValues | Interval
 Space = Mapping[str, Dimension]
 
 
@@ -108,7 +108,7 @@ def grid_of(space: Space) -> dict[str, list[Any]]:
     """
     found: dict[str, list[Any]] = {}
     for key, dimension in space.items():
-        if isinstance(dimension, Choice):
+        if isinstance(dimension, ListedValues):
             found[key] = [*dimension.values]
         elif dimension.step is not None and not dimension.is_log:
             found[key] = [*range(int(dimension.low), int(dimension.high) + 1, dimension.step)]

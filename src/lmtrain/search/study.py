@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.search.settings import SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Space, grid_of
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     from lmtrain.composition.command_line.search_words import search_of
 
     if (searched := search_of(arguments)) is not None:
-        from lmtrain.composition.execution.searching.preparation import prepare_search
+        from lmtrain.composition.execution.searching.prepared_search import prepare_search
 
         return prepare_search(searched, one_job, outer=outer, program=program).run()
     from lmtrain.composition.command_line.compose import Choices, for_each_config

@@ -13,8 +13,8 @@ from lmtrain.composition.command_line.flags import parse_flags
 from lmtrain.composition.command_line.trials import single
 from lmtrain.composition.nodes.node import Node
 from lmtrain.errors import ConfigurationError
-from lmtrain.search.settings import SearchSettings
-from lmtrain.search.space import Choice, Dimension, Interval, Space, interval, require_space
+from lmtrain.search.search_settings import SearchSettings
+from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, require_space
 
 OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.")  # words that are no trial's
 MULTIRUN: Final = frozenset({"-m", "--multirun"})
@@ -86,11 +86,11 @@ def _dimension(override: Override) -> Dimension:
     )
 
 
-def _choice(override: Override) -> Choice:
+def _choice(override: Override) -> ListedValues:
     values = [*override.sweep_string_iterator()]
     if len(set(values)) < len(values):
         raise ConfigurationError(f"{override.input_line} has a value twice; list each once.")
-    return Choice(values=tuple(values))
+    return ListedValues(values=tuple(values))
 
 
 def _whole_numbers(key: str, value: RangeSweep) -> Interval:

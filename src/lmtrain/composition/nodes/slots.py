@@ -74,7 +74,7 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "source": _kind("data_pipelines.sources.base.Source"),
         "spikes": _kind("lmtrain.training.spikes.SpikeFilter", or_none=True),
         "strategy": _kind("lmtrain.parallel.strategy.Parallelism"),
-        "sweep": _kind("lmtrain.search.settings.SearchSettings"),
+        "sweep": _kind("lmtrain.search.search_settings.SearchSettings"),
         "tokenizer": _kind("data_pipelines.stages.train_tokenizer.TokenizerSpec"),
         "trainer": _kind("lightning.pytorch.Trainer", "lmtrain.training."),
         "weight_average": _kind("lmtrain.training.weight_average.WeightAverage", or_none=True),

@@ -2,7 +2,7 @@ import pytest
 
 from lmtrain.composition.execution.searching.allowance import Allowance
 from lmtrain.errors import ConfigurationError
-from lmtrain.search.settings import SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 
 
 def test_the_plan_before_the_start_counts_seeds_and_runs_side_by_side() -> None:

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from lmtrain.composition.execution.searching.book import TrialBook
-from lmtrain.composition.execution.searching.progress import Progress
-from lmtrain.search.settings import SearchSettings
+from lmtrain.composition.execution.searching.trial_lines import TrialLines
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Interval
 from lmtrain.search.study import draw, open_study
 from lmtrain.tracking.sweep_file import SweepFile, read_sweep
@@ -19,7 +19,7 @@ def book_of(folder: Path) -> TrialBook:
         seeds=[7],
         rounds=[1],
         folder=folder,
-        progress=Progress("s", "train", []),
+        progress=TrialLines("s", "train", []),
     )
 
 

@@ -11,14 +11,14 @@ import pytest
 from lmtrain.composition.execution.searching import search as search_module
 from lmtrain.composition.execution.searching.allowance import Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
-from lmtrain.composition.execution.searching.progress import Progress
 from lmtrain.composition.execution.searching.search import Search
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
+from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_NO, EXIT_TERMINATED, ConfigurationError
 from lmtrain.search.halving import step_of_part
-from lmtrain.search.settings import SearchSettings
-from lmtrain.search.space import Choice, Interval, Space
+from lmtrain.search.search_settings import SearchSettings
+from lmtrain.search.space import Interval, ListedValues, Space
 from lmtrain.search.study import enqueue_grid, open_study
 from lmtrain.tracking.stop_request import is_asked_to_stop
 from lmtrain.tracking.sweep_file import SweepFile, read_sweep
@@ -26,7 +26,7 @@ from tests.configs import config_with
 
 METRIC = "validation/bits_per_byte"
 NUM_STEPS = 8
-GRID = {"x": Choice(values=("1", "2", "3", "4"))}
+GRID = {"x": ListedValues(values=("1", "2", "3", "4"))}
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +111,7 @@ def searching(
         config = config_with(values={})
         return replace(Job(config=config, overrides=[*words], name="", root=str(root)))
 
-    progress = Progress("runs/s", "python train.py", [])
+    progress = TrialLines("runs/s", "python train.py", [])
     return Search(
         settings=asked,
         num_trials=num_trials,
@@ -142,7 +142,7 @@ def test_bad_trials_are_recorded_and_the_best_of_the_others_is_found(tmp_path: P
     from lmtrain.errors import Diverged, OutOfMemory
 
     ends = {"1": Diverged("step 3 has loss nan"), "2": OutOfMemory("out of memory"), "3": RuntimeError("a bug")}
-    space = {"x": Choice(values=("1", "2", "3", "refused", "5", "4"))}
+    space = {"x": ListedValues(values=("1", "2", "3", "refused", "5", "4"))}
     runner = WritingRunner(lambda values: ends.get(values["x"]) or [float(values["x"])] * 4)
     assert searching(tmp_path, runner, space=space, num_trials=6).run() == 0
     sweep = recorded(tmp_path)

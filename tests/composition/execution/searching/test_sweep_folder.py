@@ -7,15 +7,15 @@ from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.search_words import SearchWords
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, new_sweep, sweep_folder
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.search.settings import SearchSettings
-from lmtrain.search.space import Choice
+from lmtrain.search.search_settings import SearchSettings
+from lmtrain.search.space import ListedValues
 from tests.configs import config_with, default_config
 
 
 def words_of(*words: str, space: str = "1", **settings: object) -> SearchWords:
     return SearchWords(
         settings=SearchSettings(**settings),
-        space={"seed": Choice(values=("0", space))},
+        space={"seed": ListedValues(values=("0", space))},
         fixed=tuple(words),
         arguments=Arguments(overrides=[*words]),
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.search.settings import SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.tracking.sweep_file import SweepFile
 
 SECONDS_PER_HOUR: Final = 3600.0

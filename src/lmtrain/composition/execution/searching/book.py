@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmtrain.composition.execution.searching.progress import Progress
+from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.trial_outcome import Outcome
 from lmtrain.search.halving import promoted
 from lmtrain.search.space import Space, words_of
@@ -33,7 +33,7 @@ class TrialBook:
     seeds: Sequence[int]
     rounds: Sequence[int]
     folder: Path
-    progress: Progress
+    progress: TrialLines
     _trials: "dict[int, Trial]" = field(default_factory=dict, init=False)
 
     def save(self) -> None:

@@ -16,15 +16,15 @@ from typing import Final
 
 from lmtrain.composition.execution.searching.allowance import Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
-from lmtrain.composition.execution.searching.progress import Progress
-from lmtrain.composition.execution.searching.runner import Runner, RunningTrial
+from lmtrain.composition.execution.searching.local_runner import Runner, RunningTrial
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
+from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.searching.trial_process import refusal_path
 from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS
 from lmtrain.launch.exit_codes import plain_exit_code
-from lmtrain.search.settings import SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.stop_request import ask_to_stop
 from lmtrain.tracking.sweep_file import ENDED, SweepRun, SweepTrial
@@ -56,7 +56,7 @@ class Search:
     make_job: Callable[[Sequence[str]], Job]
     runner: Runner
     allowance: Allowance
-    progress: Progress
+    progress: TrialLines
     _queue: deque[tuple[SweepTrial, SweepRun]] = field(default_factory=deque, init=False)
     _running: list[Running] = field(default_factory=list, init=False)
     _signal: int | None = field(default=None, init=False)

@@ -15,7 +15,7 @@ from lmtrain.composition.command_line.search_words import SearchWords
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import EXECUTION_KEYS, short_hash
 from lmtrain.errors import ConfigurationError
-from lmtrain.search.settings import SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.study import JOURNAL
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.file_lock import file_lock

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.execution.searching.runner import LocalRunner
+from lmtrain.composition.execution.searching.local_runner import LocalRunner
 from lmtrain.errors import ConfigurationError
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.search_words import SearchWords, search_of
-from lmtrain.composition.execution.searching.preparation import PreparedSearch, prepare_search
+from lmtrain.composition.execution.searching.prepared_search import PreparedSearch, prepare_search
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher

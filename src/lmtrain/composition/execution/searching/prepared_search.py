@@ -9,11 +9,11 @@ from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.search_words import SearchWords
 from lmtrain.composition.execution.searching.allowance import SECONDS_PER_HOUR, Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
-from lmtrain.composition.execution.searching.progress import Progress
-from lmtrain.composition.execution.searching.runner import LocalRunner, Runner
+from lmtrain.composition.execution.searching.local_runner import LocalRunner, Runner
 from lmtrain.composition.execution.searching.search import Search
 from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, new_sweep, sweep_folder
+from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.start import prepare_data
 from lmtrain.composition.execution.sweep import naming_trial
 from lmtrain.composition.parts.kernels import device_type
@@ -23,7 +23,7 @@ from lmtrain.composition.stored_runs.job import Job, short_hash
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.search.halving import round_ends
-from lmtrain.search.settings import SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import checked_words, num_of_grid
 from lmtrain.search.study import enqueue_grid, open_study, require_optuna
 from lmtrain.tracking.redaction import redact_override
@@ -64,7 +64,7 @@ class PreparedSearch:
         plan = planned_with(self.base.config, [])
         allowance = replace(self.allowance, planned_seconds=plan.seconds if plan else None)
         print(allowance.line(num_trials), flush=True)
-        progress = Progress(f"{self.base.config.run.root}/{name}", self.program, _without_name(words.fixed))
+        progress = TrialLines(f"{self.base.config.run.root}/{name}", self.program, _without_name(words.fixed))
         first_seed = self.base.config.seed
         search = Search(
             settings=settings,

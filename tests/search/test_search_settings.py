@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.search.settings import SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from lmtrain.composition.execution.searching.progress import Progress, noise_words, score_words
+from lmtrain.composition.execution.searching.trial_lines import TrialLines, noise_words, score_words
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 
@@ -26,7 +26,7 @@ def test_a_lead_is_told_with_its_noise() -> None:
 def test_the_last_lines_name_the_best_and_the_command_to_train_it(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c")
     sweep.trials = [trial(3, 2.0), trial(4, 1.0, 1.1), SweepTrial(number=5, values={}, state="out_of_memory")]
-    Progress("runs/s", "python train.py", ["model=llama_micro"]).last_lines(sweep)
+    TrialLines("runs/s", "python train.py", ["model=llama_micro"]).last_lines(sweep)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "3 trials: 2 finished, 1 out of memory; validation/loss, lower is better"
     assert lines[1].split() == ["trial", "4", "1.0500", "±", "0.1000,", "2", "seeds", "optimizer.lr=0.4"]

@@ -12,7 +12,7 @@ MOST_LINES = 5
 
 
 @dataclass
-class Progress:
+class TrialLines:
     """The console's side of a search; `folder` is as a person types it."""
 
     folder: str
