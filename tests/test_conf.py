@@ -30,7 +30,7 @@ GIVEN = {
     "tokenizer/huggingface": ["tokenizer.name=x", "tokenizer.vocab_size=300"],
     "callbacks": [],
 }
-CHOOSE_FOR_OTHERS = {"debug", "experiment", "hparams_search", "scaling", "task"}
+CHOOSE_FOR_OTHERS = {"adapter", "debug", "experiment", "hparams_search", "scaling", "task"}
 
 
 def overrides_for(file: Path) -> list[str]:

@@ -62,6 +62,7 @@ class RunConfig:
     weight_decay_schedule: Node
     spikes: Node
     weight_average: Node
+    adapter: Node
     precision: Node
     strategy: Node
     recompute: Node

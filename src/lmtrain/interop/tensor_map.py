@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.interop.own_config import OWN_PREFIX, OWN_TYPE
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.gpt2 import GPT2
@@ -84,14 +85,14 @@ class MappedTensor:
 def map_tensors(model: LanguageModel, model_type: str) -> list[MappedTensor]:
     """Map every tensor of a model, also on the meta device, to those of a `model_type` of transformers.
 
-    Our own code has our tensors.
+    Our own code has our tensors. Adapters are none of the model's.
     """
+    weights = {name: tensor for name, tensor in model.state_dict().items() if not is_of_adapter(name)}
     if model_type == OWN_TYPE:
-        whole = model.state_dict().items()
-        return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}", ()),)) for name, it in whole]
+        return [MappedTensor(name, tuple(it.shape), (Part(f"{OWN_PREFIX}{name}", ()),)) for name, it in weights.items()]
     places = _gpt2_places if isinstance(model, GPT2) else _llama_places
     mapped: list[MappedTensor] = []
-    for name, tensor in model.state_dict().items():
+    for name, tensor in weights.items():
         parts = tuple(
             Part(theirs, region, is_transposed=isinstance(model, GPT2) and _is_projection(name))
             for theirs, region in places(model, name, model_type)

@@ -91,18 +91,31 @@ class LanguageModel(nn.Module, ABC):
 def shape_of(model: nn.Module, *, num_tied_head_parameters: int, attention: tuple[AttentionShape, ...]) -> ModelShape:
     """Count parameters: weights of nn.Linear and of experts are matmuls, weights of nn.Embedding lookups.
 
-    Experts not chosen for a token are neither active nor matmuls.
+    Experts not chosen for a token are neither active nor matmuls. Weights without a gradient are frozen.
     """
     modules = list(model.modules())
     experts = [module for module in modules if isinstance(module, MixtureOfExperts)]
     num_idle = sum(module.num_idle_parameters for module in experts)
     num_expert = sum(module.gate_up.numel() + module.down.numel() for module in experts)
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
-    num_matmul = sum(module.weight.numel() for module in modules if isinstance(module, nn.Linear))
+    linears = [module.weight for module in modules if isinstance(module, nn.Linear)]
+    tables = [module.weight for module in modules if isinstance(module, nn.Embedding)]
+    num_matmul = sum(weight.numel() for weight in linears)
+    num_frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+    num_frozen_experts = sum(
+        module.gate_up.numel() + module.down.numel() - module.num_idle_parameters
+        for module in experts
+        if not module.gate_up.requires_grad
+    )
+    is_head_frozen = num_frozen > 0 and not any(table.requires_grad for table in tables)
     return ModelShape(
         num_parameters=num_parameters,
-        num_embedding_parameters=sum(m.weight.numel() for m in modules if isinstance(m, nn.Embedding)),
+        num_embedding_parameters=sum(table.numel() for table in tables),
         num_matmul_parameters=num_matmul + num_tied_head_parameters + num_expert - num_idle,
         num_active_parameters=num_parameters - num_idle,
         attention=attention,
+        num_frozen_parameters=num_frozen,
+        num_frozen_matmul_parameters=sum(weight.numel() for weight in linears if not weight.requires_grad)
+        + num_frozen_experts
+        + (num_tied_head_parameters if is_head_frozen else 0),
     )

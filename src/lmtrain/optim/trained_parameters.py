@@ -17,6 +17,12 @@ def trained_parameters(model: LanguageModel) -> TrainedParameters:
         num_hidden_matrix=sum(parameter.numel() for parameter in kinds.matrices),
         num_largest_block=max(of_blocks, default=0),
         num_outside_blocks=num_total - sum(of_blocks),
+        num_frozen=sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad),
+        num_frozen_block_matrix=sum(
+            parameter.numel()
+            for parameter in model.blocks.parameters()
+            if parameter.ndim >= 2 and not parameter.requires_grad
+        ),
         num_vector=sum(parameter.numel() for parameter in kinds.vectors),
         num_edge=sum(
             _num_stacked(parameter) * sum(parameter.shape[-2:])

@@ -38,7 +38,7 @@ class KeptCopies:
         pairs = list(_pairs(model))
         self._masters = [master for master, _ in pairs]
         self._copies = [copy for _, copy in pairs]
-        self._seen: list[tuple[int, int]] | None = None
+        self._seen: list[tuple[int, int] | None] = [None] * len(pairs)
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -46,15 +46,19 @@ class KeptCopies:
 
     def expire(self) -> None:
         """Mark the masters as changed: torch's fused kernels leave no trace of a change (torch 2.13)."""
-        self._seen = None
+        self._seen = [
+            None if master.requires_grad else seen for master, seen in zip(self._masters, self._seen, strict=True)
+        ]
 
     def refresh(self) -> None:
         """Cast again if a master has been written to: by an optimizer, a loaded checkpoint, or averaged weights."""
         versions = [(master.data_ptr(), master._version) for master in self._masters]  # noqa: SLF001  nothing public
-        if versions and versions != self._seen:
+        stale = [index for index, version in enumerate(versions) if version != self._seen[index]]
+        if stale:
+            copies, masters = ([held[index] for index in stale] for held in (self._copies, self._masters))
             with torch.no_grad():
-                torch._foreach_copy_(self._copies, self._masters)  # pyright: ignore[reportPrivateUsage]  # one launch
-            self._seen = versions
+                torch._foreach_copy_(copies, masters)  # pyright: ignore[reportPrivateUsage]  # one launch
+            self._seen = [*versions]
 
 
 def _copy_name(name: str) -> str:

@@ -60,6 +60,11 @@ def _model(plan: Plan) -> Rows:
     rows = [("parameters", f"{shape.num_parameters:,} ({format_quantity(shape.num_parameters)})")]
     if shape.num_active_parameters != shape.num_parameters:
         rows.append(("active", f"{shape.num_active_parameters:,} of them for any one token"))
+    if shape.num_frozen_parameters:
+        num_trained = shape.num_parameters - shape.num_frozen_parameters
+        rows.append(
+            ("trained", f"{num_trained:,} of them ({num_trained / shape.num_parameters:.2%}); the rest is frozen")
+        )
     for part, count in sorted(plan.components.items(), key=lambda item: -item[1]):
         rows.append((f"  {part.replace('_', ' ')}", f"{count:,} ({count / shape.num_parameters:.1%})"))
     return rows

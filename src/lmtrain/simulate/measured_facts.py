@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts
+from lmtrain.adapters.low_rank import is_of_adapter
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.trained_parameters import trained_parameters
 from lmtrain.simulate.step_memory import MANY_BLOCKS, SimulatedStep, simulate_step, simulate_workspace
@@ -44,7 +45,10 @@ def _copies(model: LanguageModel) -> Callable[[], LanguageModel]:
 
     def build() -> LanguageModel:
         made: dict[int, Any] = {
-            **{id(one): nn.Parameter(torch.empty(one.shape, dtype=one.dtype)) for one in model.parameters()},
+            **{
+                id(one): nn.Parameter(torch.empty(one.shape, dtype=one.dtype), one.requires_grad)
+                for one in model.parameters()
+            },
             **{id(one): torch.empty(one.shape, dtype=one.dtype) for one in model.buffers()},
         }
         return deepcopy(model, made)
@@ -64,6 +68,8 @@ def components(model: LanguageModel) -> dict[str, int]:
 def _part(name: str, *, in_block: bool) -> str:
     """Name the part of "layers.3.self_attention.qkv.weight": the words after the block's number, or the first word."""
     words = name.split(".")
+    if is_of_adapter(name):
+        return "adapters"
     part = words[2] if in_block else words[0]
     return "norms" if "norm" in part else part
 

@@ -101,7 +101,8 @@ def _built(step: SimulatedStep) -> LanguageModel:
     if step.casts_parameters:  # by hand: Module.to swaps fake tensors in place, which torch refuses (2.13)
         for module in model.modules():
             for name, parameter in module.named_parameters(recurse=False):
-                setattr(module, name, nn.Parameter(torch.empty_like(parameter, dtype=step.compute_dtype)))
+                cast = torch.empty_like(parameter, dtype=step.compute_dtype)
+                setattr(module, name, nn.Parameter(cast, requires_grad=parameter.requires_grad))
     elif step.compute_dtype != torch.float32:
         if step.narrows_residual:
             narrow_stream(model, dtype=step.compute_dtype)
@@ -147,6 +148,8 @@ def _eager_peaks(step: SimulatedStep, model: LanguageModel, shape: tuple[int, in
     tokens = torch.zeros(shape, dtype=torch.int64)
     known = [*model.parameters(), *model.buffers(), tokens]
     for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
         parameter.grad = torch.zeros_like(parameter)
         known.append(parameter.grad)
     of_loss: list[int] = []

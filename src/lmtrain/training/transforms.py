@@ -26,14 +26,16 @@ class ModelTransforms:
     """The transforms of a materialised, initialised model."""
 
     start_from: ModelTransform = unchanged  # weights of an earlier training in place of the random ones
+    adapt: ModelTransform = unchanged  # trained parameters beside frozen weights
     precision: ModelTransform = unchanged
     recompute: ModelTransform = unchanged
     compile: ModelTransform = unchanged
     parallelize: Callable[[LanguageModel, DeviceMesh | None], LanguageModel] = unsharded
 
     def apply(self, model: LanguageModel, mesh: DeviceMesh | None) -> LanguageModel:
-        """Start from given weights, choose the precision, recompute, compile, parallelize: in this order."""
+        """Start from given weights, adapt, choose the precision, recompute, compile, parallelize: in this order."""
         model = self.start_from(model)
+        model = self.adapt(model)
         model = self.precision(model)
         model = self.recompute(model)
         model = self.compile(model)

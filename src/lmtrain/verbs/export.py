@@ -1,4 +1,4 @@
-"""`lmtrain export hf|gguf SOURCE OUT`: give a trained model to transformers, vLLM and llama.cpp."""
+"""`lmtrain export hf|gguf|peft SOURCE OUT`: give a trained model, or its adapter, to other tools."""
 
 import argparse
 import json
@@ -26,7 +26,8 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     require_free(arguments.out, name="OUT")
     if not is_imported(arguments.source):
         find_job(arguments.source, key="SOURCE")
-    return _hugging_face(arguments) if arguments.format == "hf" else _gguf(arguments)
+    forms = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}
+    return forms[arguments.format](arguments)
 
 
 def _hugging_face(arguments: argparse.Namespace) -> int:
@@ -36,6 +37,21 @@ def _hugging_face(arguments: argparse.Namespace) -> int:
     else:
         trust = ", trust_remote_code=True" if "auto_map" in config else ""
         print(f"{arguments.out}: {config['architectures'][0]}, for AutoModelForCausalLM.from_pretrained(...{trust})")
+    return EXIT_DONE
+
+
+def _peft(arguments: argparse.Namespace) -> int:
+    """Write a run's adapter alone, for PeftModel.from_pretrained over the exported base."""
+    from lmtrain.composition.stored_runs.export_source import adapted_model
+    from lmtrain.interop.peft_export import export_peft
+
+    found = adapted_model(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
+    base = arguments.base_model or found.base
+    modules = export_peft(found.model, found.adapter, settings=found.settings, out=arguments.out, base=base)
+    if arguments.json:
+        print(json.dumps({"folder": str(arguments.out), "rank": found.adapter.rank, "modules": modules}))
+    else:
+        print(f"{arguments.out}: rank {found.adapter.rank} on {len(modules)} modules, for PeftModel.from_pretrained")
     return EXIT_DONE
 
 
@@ -85,10 +101,12 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
 
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Give a trained model to other tools.")
-    formats = parser.add_subparsers(dest="format", required=True, metavar="hf|gguf")
+    formats = parser.add_subparsers(dest="format", required=True, metavar="hf|gguf|peft")
     hugging_face = formats.add_parser("hf", help="a folder for transformers, vLLM and lm-eval")
     gguf = formats.add_parser("gguf", help="one file for llama.cpp, by its own converter")
-    for parser_of_format, out in ((hugging_face, "a new folder"), (gguf, "a new file: NAME.gguf")):
+    peft = formats.add_parser("peft", help="the adapter alone of a run with adapter=lora")
+    places = {hugging_face: "a new folder", gguf: "a new file: NAME.gguf", peft: "a new folder"}
+    for parser_of_format, out in places.items():
         parser_of_format.add_argument(
             "source", type=Path, help="runs/NAME, one of its checkpoints, or what import made"
         )
@@ -96,10 +114,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         parser_of_format.add_argument(
             "--weights", choices=("raw", "ema"), default="raw", help="of a run, or their moving average (raw)"
         )
-        parser_of_format.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
-        parser_of_format.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
         parser_of_format.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
         parser_of_format.add_argument("--json", action="store_true", help="print one JSON object")
+    for whole in (hugging_face, gguf):
+        whole.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
+        whole.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
+    peft.add_argument("--base-model", help="the base's folder or name on the hub, noted for PEFT (the run's init_from)")
     gguf.add_argument("--llama-cpp", type=Path, help="a checkout of llama.cpp ($LLAMA_CPP, then the PATH)")
     gguf.add_argument("--outtype", default="auto", help="of the GGUF file: f32, f16, bf16, q8_0 or auto (auto)")
     return parser

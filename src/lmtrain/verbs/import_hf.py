@@ -1,4 +1,4 @@
-"""`lmtrain import hf FOLDER OUT`: take a model of transformers, to train on from."""
+"""`lmtrain import hf|peft FOLDER OUT`: take a model of transformers, or an adapter of PEFT, to train on from."""
 
 import argparse
 import json
@@ -10,8 +10,12 @@ from lmtrain.errors import EXIT_DONE
 
 
 def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
-    """Import a folder of transformers' save_pretrained, and print the command to train on from it."""
+    """Import a folder of save_pretrained, and print the command to train on from it."""
     arguments = _parser(program).parse_args(words)
+    return _adapter(arguments) if arguments.format == "peft" else _model(arguments)
+
+
+def _model(arguments: argparse.Namespace) -> int:
     from lmtrain.interop.config_file import read_config_file
     from lmtrain.interop.new_folder import require_free
 
@@ -36,9 +40,29 @@ def import_model(words: list[str], *, program: str = "lmtrain import") -> int:
     return EXIT_DONE
 
 
+def _adapter(arguments: argparse.Namespace) -> int:
+    """Add an adapter's changes to its base."""
+    from lmtrain.composition.stored_runs.checkpoint_source import require_source
+    from lmtrain.interop.new_folder import require_free
+
+    require_free(arguments.out, name="OUT")
+    require_source(arguments.base, key="--base")
+    from lmtrain.composition.stored_runs.export_source import model_to_export
+    from lmtrain.interop.merged_import import import_merged
+    from lmtrain.interop.peft_import import open_peft
+
+    num_modules = import_merged(model_to_export(arguments.base), open_peft(arguments.folder), arguments.out)
+    command = f"lmtrain train init_from={arguments.out}"
+    if arguments.json:
+        print(json.dumps({"folder": str(arguments.out), "modules": num_modules, "command": command}))
+    else:
+        print(f"{arguments.out}: {arguments.base} with the changes of {num_modules} modules")
+    return EXIT_DONE
+
+
 def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Take a model of other tools, to train on from.")
-    formats = parser.add_subparsers(dest="format", required=True, metavar="hf")
+    formats = parser.add_subparsers(dest="format", required=True, metavar="hf|peft")
     hugging_face = formats.add_parser("hf", help="a folder that transformers' save_pretrained wrote")
     hugging_face.add_argument(
         "folder", type=Path, help="with config.json, model.safetensors (or shards), tokenizer.json"
@@ -46,5 +70,10 @@ def _parser(program: str) -> argparse.ArgumentParser:
     hugging_face.add_argument("out", type=Path, help="a new folder")
     hugging_face.add_argument("--without-tokenizer", action="store_true", help="take the weights alone")
     hugging_face.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
+    peft = formats.add_parser("peft", help="an adapter that PEFT's save_pretrained wrote, merged into its base")
+    peft.add_argument("folder", type=Path, help="with adapter_config.json and adapter_model.safetensors")
+    peft.add_argument("out", type=Path, help="a new folder")
+    peft.add_argument("--base", type=Path, required=True, help="runs/NAME, or what `import hf` made: the frozen model")
+    peft.add_argument("--json", action="store_true", help="print one JSON object")
     hugging_face.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -47,9 +47,9 @@ VERBS: Final = {
     ),
     "export": (
         "lmtrain.verbs.export:export",
-        "give a model to transformers, vLLM or llama.cpp: hf, gguf",
+        "give a model to transformers, vLLM, llama.cpp or PEFT: hf, gguf, peft",
     ),
-    "import": ("lmtrain.verbs.import_hf:import_model", "take a model of transformers, to train on from: hf"),
+    "import": ("lmtrain.verbs.import_hf:import_model", "take a model of transformers or an adapter of PEFT: hf, peft"),
     "ls": ("lmtrain.verbs.ls:ls", "list all runs with their state, step, loss and validation"),
     "show": ("lmtrain.verbs.show:show", "show a run: its state, results, files, what is next"),
     "tail": ("lmtrain.verbs.tail:tail", "print a run's newest steps, and follow it"),

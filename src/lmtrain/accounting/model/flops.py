@@ -28,7 +28,8 @@ def flops_per_token(
 
     `documents` counts separate documents by length; None where every token may see the whole context.
     """
-    matmuls = 6 * shape.num_matmul_parameters
+    # A frozen weight has no gradient of its own: two products in place of three.
+    matmuls = 6 * shape.num_matmul_parameters - 2 * shape.num_frozen_matmul_parameters
     windows = {layer.window_tokens for layer in shape.attention}
     seen = {window: seen_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}
     causal = {window: causal_tokens(context_tokens, window_tokens=window, documents=documents) for window in windows}

@@ -43,6 +43,8 @@ class TrainedParameters:
     head and last norm, gathered together for the whole of a step. `num_vector` are norms, biases and scalars, the only
     ones kept in full by optimizers with factored or coarse state; `num_edge` counts the rows and columns of all
     other tensors, `num_long_edge` the longer of both for hidden matrices, the axis of optimizers' single values.
+    `num_frozen` have neither gradients nor state;
+    `num_frozen_block_matrix` of them are in matrices of the blocks.
     """
 
     num_total: int
@@ -52,10 +54,19 @@ class TrainedParameters:
     num_vector: int = 0
     num_edge: int = 0
     num_long_edge: int = 0
+    num_frozen: int = 0
+    num_frozen_block_matrix: int = 0
+
+    @property
+    def num_trained(self) -> int:
+        """Return those with a gradient."""
+        return self.num_total - self.num_frozen
 
     def num_block_matrix(self, shape: ModelShape) -> int:
         """Return the parameters in matrices of the blocks active for one token."""
-        return self.num_hidden_matrix - (shape.num_parameters - shape.num_active_parameters)
+        return (
+            self.num_hidden_matrix + self.num_frozen_block_matrix - (shape.num_parameters - shape.num_active_parameters)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +129,12 @@ def device_memory(
     num_devices = num_shards * tensor_ranks
     share = pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=parameters.num_outside_blocks)
     held = _share(math.ceil(parameters.num_total * share), num_devices)
+    trained = _share(math.ceil(parameters.num_trained * share), num_devices)
     state = state_bytes(parameters, precision=precision, optimizer=optimizer)
     before_margin = DeviceMemory(
         weights=held * precision.weights,
         weights_copy=held * precision.compute_copy,
-        gradients=held * precision.gradients,
+        gradients=trained * precision.gradients,
         optimizer=math.ceil(state * share / num_devices),
         gathered=_gathered(parameters, precision, num_gathered_blocks) // tensor_ranks if num_devices > 1 else 0,
         activations=activations,
@@ -146,7 +158,7 @@ def _on_host(memory: DeviceMemory, host: HostMemory) -> DeviceMemory:
 
 def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, optimizer: OptimizerState) -> int:
     """Count the bytes of an optimizer's state over all shards, an average of the weights included."""
-    num_table = parameters.num_total - parameters.num_hidden_matrix - parameters.num_vector
+    num_table = parameters.num_trained - parameters.num_hidden_matrix - parameters.num_vector
     large = (
         optimizer.per_matrix_value * parameters.num_hidden_matrix
         + optimizer.per_table_value * num_table

@@ -17,6 +17,7 @@ class ModelShape:
     """Parameter counts, and one AttentionShape per layer.
 
     `num_matmul_parameters` multiply every token: the head counts, tied or not, a lookup does not.
+    `num_frozen_parameters` have no gradient of their own, those of matmuls among them.
     `num_active_parameters` are active for one token: all of them, unless the model is a mixture of experts.
     """
 
@@ -25,6 +26,8 @@ class ModelShape:
     num_matmul_parameters: int
     num_active_parameters: int
     attention: tuple[AttentionShape, ...]
+    num_frozen_parameters: int = 0
+    num_frozen_matmul_parameters: int = 0
 
     @property
     def width(self) -> int:

@@ -43,6 +43,7 @@ def communication(
     num_ranks: int,
     accumulation_micro_steps: int,
     gathered_value_bytes: int = 2,
+    num_frozen_parameters: int = 0,
     stream: Stream | None = None,
 ) -> CommunicationVolume:
     """Count a device's bytes sent: gradients once a step, gathered weights and the stream for every micro-step."""
@@ -50,7 +51,7 @@ def communication(
         spread.collectives(
             num_ranks=num_ranks,
             gathered=num_parameters * gathered_value_bytes,
-            num_gradients=num_parameters,
+            num_gradients=num_parameters - num_frozen_parameters,
             micro_steps=accumulation_micro_steps,
             stream=stream,
         )
@@ -87,6 +88,7 @@ def step_communication(
         num_ranks=batch.num_ranks,
         accumulation_micro_steps=batch.accumulation_micro_steps,
         gathered_value_bytes=gathered_value_bytes,
+        num_frozen_parameters=shape.num_frozen_parameters,
         stream=stream,
     )
 

@@ -118,6 +118,7 @@ class Plan:
                 "embedding": self.shape.num_embedding_parameters,
                 "matmul": self.shape.num_matmul_parameters,
                 "active": self.shape.num_active_parameters,
+                "trained": self.shape.num_parameters - self.shape.num_frozen_parameters,
             },
             "batch": self._batch(),
             "horizon": asdict(self.horizon) | {"epochs": self.epochs},

@@ -13,6 +13,7 @@ from lmtrain.accounting.budgets import first_limit_line
 from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import gives_nothing
+from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
 from lmtrain.composition.parts.optimizers import build_optimizer
@@ -81,7 +82,7 @@ def build_run(
     events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
     context = RunContext(
         folder=job.folder,
-        plan=plan_of_run(config, model=model, batch=batch, datamodule=datamodule, precision=precision),
+        plan=plan_of_run(config, batch=batch, datamodule=datamodule, precision=precision),
         dataset=datamodule.dataset,
         tokenizer=tokenizer,
         identity={**identity(config, datamodule.dataset), **datamodule.identity},
@@ -188,6 +189,7 @@ def build_module(
         make_graph=graphs_of(config),
         transforms=ModelTransforms(
             start_from=find_weights(config.init_from, model, node=config.model),
+            adapt=adapting(config),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=config.recompute.build(),
             compile=config.compile.build().apply if config.compilation.compiles else run_eagerly,
@@ -218,10 +220,9 @@ def build_trainer(
     )
 
 
-def plan_of_run(
-    config: RunConfig, *, model: LanguageModel, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision
-) -> Plan:
+def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataModule, precision: Precision) -> Plan:
     """Compute the plan of the run, on its devices and its data."""
+    model = planned_model(config)
     cluster, trainer, shape = config.cluster, config.trainer, model.shape()
     peak = device_peak(
         cluster,
@@ -252,6 +253,7 @@ def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float
     kept = {node.key: node.target for node in (config.spikes, config.weight_average)}
     return {
         **flatten(config.model.without("attention").values, "model"),
+        **_adapter_identity(config),
         "init_from": fingerprint_of(config.init_from),
         "optimizer._target_": config.optimizer.target,
         "data.fingerprint": dataset.manifest.fingerprint,
@@ -261,3 +263,9 @@ def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float
         # A checkpoint holds these only where the run had them.
         **{name: target for name, target in kept.items() if not gives_nothing(target)},
     }
+
+
+def _adapter_identity(config: RunConfig) -> dict[str, str | int | float | None]:
+    """Name the settings of an adapter; a run without one has none."""
+    is_none = gives_nothing(config.adapter.target)
+    return {} if is_none else flatten(config.adapter.without("start", "dropout").values, "adapter")

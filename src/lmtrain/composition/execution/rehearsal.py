@@ -13,6 +13,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.expected_speed import rate_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import setting_names
+from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.parts.optimizers import rehearsed_optimizer
@@ -21,6 +22,7 @@ from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.disk_guard import require_disk
 from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
+from lmtrain.composition.rules.adapters import require_adaptable, require_trained_weights
 from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.rules.workers import require_workers
 from lmtrain.composition.run_config import RunConfig
@@ -55,10 +57,14 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
         precision.explain(model)  # refuses a precision unfit for the model
     require_parts(config)
     require_workers(config)
+    require_adaptable(config)
+    require_trained_weights(config)
+    adapting(config)
     strategy: Parallelism = config.strategy.build(
         facts={"num_ranks": config.num_ranks, "compute_dtype": torch.float32}  # the format changes no refusal
     )
     strategy.require(model)
+    model = planned_model(config)
     optimizer = rehearsed_optimizer(config, model)
     config.spikes.build()
     config.weight_average.build()

@@ -44,6 +44,7 @@ def _factor(*packages: str) -> Slot:
 _RULES: Final = ("lmtrain.composition.", "lmtrain.accounting.scaling.")
 SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
     {
+        "adapter": _kind("lmtrain.adapters.lora.Lora", or_none=True),
         "attention": _kind("lmtrain.models.attention.base.Attention"),
         "batch": _kind("lmtrain.accounting.batches.Batch"),
         "budget": _kind("lmtrain.accounting.budgets.Budget"),

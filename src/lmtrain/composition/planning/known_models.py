@@ -7,6 +7,7 @@ from typing import Final
 
 from lmtrain.accounting.model.known_facts import known_facts
 from lmtrain.accounting.model.model_facts import ModelFacts, facts_from_json
+from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.planning.setting import PlannedSetting, attention_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
@@ -62,4 +63,6 @@ def key_of(config: RunConfig, setting: PlannedSetting) -> str:
     }
     if setting.precision.residual is not None and not setting.casts_parameters:
         parts["residual"] = setting.precision.residual
+    if not gives_nothing(config.adapter.target):
+        parts["adapter"] = config.adapter.without("start").canonical()
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -3,6 +3,7 @@
 import torch
 
 from lmtrain.accounting.model.model_facts import ModelFacts
+from lmtrain.composition.parts.adapters import adapter_of
 from lmtrain.composition.planning.setting import PlannedSetting, attention_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -21,10 +22,12 @@ def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     if "attention" in option:
         option = option.changed(attention=attention_of(config, setting).values)
     model, loss, recompute = (node.checked(config.allowed) for node in (option, config.loss, config.recompute))
+    adapter = adapter_of(config.adapter.checked(config.allowed))
 
     def build() -> LanguageModel:
         try:
-            return model.build()
+            built: LanguageModel = model.build()
+            return built if adapter is None else adapter.attach(built, seed=config.seed)
         except (RuntimeError, OverflowError) as failure:  # torch's refusals of impossible sizes
             reason = str(failure).partition("\n")[0]
             raise ConfigurationError(f"model={model.target} cannot be built: {reason}.") from failure

@@ -16,6 +16,7 @@ from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.measured_here import kind_here, measurements_of
+from lmtrain.composition.rules.adapters import require_adaptable
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.recordable import require_recordable
@@ -80,6 +81,7 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     require_rounding(config)
     require_parts(config)
     require_workers(config)
+    require_adaptable(config)
     require_ranks(config)
     require_recordable(config, num_ranks=config.num_ranks, device="cuda")  # a plan may be of another machine
     on_gpu, allowed = config.cluster.device is not None, config.allowed

@@ -21,6 +21,7 @@ from lmtrain.accounting.training_plan.simulated_step import (
 )
 from lmtrain.accounting.training_plan.step_events import Kernel, Phase, repeated
 from lmtrain.accounting.training_plan.step_time import Rates
+from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.composition.parts.strategy import build_strategy
 from lmtrain.composition.planning.setting import PlannedSetting, attention_of, planned_setting
@@ -72,8 +73,7 @@ def simulation(config: RunConfig) -> Simulation:
     """
     setting = planned_setting(config)
     batch = config.divided(config.batch)
-    with torch.device("meta"):
-        model: LanguageModel = config.model.build()
+    model = planned_model(config)
     if batch.context_tokens > model.max_context_tokens:
         raise ConfigurationError(
             f"batch.context_tokens={batch.context_tokens} is beyond model.max_context_tokens="
@@ -156,6 +156,7 @@ def _rank(asked: Simulation) -> SimulatedRank:
         build=option.build,
         make_module=make_module,
         transforms=ModelTransforms(
+            adapt=adapting(config),
             precision=partial(precision.prepare, strategy_casts=parallelism.casts_parameters),
             recompute=config.recompute.build(),
             parallelize=parallelism.parallelize,

@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lmtrain.adapters.lora import Lora
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.parts.adapters import adapter_of
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.interop.imported_folder import is_imported
@@ -94,6 +96,11 @@ def buildable(run: Path) -> Generator[None]:
         yield
     except RuntimeError as problem:
         raise DataError(f"the model of {run} cannot be built: {problem}; name another run.") from problem
+
+
+def adapter_part(job: StoredJob) -> Lora | None:
+    """Return the adapter of a stored job, None where its weights themselves are trained."""
+    return adapter_of(checked_part(job, "adapter")) if "adapter" in job.config else None
 
 
 def _run_of(path: Path) -> Path:

@@ -1,13 +1,21 @@
 """A run's checkpoint, or an imported folder, as a model to export: settings, weights, tokenizer and true facts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, buildable, checked_part, find_source
+from lmtrain.adapters.lora import Lora
+from lmtrain.composition.stored_runs.checkpoint_source import (
+    CheckpointSource,
+    adapter_part,
+    buildable,
+    checked_part,
+    find_source,
+)
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import ModelToExport, export_config
 from lmtrain.interop.imported import open_weights, read_facts
@@ -19,7 +27,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.training.checkpointing.weights import Kind, load_weights
+from lmtrain.training.checkpointing.weights import Kind, load_adapted, load_weights
 
 TOLD = ("validation/bits_per_byte", "validation/loss")
 
@@ -43,6 +51,35 @@ def model_to_export(
     return (
         _of_import(source) if isinstance(source, Path) else _of_run(source, weights, allowed=allowed, own_code=own_code)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptedModel:
+    """A run's model with its adapters apart, and the settings of both; `base` is where its frozen weights are from."""
+
+    model: LanguageModel
+    adapter: Lora
+    settings: Mapping[str, Any]
+    base: str | None
+
+
+def adapted_model(path: Path, *, weights: Kind = "raw", allowed: Sequence[str] = ()) -> AdaptedModel:
+    """Return the adapted model of a run or a checkpoint.
+
+    Raises:
+        ConfigurationError: It was trained without an adapter, or means no run.
+        EnvironmentProblem: The checkpoint is damaged.
+    """
+    source = find_source(path, key="SOURCE")
+    adapter = None if isinstance(source, Path) else adapter_part(source.job)
+    if adapter is None or isinstance(source, Path):
+        raise ConfigurationError(f"SOURCE={path} was trained without an adapter; `lmtrain export hf` takes it whole.")
+    node = checked_part(source.job, "model", allowed=allowed)
+    with torch.device("meta"):
+        model: LanguageModel = node.build()
+    model.to_empty(device="cpu")
+    load_adapted(model, source.checkpoint.path, weights, adapter=adapter)
+    return AdaptedModel(model=model, adapter=adapter, settings=node.values, base=source.job.config.get("init_from"))
 
 
 def _of_import(folder: Path) -> ModelToExport:
@@ -72,7 +109,7 @@ def _of_run(source: CheckpointSource, kind: Kind, *, allowed: Sequence[str], own
     with buildable(source.run), torch.device("meta"):
         model: LanguageModel = node.build()
     model.to_empty(device="cpu")  # every weight is read next; a start would only cost time
-    load_weights(model, source.checkpoint.path, kind)
+    load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
     weights = model.state_dict()
     tokenizer = load_tokenizer(source.run / "tokenizer")
     began = source.job.config.get("init_from")

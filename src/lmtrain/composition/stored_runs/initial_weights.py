@@ -8,7 +8,7 @@ from typing import Any, Final
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import default_settings
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.composition.stored_runs.checkpoint_source import find_job, find_source
+from lmtrain.composition.stored_runs.checkpoint_source import adapter_part, find_job, find_source
 from lmtrain.composition.stored_runs.job import StoredJob
 from lmtrain.interop.imported import fill_from, open_weights, require_fit, require_shapes
 from lmtrain.interop.imported_folder import is_imported
@@ -40,7 +40,8 @@ def find_weights(init_from: str | None, model: LanguageModel, *, node: Node | No
             f": {line}" if (line := _differences(source.job, node)) else "."
         )
         require_shapes(model, _shapes(source.checkpoint.path), source=init_from, fix=fix)
-        return _filled(partial(load_weights, checkpoint=source.checkpoint.path))
+        adapter = adapter_part(source.job)
+        return _filled(partial(load_weights, checkpoint=source.checkpoint.path, adapter=adapter))
     require_whole(source)
     files = open_weights(source)
     require_fit(model, files)

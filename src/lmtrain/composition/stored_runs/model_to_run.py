@@ -6,7 +6,13 @@ from typing import Any
 
 import torch
 
-from lmtrain.composition.stored_runs.checkpoint_source import CheckpointSource, buildable, checked_part, find_source
+from lmtrain.composition.stored_runs.checkpoint_source import (
+    CheckpointSource,
+    adapter_part,
+    buildable,
+    checked_part,
+    find_source,
+)
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.loaded_model import LoadedModel, Origin, id_of_begin, ids_added, ids_of_ends, read_template
 from lmtrain.inference.paged_attention import paged
@@ -51,7 +57,7 @@ def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allow
     with buildable(source.run), torch.device("meta"):
         model: LanguageModel = node.without("attention").build(**more)
     _make_room(model)
-    load_weights(model, source.checkpoint.path, kind)
+    load_weights(model, source.checkpoint.path, kind, adapter=adapter_part(source.job))
     tokenizer = load_tokenizer(source.run / "tokenizer")
     return LoadedModel(
         name=source.run.name,

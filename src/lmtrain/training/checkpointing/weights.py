@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
+from lmtrain.adapters.lora import Lora
+from lmtrain.adapters.low_rank import is_of_adapter, merge
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.shard_reading import read_metadata, read_shards
@@ -21,13 +23,32 @@ PREFIX: Final = "language_model."  # the model's name inside the training module
 AVERAGE_PREFIX: Final = "weight_average."
 
 
-def load_weights(model: LanguageModel, checkpoint: Path, kind: Kind = "raw") -> None:
+def load_weights(
+    model: LanguageModel, checkpoint: Path, kind: Kind = "raw", *, adapter: Lora | None = None
+) -> LanguageModel:
     """Fill a materialised model from a checkpoint's folder: with the weights, or with their moving average.
+
+    The changes of a run's `adapter` are added to the weights.
 
     Raises:
         ConfigurationError: The run kept no average.
         EnvironmentProblem: The checkpoint is damaged, or names code to run.
     """
+    if adapter is not None:
+        load_adapted(model, checkpoint, kind, adapter=adapter)
+        return merge(model)
+    _load(model, checkpoint, kind)
+    return model
+
+
+def load_adapted(model: LanguageModel, checkpoint: Path, kind: Kind = "raw", *, adapter: Lora) -> LanguageModel:
+    """Fill a materialised model and its adapters, apart, from a checkpoint's folder."""
+    adapter.attach(model, seed=0)  # every value is read next
+    _load(model, checkpoint, kind)
+    return model
+
+
+def _load(model: LanguageModel, checkpoint: Path, kind: Kind) -> None:
     require_whole(checkpoint)
     model.load_state_dict(_read(checkpoint, PREFIX, model.state_dict()))
     if kind == "ema":
@@ -41,7 +62,14 @@ def load_weights(model: LanguageModel, checkpoint: Path, kind: Kind = "raw") -> 
 
 
 def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every weight of the model in a checkpoint's folder, without reading any."""
+    """Return the shape of every weight of the model in a checkpoint's folder, without reading any.
+
+    Adapters are none of the model's.
+    """
+    return {name: shape for name, shape in _shapes(checkpoint).items() if not is_of_adapter(name)}
+
+
+def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     if (checkpoint / STATE).is_file():
         return {name: tuple(value.shape) for name, value in _read(checkpoint, PREFIX, {}).items()}  # only mapped
     start = f"state_dict.{PREFIX}"

@@ -1,0 +1,189 @@
+"""Read a folder of PEFT: an adapter to train on from, or its change of a base model's weights."""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from lmtrain.adapters.lora import Lora
+from lmtrain.adapters.low_rank import LowRank, adapters_of
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.interop.finite import require_finite
+from lmtrain.interop.peft_names import (
+    CONFIG,
+    DOWN,
+    PREFIX,
+    UP,
+    WEIGHTS,
+    Matrix,
+    matrices_of,
+    pattern_value,
+    type_of,
+)
+from lmtrain.models.base import LanguageModel
+
+# Settings of PEFT that change the result, with the value of plain LoRA.
+PLAIN: Final[dict[str, Any]] = {"use_dora": False, "bias": "none", "modules_to_save": None, "layer_replication": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeftFolder:
+    """A checked adapter: its config, and the factors A [R, I] and B [O, R] of each module."""
+
+    folder: Path
+    config: dict[str, Any]
+    factors: dict[str, tuple[Tensor, Tensor]]
+
+    def scale(self, module: str) -> float:
+        """Return the factor of a module's change."""
+        rank = self.factors[module][0].shape[0]
+        alpha = float(pattern_value(self.config.get("alpha_pattern") or {}, module, self.config["lora_alpha"]))
+        return alpha / (math.sqrt(rank) if self.config.get("use_rslora") else rank)
+
+    def require(self, adapter: Lora) -> None:
+        """Refuse an adapter of another rank.
+
+        Raises:
+            ConfigurationError: The ranks differ.
+        """
+        if self.config["r"] != adapter.rank:
+            raise ConfigurationError(
+                f"adapter.rank={adapter.rank}, and adapter.start={self.folder} has rank {self.config['r']}; give "
+                f"adapter.rank={self.config['r']} adapter.alpha={self.config['lora_alpha']}."
+            )
+
+
+def open_peft(folder: Path) -> PeftFolder:
+    """Read and check a folder written by PEFT's save_pretrained.
+
+    Raises:
+        ConfigurationError: There is no such folder.
+        DataError: It is damaged, or no plain LoRA.
+    """
+    if not (folder / CONFIG).is_file():
+        raise ConfigurationError(f"{folder} has no {CONFIG}; name a folder of PEFT's save_pretrained.")
+    try:
+        config: dict[str, Any] = json.loads((folder / CONFIG).read_text())
+        tensors = load_file(folder / WEIGHTS)
+        rank, alpha, kind = int(config["r"]), float(config["lora_alpha"]), config["peft_type"]
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:
+        raise DataError(f"{folder} is no whole adapter ({problem}); copy it again.") from problem
+    if kind != "LORA" or rank < 1 or not math.isfinite(alpha):
+        raise DataError(f"{folder / CONFIG}: peft_type={kind}, r={rank}, lora_alpha={alpha:g} is no LoRA.")
+    for name, plain in PLAIN.items():
+        if (config.get(name) or plain) != plain:
+            raise DataError(f"{folder / CONFIG}: {name}={config[name]} is not known here; only plain LoRA is.")
+    return PeftFolder(folder=folder, config=config, factors=_pairs(tensors, folder))
+
+
+def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
+    """Copy the factors of a folder into a model's adapters; matrices that it lacks keep theirs, without a change.
+
+    Raises:
+        DataError: A module of the folder has no adapter in the model, or another shape.
+    """
+    adapters = dict(adapters_of(model))
+    taken: set[str] = set()
+    for name, matrices in matrices_of(model, type_of(model, start.factors)).items():
+        if name in adapters:
+            taken |= _fill(adapters[name], matrices, start)
+    if missing := [module for module in start.factors if module not in taken]:
+        raise DataError(
+            f"{start.folder} adapts {missing[0]} ({len(missing)} modules in all), which has no adapter here; "
+            "adapter.targets=null adapts every layer."
+        )
+
+
+def add_changes(model: LanguageModel, start: PeftFolder) -> None:
+    """Add the changes of a folder to the weights of a plain model, in fp32.
+
+    Raises:
+        DataError: A module of the folder is none of the model's, or of another shape.
+    """
+    places = {
+        matrix.module: (model.get_parameter(f"{name}.weight"), matrix)
+        for name, matrices in matrices_of(model, type_of(model, start.factors)).items()
+        for matrix in matrices
+    }
+    for module, (down, up) in start.factors.items():
+        if module not in places:
+            raise DataError(f"{start.folder} adapts {module}, no layer of the base.{suggest(module, [*places])}")
+        weight, matrix = places[module]
+        rows = weight.data[slice(*matrix.rows)]
+        _require_shape(start, module, (rows.shape[0], rows.shape[1]))
+        rows.copy_(rows.float() + start.scale(module) * (up.float() @ down.float()))
+
+
+def _fill(adapter: LowRank, matrices: list[Matrix], start: PeftFolder) -> set[str]:
+    own = adapter.factors()
+    num_inputs = adapter.down.in_features
+    with torch.no_grad():
+        if len(matrices) == 1 and matrices[0].module in start.factors:
+            module = matrices[0].module
+            _require_shape(start, module, (matrices[0].rows[1], num_inputs))
+            for (down, up), (their_down, their_up) in zip(own, _apart(start, module, own), strict=True):
+                _copy(adapter, down, up, their_down, their_up, start=start, module=module)
+            return {module}
+        for matrix, (down, up) in zip(matrices, own, strict=True):
+            if matrix.module in start.factors:
+                _require_shape(start, matrix.module, (up.shape[0], num_inputs))
+                _copy(adapter, down, up, *start.factors[matrix.module], start=start, module=matrix.module)
+    return {matrix.module for matrix in matrices} & {*start.factors}
+
+
+def _copy(
+    adapter: LowRank, down: Tensor, up: Tensor, their_down: Tensor, their_up: Tensor, *, start: PeftFolder, module: str
+) -> None:
+    if their_down.shape != down.shape:
+        raise DataError(
+            f"{start.folder}: {module} has rank {their_down.shape[0]}, and adapter.rank={adapter.rank} is one for all; "
+            "`lmtrain import peft` merges it instead."
+        )
+    down.copy_(their_down)
+    scale = start.scale(module) / adapter.scale
+    up.copy_(their_up if scale == 1 else their_up * scale)
+
+
+def _apart(start: PeftFolder, module: str, own: list[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give each matrix's factors of a layer fused there too: a block of a diagonal, else rows of B and all of A."""
+    down, up = start.factors[module]
+    rank, row = own[0][0].shape[0], 0
+    is_diagonal = down.shape[0] == rank * len(own) and len(own) > 1
+    for index, (_, own_up) in enumerate(own):
+        rows = up[row : row + own_up.shape[0]]
+        columns = slice(index * rank, (index + 1) * rank)
+        if is_diagonal and rows.count_nonzero() == rows[:, columns].count_nonzero():
+            yield down[columns], rows[:, columns]
+        else:
+            yield down, rows
+        row += own_up.shape[0]
+
+
+def _require_shape(start: PeftFolder, module: str, shape: tuple[int, int]) -> None:
+    down, up = start.factors[module]
+    found = (up.shape[0], down.shape[1])
+    if found != shape or up.shape[1] != down.shape[0]:
+        raise DataError(f"{start.folder}: {module} changes a weight {list(found)}; the model's is {list(shape)}.")
+
+
+def _pairs(tensors: dict[str, Tensor], folder: Path) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return both factors by module.
+
+    Raises:
+        DataError: One is missing, another tensor is there, or a value is infinite or no number.
+    """
+    names = {name.removeprefix(PREFIX): require_finite(it, name=name, where=folder) for name, it in tensors.items()}
+    modules = dict.fromkeys(name.removesuffix(DOWN).removesuffix(UP) for name in names)
+    strange = [name for name in names if not name.endswith((DOWN, UP))]
+    lone = [name for name in modules if f"{name}{DOWN}" not in names or f"{name}{UP}" not in names]
+    if strange or lone or not modules:
+        what = f"{strange[0]} is no factor of a layer" if strange else f"{[*lone, 'it'][0]} lacks a factor"
+        raise DataError(f"{folder / WEIGHTS}: {what}; only plain LoRA of linear layers is known here.")
+    return {name: (names[f"{name}{DOWN}"], names[f"{name}{UP}"]) for name in modules}

@@ -1,0 +1,61 @@
+"""The reference is PEFT: its adapter, read here, changes our model as it changes transformers'."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from lmtrain.adapters.lora import Lora
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.interop.peft_import import add_changes, fill_adapters, open_peft
+from tests.interop.hugging_face import imported, ours, saved, tokens
+
+
+@pytest.fixture(name="made")
+def made_by_peft(tmp_path):
+    """Save a random adapter of PEFT on queries and values, with a rank and alpha of its own for values."""
+    from peft import LoraConfig, get_peft_model
+
+    base = saved("llama", tmp_path / "hf")
+    imported(tmp_path / "hf", tmp_path / "in")
+    config = LoraConfig(
+        r=2, lora_alpha=6, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
+    )
+    torch.manual_seed(5)
+    model = get_peft_model(base, config).eval()
+    model.save_pretrained(tmp_path / "adapter")
+    with torch.no_grad():
+        return tmp_path, model(tokens()).logits
+
+
+def test_its_changes_are_added_to_the_weights_or_trained_on(made) -> None:
+    folder, logits = made
+    merged, start = ours(folder / "in"), open_peft(folder / "adapter")
+    add_changes(merged, start)
+    adapted = Lora(rank=2, alpha=4).attach(ours(folder / "in"), seed=0)  # another scale: the factors take it up
+    fill_adapters(adapted, start)
+    with torch.no_grad():
+        for model in (merged, adapted):
+            torch.testing.assert_close(model(tokens()), logits, atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(ours(folder / "in")(tokens()), logits, atol=1e-2)
+
+
+def test_what_is_no_plain_lora_of_this_model_is_refused(made) -> None:
+    folder, _ = made
+    start = open_peft(folder / "adapter")
+    with pytest.raises(
+        ConfigurationError, match=r"adapter.rank=4, and adapter.start=.* has rank 2; give adapter.rank=2"
+    ):
+        start.require(Lora(rank=4, alpha=8))
+    with pytest.raises(DataError, match=r"adapts model.layers.0.self_attn.q_proj .* has no adapter here"):
+        fill_adapters(Lora(rank=2, alpha=4, targets=["down"]).attach(ours(folder / "in"), seed=0), start)
+    strange = replace(start, factors={"model.layers.7.mlp": next(iter(start.factors.values()))})
+    with pytest.raises(DataError, match=r"adapts model.layers.7.mlp, no layer of the base"):
+        add_changes(ours(folder / "in"), strange)
+    with pytest.raises(ConfigurationError, match=r"has no adapter_config.json; name a folder of PEFT"):
+        open_peft(folder)
+    path = folder / "adapter" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"use_dora": True}))
+    with pytest.raises(DataError, match=r"use_dora=True is not known here; only plain LoRA is"):
+        open_peft(folder / "adapter")
