@@ -43,7 +43,6 @@ LATE_IN_LIGHT = HEAVY | {"lmtrain", "data_pipelines", "hydra", "omegaconf", "imp
 # Modules tested only through others, each with the reason. Keep it short.
 TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/evaluation/chat_tasks/code_process.py": "tests/evaluation/chat_tasks/test_code_check.py runs it",
-    "src/lmtrain/interop/merged_import.py": "tests/composition/parts/test_adapters.py, by the verb",
     "src/lmtrain/launch/elastic.py": "tests/launch/test_local.py starts real ranks through it",
     "src/lmtrain/launch/agent_job.py": "tests/launch/test_local.py",
     "src/lmtrain/parallel/tensor_layout.py": "tests/parallel/test_tensor.py, on real ranks",
