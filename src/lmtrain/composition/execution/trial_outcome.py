@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import ConfigurationError, Diverged, OutOfMemory, suggest
-from lmtrain.report.ledger import read_attempts
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
