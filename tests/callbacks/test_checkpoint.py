@@ -44,6 +44,14 @@ def test_the_last_few_and_the_best_stay(make_run):
     assert [path.name for path in run.context.checkpoints_folder.iterdir() if path.name.startswith(".")] == []
 
 
+def test_an_interval_in_tokens_is_the_nearest_number_of_steps(make_run):
+    run = make_run(steps=6)  # of 32 tokens
+    train(run, Checkpoint(every_tokens=70, keep_last=9, context=run.context))
+    assert run.saved_steps() == [2, 4, 6]
+    with pytest.raises(ConfigurationError, match=r"every_tokens=70 and every_steps=2 both set"):
+        Checkpoint(every_tokens=70, every_steps=2, context=run.context)
+
+
 def test_a_score_measured_at_another_step_makes_no_checkpoint_the_best(make_run):
     run = make_run(steps=4)
     measure = AtStep(1, lambda _: run.context.append(1, {"validation/bits_per_byte": 1.0}))

@@ -21,7 +21,8 @@ class Cluster:
 
     `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
     `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
-    the devices. `accelerator` is the Trainer's. `environment` are variables of a communication library, as NCCL's, for
+    the devices. `device_hours_per_failure` is a device's mean time between two failures of a run, for the cadence of
+    checkpoints. `accelerator` is the Trainer's. `environment` are variables of a communication library, as NCCL's, for
     ranks without one of the name in their environment.
     Raises: ConfigurationError for a device outside the table without `peak_flops`.
     """
@@ -35,6 +36,7 @@ class Cluster:
     usd_per_kwh: float | None = None
     peak_flops: float | None = None
     mfu: float | None = None
+    device_hours_per_failure: float | None = None
     accelerator: str = "auto"
     environment: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
 
@@ -44,6 +46,12 @@ class Cluster:
         _require("peak_flops", self.peak_flops, lambda value: value > 0, "is not above 0; null uses the table")
         for key, price in (("usd_per_gpu_hour", self.usd_per_gpu_hour), ("usd_per_kwh", self.usd_per_kwh)):
             _require(key, price, lambda value: value >= 0, "is below 0; null is no price")
+        _require(
+            "device_hours_per_failure",
+            self.device_hours_per_failure,
+            lambda value: value > 0,
+            "is not above 0; null is none",
+        )
         _require(
             "network_bytes_per_second",
             self.network_bytes_per_second,

@@ -30,6 +30,8 @@ AGREE_EVERY_STEPS: Final = 10
 class Checkpoint(pl.Callback):
     """Save to `checkpoints/step_00000200` every `every_steps` steps or `every_seconds` seconds, and at the end.
 
+    `every_tokens` takes the place of `every_steps`: the nearest whole number of steps.
+
     Saving by the clock waits until it takes at most `max_time_share` of the time; over several ranks the first one's
     clock decides, every 10 steps. The `keep_last` newest stay, and with `keep_best` the one of the lowest bits per byte
     measured at its own step; the others go once the new one is verified. A failed save is reported, and training goes
@@ -45,6 +47,7 @@ class Checkpoint(pl.Callback):
         self,
         *,
         every_steps: int | None = None,
+        every_tokens: int | None = None,
         every_seconds: float | None = None,
         max_time_share: float = 1.0,
         keep_last: int = 2,
@@ -55,6 +58,8 @@ class Checkpoint(pl.Callback):
         super().__init__()
         _check(every_seconds, max_time_share=max_time_share, keep_last=keep_last, from_bytes=background_from_bytes)
         self._context = context
+        if every_tokens is not None:
+            every_steps = _steps_of(every_tokens, every_steps=every_steps, context=context)
         self._interval = StepInterval(every_steps, last_step=context.last_step, key="callbacks.checkpoint.every_steps")
         self._every_steps = every_steps
         self._every_seconds = every_seconds
@@ -259,6 +264,16 @@ def _check(every_seconds: float | None, *, max_time_share: float, keep_last: int
         raise ConfigurationError(
             f"callbacks.checkpoint.max_time_share={max_time_share} is not above 0 and at most 1; 0.05 is 5%."
         )
+
+
+def _steps_of(every_tokens: int, *, every_steps: int | None, context: RunContext) -> int:
+    """Return the whole number of steps nearest to so many tokens, at least one."""
+    key = f"callbacks.checkpoint.every_tokens={every_tokens}"
+    if every_steps is not None:
+        raise ConfigurationError(f"{key} and every_steps={every_steps} both set the interval; leave one of them null.")
+    if every_tokens < 1:
+        raise ConfigurationError(f"{key} is below 1; null is never.")
+    return max(1, round(every_tokens / context.plan.batch.tokens_per_step))
 
 
 def _set_aside_after(folder: Path, step: int) -> None:

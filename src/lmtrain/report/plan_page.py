@@ -7,6 +7,7 @@ from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
+from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.report.plan_advice import Advice
 from lmtrain.report.show import plain_text, show
@@ -142,7 +143,22 @@ def _time(plan: Plan) -> Rows:
     if plan.checkpoints is not None:
         size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
         rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
+        rows += [] if plan.checkpoints.cadence is None else [("save every", _cadence(plan.checkpoints.cadence))]
     return rows
+
+
+def _cadence(cadence: Cadence) -> str:
+    """State the best interval between checkpoints, and what it is computed from."""
+    every, stall, write, apart = (
+        format_quantity(seconds, "seconds")
+        for seconds in (
+            cadence.every_seconds, cadence.stall_seconds, cadence.write_seconds, cadence.seconds_between_failures
+        )
+    )  # fmt: skip
+    return (
+        f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}): one failure in {apart}, "
+        f"{stall} to copy, {write} to write (assumed: 10 GB/s a device, 1 GB/s a node); loses {cadence.lost_share:.1%}"
+    )
 
 
 def _duration(hours: float) -> str:

@@ -1,23 +1,52 @@
 """How large checkpoints are, and how often to write one.
 
-Cadence: Young's first-order optimum, sqrt(2 x seconds to write x mean seconds between failures) (CACM 17(9), 1974).
+Cadence: Young's first-order optimum, sqrt(2 x seconds of a save's stall x mean seconds between failures) (CACM 17(9),
+1974).
 """
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 
+# Assumed: a device's state into page-locked memory of its host, PCIe 4 with other traffic beside it.
+COPY_BYTES_PER_SECOND: Final = 10e9
+# Assumed: a writing process's rate into a shared file system, of each node.
+WRITE_BYTES_PER_SECOND: Final = 1e9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cadence:
+    """The interval between checkpoints with the least lost time, for a stall and a failure rate, all in seconds.
+
+    It is no shorter than `write_seconds`: one checkpoint is in flight at most.
+    """
+
+    stall_seconds: float
+    write_seconds: float
+    seconds_between_failures: float
+
+    @property
+    def every_seconds(self) -> float:
+        """Return Young's interval, or the time of a write where that is longer."""
+        return max(self.write_seconds, math.sqrt(2 * self.stall_seconds * self.seconds_between_failures))
+
+    @property
+    def lost_share(self) -> float:
+        """Return the share of the time for saving, and for repeating half an interval after each failure."""
+        return self.stall_seconds / self.every_seconds + self.every_seconds / 2 / self.seconds_between_failures
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPlan:
-    """Bytes of one checkpoint and of all kept ones; `every_seconds` None where no failure rate is stated."""
+    """Bytes of one checkpoint and of all kept ones; `cadence` None where no failure rate is stated."""
 
     checkpoint_bytes: int
     kept_bytes: int
-    every_seconds: float | None
+    cadence: Cadence | None = None
 
 
 def checkpoint_plan(
@@ -26,17 +55,24 @@ def checkpoint_plan(
     precision: PrecisionBytes,
     optimizer: OptimizerState,
     num_kept: int,
-    stall_seconds: float | None = None,
-    seconds_between_failures: float | None = None,
+    num_devices: int = 1,
+    num_parts: int = 1,
+    num_nodes: int = 1,
+    device_hours_per_failure: float | None = None,
 ) -> CheckpointPlan:
     """Count a checkpoint's weights and optimizer state, and set the cadence with the least lost time.
 
-    While one more is written than is kept, disks must hold `num_kept` + 1.
+    While one more is written than is kept, disks must hold `num_kept` + 1. A save stalls for the copy of one of
+    `num_parts` equal parts of the state to its host; nodes with parts of their own write at once.
     """
     num_bytes = parameters.num_total * precision.weights + state_bytes(
         parameters, precision=precision, optimizer=optimizer
     )
-    every = None
-    if stall_seconds is not None and seconds_between_failures is not None:
-        every = math.sqrt(2 * stall_seconds * seconds_between_failures)
-    return CheckpointPlan(checkpoint_bytes=num_bytes, kept_bytes=num_bytes * (num_kept + 1), every_seconds=every)
+    cadence = None
+    if device_hours_per_failure is not None:
+        cadence = Cadence(
+            stall_seconds=num_bytes / num_parts / COPY_BYTES_PER_SECOND,
+            write_seconds=num_bytes / min(num_parts, num_nodes) / WRITE_BYTES_PER_SECOND,
+            seconds_between_failures=device_hours_per_failure * 3600 / num_devices,
+        )
+    return CheckpointPlan(checkpoint_bytes=num_bytes, kept_bytes=num_bytes * (num_kept + 1), cadence=cadence)

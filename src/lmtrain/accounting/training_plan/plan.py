@@ -164,7 +164,8 @@ class Plan:
                 "usd_per_kwh": self.usd_per_kwh,
             }
         if self.checkpoints is not None:
-            report["checkpoints"] = asdict(self.checkpoints)
+            cadence = self.checkpoints.cadence
+            report["checkpoints"] = asdict(self.checkpoints) | {"every_seconds": cadence and cadence.every_seconds}
         if self.scaling is not None:
             report["scaling"] = asdict(self.scaling)
         return report

@@ -14,12 +14,17 @@ from lmtrain.errors import EnvironmentProblem
 
 
 def planned_checkpoints(config: RunConfig, setting: PlannedSetting, parameters: TrainedParameters) -> CheckpointPlan:
-    """Return the bytes of a checkpoint of the config, and of all of them on disk at once."""
+    """Return the bytes of a checkpoint of the config, of all of them on disk at once, and their cadence."""
+    spread, num_devices = config.spread, config.num_ranks
     return checkpoint_plan(
         parameters,
         precision=setting.bytes_of,
         optimizer=setting.state,
         num_kept=sum(facts.num_kept for facts in callback_facts(config)) or 1,
+        num_devices=num_devices,
+        num_parts=spread.num_shards(num_devices) * spread.tensor_ranks,
+        num_nodes=config.trainer.num_nodes,
+        device_hours_per_failure=config.cluster.device_hours_per_failure,
     )
 
 
