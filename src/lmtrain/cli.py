@@ -1,5 +1,6 @@
 """`lmtrain VERB ...`: find the verb, call it, turn a refusal into one message and its exit code."""
 
+import atexit
 import gc
 import importlib
 import os
@@ -44,6 +45,7 @@ def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     """Call one verb; a refusal becomes one message on stderr and its exit code, and no message holds a secret."""
     sys.excepthook = _show_failure
+    atexit.register(gc.freeze)  # no search for garbage at the interpreter's end: 0.05 of a plan's 0.95 s
     try:
         code = find_verb(verb)(list(words), program=program)
         if code == EXIT_INTERRUPTED:

@@ -3,7 +3,6 @@
 import os
 import shutil
 import time
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,7 +45,7 @@ def room(path: Path, *, needed_bytes: int, free: int | None = None) -> Finding:
 
 def measure_disk(path: Path, *, num_bytes: int = PROBE_BYTES) -> DiskSpeed:
     """Write a file of random bytes, sync it, read it back, remove it."""
-    probe = nearest_folder(path) / f".doctor-{uuid.uuid4().hex}"
+    probe = nearest_folder(path) / f".doctor-{os.getpid()}-{time.time_ns():x}"
     content = os.urandom(num_bytes)
     try:
         start = time.perf_counter()

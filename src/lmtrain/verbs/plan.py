@@ -7,7 +7,6 @@ from typing import Final
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.errors import EXIT_DONE, EXIT_NO
-from lmtrain.report.plan_page import print_plan
 from lmtrain.verbs.fleet_terms import is_fleet
 
 WEB: Final = "--web"
@@ -33,10 +32,13 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
     found = planned_runs([word for word in words if word != "--json"])
     for path in {run.init_from for run in found if run.init_from}:
         _require_weights(path)
-    for run in found:
-        if "--json" in words:
+    if "--json" in words:
+        for run in found:
             print(json.dumps(run.to_json()))
-        else:
+    else:
+        from lmtrain.report.plan_page import print_plan  # brings rich, a tenth of a plan's time
+
+        for run in found:
             print_plan(run.plan, run.advice, title=run.title)
     return max((EXIT_DONE if run.advice.is_possible else EXIT_NO for run in found), default=EXIT_DONE)
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from typing_extensions import override
-
 from lmtrain.errors import ConfigurationError
 
 # Flags whose next word is theirs, and no override.
@@ -41,7 +39,6 @@ class Flags:
 
 
 class _Parser(argparse.ArgumentParser):
-    @override
     def error(self, message: str) -> NoReturn:
         raise ConfigurationError(f"{message[0].upper()}{message[1:]}; `--help` lists the flags.")
 

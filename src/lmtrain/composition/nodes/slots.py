@@ -14,8 +14,6 @@ from pathlib import Path
 from types import MappingProxyType, UnionType
 from typing import Any, Final, NewType, get_type_hints
 
-from typing_extensions import get_protocol_members, is_protocol
-
 VALUES: Final = (Any, int, float, str, bool, bytes, object, dict, list, tuple, set, type, Path, type(None))
 
 
@@ -137,8 +135,12 @@ def _resolved(kind: Any) -> Any:
 
 
 def _is_subclass(found: type, kind: Any) -> bool:
-    if not isinstance(kind, type):
+    if not isinstance(kind, type) or kind is type(None) or typing.get_origin(kind) is not None:
         return False
+    if typing.Protocol not in kind.__mro__:
+        return issubclass(found, kind)
+    from typing_extensions import get_protocol_members, is_protocol  # 0.025 of a plan's 0.95 s
+
     if is_protocol(kind):
         return all(hasattr(found, member) for member in get_protocol_members(kind))
-    return kind is not type(None) and typing.get_origin(kind) is None and issubclass(found, kind)
+    return issubclass(found, kind)
