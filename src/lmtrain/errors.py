@@ -27,7 +27,7 @@ class ConfigurationError(ValueError):
 
 
 class EnvironmentProblem(RuntimeError):
-    """The machine cannot do what was asked: a full disk, a missing package, an unfit device."""
+    """The machine lacks a need of the command: a full disk, a missing package, an unfit device."""
 
     exit_code = EXIT_ENVIRONMENT
 

@@ -17,7 +17,7 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The machines a run uses; `device` None means whatever device is found, `peak_flops` None means the table's.
+    """The machines a run uses; `device` None means the device found, `peak_flops` None means the table's.
 
     `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
     `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from

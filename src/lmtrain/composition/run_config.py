@@ -32,7 +32,7 @@ WITHIN_DATA: Final = ("source", "cleaning", "deduplicate", "engine")
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What a run was asked to be; `allowed` are the packages that may be loaded beside our own.
+    """A run as asked for; `allowed` are the packages that may be loaded beside our own.
 
     Options with a target are nodes; `callbacks` are those switched on, in their order. `values`
     is the same as plain values, to keep, to hash and to compare.
@@ -79,12 +79,12 @@ class RunConfig:
 
     @property
     def spread(self) -> ModelSpread:
-        """Return what the strategy says of itself; the plain case where it says nothing."""
+        """Return the strategy's own facts; the plain case where it says nothing."""
         return facts_of(self.strategy.values, ModelSpread, allowed=self.allowed) or ModelSpread()
 
     @property
     def compilation(self) -> CompileFacts:
-        """Return what is compiled: nothing in a tensor group, where the option may fall back."""
+        """Return the compiled part: nothing in a tensor group, where the option may fall back."""
         found = facts_of(self.compile.values, CompileFacts, allowed=self.allowed) or CompileFacts()
         return CompileFacts(compiles=False) if found.falls_back and self.spread.tensor_ranks > 1 else found
 

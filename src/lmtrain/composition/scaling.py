@@ -1,8 +1,8 @@
 """The last step of composing: settings derived from the model's size, by the rule of `scaling`.
 
-A rule is a function of the composed config and of the keys that were typed; it returns settings by their keys. What a
-person typed or an option holds is the value at the rule's base; the config that goes on holds what the rule made of it,
-and under `scaling` the record of both, so that a config which was scaled once stays as it is.
+A rule is a function of the composed config and the typed keys; it returns settings by their keys. A typed value, or an
+option's, holds at the rule's base; the resulting config holds the derived ones, and a record of both under `scaling`,
+so that a scaled config stays as it is.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -28,7 +28,7 @@ class RunSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerSettings:
-    """What else depends on the Trainer's settings: its processes and their devices."""
+    """Beside the Trainer's settings: its processes and their devices."""
 
     devices: int
     num_nodes: int

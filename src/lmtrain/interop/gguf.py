@@ -37,7 +37,7 @@ def find_converter(given: Path | None, environment: Mapping[str, str]) -> Path |
 
 
 def require_computed_there(config: Mapping[str, Any]) -> None:
-    """Refuse a model computed differently by llama.cpp: its GPT-2 has GELU by tanh, whatever config.json says.
+    """Refuse a model computed differently by llama.cpp: its GPT-2 has GELU by tanh, also against config.json.
 
     Raises:
         ConfigurationError: The model has the exact GELU.

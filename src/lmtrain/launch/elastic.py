@@ -157,7 +157,7 @@ def _worker_spec(job: LaunchJob) -> WorkerSpec:
 
 
 def _look_at(process: int) -> int | None:
-    """Return a child's return code without reaping it, which is the agent's task; None while it runs."""
+    """Return a child's return code and leave its reaping to the agent; None while it runs."""
     found = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     if found is None:
         return None

@@ -79,7 +79,7 @@ def _gpu_resource(device: str) -> str:
 
 
 def _command(job: NodesJob) -> list[str]:
-    """Return a pod's command; no shell reads it, and Kubernetes reads $(NAME), for which $$ is a plain $."""
+    """Return a pod's command; no shell reads it, and Kubernetes reads $(NAME), and takes $$ for a plain $."""
     index = "\0"
     words = job.torchrun("python", node_rank=index, address=f"{job.label}-0.{job.label}")
     return [word.replace("$", "$$").replace(index, "$(JOB_COMPLETION_INDEX)") for word in words]

@@ -23,8 +23,8 @@ from lmtrain.errors import (
 from lmtrain.launch.nodes import NodesJob
 
 SIGNAL_SECONDS: Final = 300
-# What a task runs its rank in: a rank's bad end is the end of all within seconds, for SLURM would let them wait for it.
-# The others have a moment to tell of their own end first. bash passes over signals, which SLURM sends to the rank too.
+# The shell around a task's rank: a rank's bad end ends all within seconds, for SLURM would let them wait for it.
+# The others have a moment to tell of their own end first. bash passes over signals: SLURM sends them to the rank too.
 RANK: Final = (
     'trap : USR1 TERM; "$@"; code=$?; '
     f"case $code in {EXIT_DONE}|{EXIT_REQUEUE}|{EXIT_INTERRUPTED}|{EXIT_TERMINATED}) ;; "
@@ -43,7 +43,7 @@ OWN: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
-    """What a queue is asked for beside nodes; None for the queue's own default.
+    """Requests to a queue beside nodes; None for the queue's own default.
 
     SIGUSR1 comes `signal_seconds` before the limit. `directives` are sbatch's other long options, by name.
     """

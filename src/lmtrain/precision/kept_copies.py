@@ -83,7 +83,7 @@ def _pairs(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _reading_copies(_: type[nn.Module], *names: str) -> Members:
-    """Return properties by which the weights of these names are read as their copies."""
+    """Return properties for reading the weights of these names as their copies."""
     return {name: property(_reader(name)) for name in names}
 
 

@@ -12,7 +12,7 @@ COLUMNS: Final = 80
 DECIMAL: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6))
 BINARY: Final = (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
-KERNEL_SECONDS: Final = 1e-5  # below which starting a kernel counts
+KERNEL_SECONDS: Final = 1e-5  # starting a kernel counts below this
 
 
 def tensor_page(shape: Shape, sizes: Mapping[tuple[str, ...], TensorSize]) -> str:

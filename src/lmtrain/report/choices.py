@@ -53,7 +53,7 @@ class Choice:
         return [(tokens, spread([curve[tokens] for curve in curves]).mean) for tokens in steps]
 
     def tokens_to_reach(self, target: float) -> float | None:
-        """Return the tokens after which the mean curve is first as low as target, between points on a straight line."""
+        """Return the tokens until the mean curve is first as low as target, on straight lines between points."""
         if self.mean_curve and self.mean_curve[0][1] <= target:
             return self.mean_curve[0][0]
         for (before, high), (after, low) in pairwise(self.mean_curve):

@@ -21,7 +21,7 @@ def print_parity(found: Parity) -> None:
 
 
 def page(found: Parity) -> RenderableType:
-    """Lay out the largest relative differences by step, the first beyond the tolerance, and what was not as asked."""
+    """Lay out the largest relative differences by step, the first beyond the tolerance, and departures."""
     title = f"strategy={found.strategy} on {found.num_ranks} ranks beside one process: largest relative differences"
     return Group(
         Text(title, style="bold"),

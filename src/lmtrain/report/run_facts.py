@@ -36,7 +36,7 @@ class HeldOutScore:
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether the whole text was read, but for its first token, which nothing predicts."""
+        """Tell whether the whole text was read, but for its first token, predicted by nothing."""
         return self.num_bytes >= 0.999 * self.whole_bytes
 
     @property
@@ -79,7 +79,7 @@ class RunFacts:
 
 
 def read_run(folder: Path) -> RunFacts:
-    """Read a run's folder; whatever file is missing leaves its facts open."""
+    """Read a run's folder; a missing file leaves its facts open."""
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints = list_checkpoints(folder / "checkpoints")

@@ -75,7 +75,7 @@ def newest_points(log: Path) -> list[Point]:
     if not log.exists():
         return []
     found = log.stat()
-    place = LogOffset(found.st_ino, max(0, found.st_size - TAIL_BYTES))  # maybe within a line, which is then left out
+    place = LogOffset(found.st_ino, max(0, found.st_size - TAIL_BYTES))  # maybe within a line, then left out
     return read_after(log, place, read_bytes=TAIL_BYTES).points
 
 

@@ -20,7 +20,7 @@ OWN_SHA256 = "sha256"  # of the manifest's other entries, so that a changed fact
 
 
 def aside_of(final: Path) -> Path:
-    """Return the hidden sibling in which a folder is filled before it is renamed."""
+    """Return the hidden sibling where a folder is filled before it is renamed."""
     return final.with_name(f".{final.name}.tmp")
 
 

@@ -27,7 +27,7 @@ class CsvTable:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._columns: list[str] = [*FIRST]
-        self._row: dict[str, float] = {}  # of the newest step, which may get more metrics
+        self._row: dict[str, float] = {}  # of the newest step: it may get more metrics
         path.unlink(missing_ok=True)
 
     def write(self, points: Sequence[Point]) -> None:

@@ -25,7 +25,7 @@ class PointWriter(Protocol):
         ...
 
     def close(self, status: Status) -> None:
-        """Write what is left, and how the run ended."""
+        """Write the remaining points, and the run's end."""
         ...
 
 
@@ -57,7 +57,7 @@ class FollowingHandle:
         try:
             writer, place = open_writer(), LogOffset()
             while True:
-                has_ended = self._ended.is_set()  # asked before reading: what comes later is read once more
+                has_ended = self._ended.is_set()  # asked before reading: later points are read once more
                 batch = read_after(self._folder.metrics_path, place)
                 place = batch.next
                 if batch.points:
@@ -73,7 +73,7 @@ class FollowingHandle:
 
 
 class WithoutSweeps:
-    """What trackers share that know no parent of a sweep's runs."""
+    """The common part of trackers without a parent of a sweep's runs."""
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
         """Do nothing: each run stands for itself."""

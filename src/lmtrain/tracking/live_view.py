@@ -13,7 +13,7 @@ from rich.text import Text
 from lmtrain.accounting.quantities import format_quantity
 
 PANEL_COLUMNS: Final = 92
-PAIRS_COLUMNS: Final = 70  # from which on two pairs of name and value stand beside each other
+PAIRS_COLUMNS: Final = 70  # at least, for two pairs of name and value beside each other
 BARS: Final = "▁▂▃▄▅▆▇█"
 
 

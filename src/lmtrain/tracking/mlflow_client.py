@@ -64,7 +64,7 @@ def database_file(tracking_uri: str) -> Path:
 
 
 def check_uri(tracking_uri: str | None) -> None:
-    """Refuse a store in which MLflow cannot resume runs.
+    """Refuse a store where MLflow cannot resume runs.
 
     Raises:
         ConfigurationError: It is of another kind.

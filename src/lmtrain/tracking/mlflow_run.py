@@ -86,7 +86,7 @@ class MlflowRun:
         self._send_files()
 
     def end(self, status: Status) -> None:
-        """Give the run its last state; a clean stop, after which the same command goes on, is no red cross there."""
+        """Give the run its last state; a clean stop, to go on with the same command, is no red cross there."""
         self._tag({"lmtrain.exit_code": str(status.exit_code)})
         ended_at = time.time() if status.time is None else status.time
         state = "SCHEDULED" if status.is_clean_stop else status.status

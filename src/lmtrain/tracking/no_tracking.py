@@ -15,7 +15,7 @@ class Tracking(Protocol):
         ...
 
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
-        """Say how a sweep ended, under which runs were grouped."""
+        """Say how a sweep of grouped runs ended."""
         ...
 
 

@@ -98,7 +98,7 @@ class RunFolder:
     def accepted_attempt(self) -> Path | None:
         """Return the folder of the newest attempt that was accepted, else of the newest; None where there is none.
 
-        One that was killed before that has settings of which no checkpoint is.
+        No checkpoint has the settings of one killed before that.
         """
         accepted, attempts = self.read_identity().get(ACCEPTED), self.attempts()
         found = [attempt for attempt in attempts if attempt.name == accepted] or attempts[-1:]

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 
 class SteadyLive(Live):
-    """Erase what was drawn also where the terminal has wrapped its lines since: a narrower one needs more rows."""
+    """Erase the last drawing also where the terminal has wrapped its lines since: a narrower one needs more rows."""
 
     _renderable_now: RenderableType = ""
     _drawn_widths: tuple[int, ...] = ()  # of each line, in columns

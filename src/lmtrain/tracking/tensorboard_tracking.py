@@ -51,6 +51,6 @@ class EventFiles:
         self._writer.flush()
 
     def close(self, status: Status) -> None:
-        """Write what is left."""
+        """Write the remaining points."""
         del status
         self._writer.close()

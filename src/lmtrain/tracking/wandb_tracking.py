@@ -93,7 +93,7 @@ class WandbRun:
         atomic_files.write_json(self._state_path, self._state)
 
     def close(self, status: Status) -> None:
-        """Give the run its end; a clean stop, after which the same command goes on, is none of a failure."""
+        """Give the run its end; a clean stop, to go on with the same command, is no failure."""
         self._run.finish(exit_code=0 if status.is_clean_stop else status.exit_code or 0)
 
 

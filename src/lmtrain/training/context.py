@@ -20,7 +20,7 @@ from lmtrain.training.loop.last_step import LastStep
 class RunContext:
     """Facts that a callback may use; a constructor with a parameter `context` receives it.
 
-    `log` is None on every rank but the first, which alone writes metrics and console lines. `identity` holds the facts
+    `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.
     `scores` are the newest of its validation. `pause_after` (k, n) stops the run
     after the k-th of n equal parts, to be continued.

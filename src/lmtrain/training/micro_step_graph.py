@@ -15,13 +15,13 @@ from typing_extensions import override
 from lmtrain.models.loss import LossTotal
 from lmtrain.training.batches.token_batch import TokenBatch
 
-WARM_UP_MICRO_STEPS: Final = 3  # in which the compiler compiles, libraries choose kernels, and gradients get memory
+WARM_UP_MICRO_STEPS: Final = 3  # for the compiler, the libraries' choice of kernels, and the memory of gradients
 Result = TypeVar("Result")
 MicroStep = Callable[[TokenBatch], tuple[LossTotal, Tensor]]
 
 
 class Graph(Protocol):
-    """The recorder of device work; the seam at which tests on a CPU put their own."""
+    """The recorder of device work; tests on a CPU put their own here."""
 
     def prepare(self, work: Callable[[], Result], /) -> Result:
         """Do the work as it is, where it will be recorded."""

@@ -55,7 +55,7 @@ class CausalLMModule(pl.LightningModule):
     ) -> None:
         """Hold the parts; `schedule(step, total_steps)` multiplies each group's learning rate.
 
-        A budget of time moves `total_steps` while training goes on. `spikes` says which steps are taken back. With an
+        A budget of time moves `total_steps` while training goes on. `spikes` decides on the steps to take back. With an
         `outer` step each rank is a worker with gradients of its own.
         `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes the recorder of
         micro-steps, for launching each as one; gradients stay in memory for it.
@@ -163,7 +163,7 @@ class CausalLMModule(pl.LightningModule):
         self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Callable[[], Any] | None = None
     ) -> None:
         """Let the strategy step, and settle afterwards."""
-        del epoch, batch_idx, optimizer  # Lightning's wrapper of the only one, which does nothing more
+        del epoch, batch_idx, optimizer  # Lightning's wrapper of the only one does nothing more
         assert optimizer_closure is not None
         self.trainer.strategy.optimizer_step(self.trainer.optimizers[0], optimizer_closure)
         step = self.trainer.global_step  # Lightning counts the step as done after this hook

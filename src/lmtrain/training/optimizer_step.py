@@ -51,8 +51,8 @@ from lmtrain.training.weight_average import WeightAverage
 class OptimizerStep:
     """The parts of a step in their order, on the final (perhaps sharded) parameters.
 
-    `spikes` says which steps are taken back. `scales_loss`: the precision skips steps whose gradient is not finite.
-    `graph` records micro-steps, which are then launched as one; gradients stay in memory for it. `outer` is the step
+    `spikes` decides on the steps to take back. `scales_loss`: the precision skips steps whose gradient is not finite.
+    `graph` records micro-steps, each then one launch; gradients stay in memory for it. `outer` is the step
     of all ranks together, where each of them is a worker.
     """
 

@@ -36,7 +36,7 @@ class SpikeFilter(nn.Module):
             ConfigurationError: No width, or a window too short to have a deviation, or too long to be kept.
         """
         super().__init__()
-        if not num_sigmas > 0:  # nor NaN, above which nothing stands out
+        if not num_sigmas > 0:  # nor NaN: nothing stands out above it
             raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only outliers.")
         if not MIN_STEPS <= window_steps <= MAX_STEPS:
             raise ConfigurationError(

@@ -126,7 +126,7 @@ class StepMetrics:
 
     @property
     def first_step_tokens(self) -> int:
-        """Return those of the first step, which nobody times; no read after a drain."""
+        """Return those of the first step, timed by nobody; no read after a drain."""
         if self._first_step_tokens is None:
             return int(self._finished[0].sums.num_tokens.item()) if self._finished else 0
         return self._first_step_tokens

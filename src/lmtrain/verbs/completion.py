@@ -74,7 +74,7 @@ SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 
 def completion(words: list[str], *, program: str = "lmtrain completion") -> int:
-    """Print the script of a shell; `words ...` answers it with what the last word can become, one a line.
+    """Print the script of a shell; `words ...` answers it with the last word's completions, one a line.
 
     Raises:
         ConfigurationError: Another shell, or none.

@@ -1,4 +1,4 @@
-"""`lmtrain diff RUN RUN`: the settings, versions and results in which two runs differ."""
+"""`lmtrain diff RUN RUN`: two runs' differences in settings, versions and results."""
 
 import argparse
 import json

@@ -101,7 +101,7 @@ def read_words(words: list[str]) -> DoctorArguments:
 
 
 def measure_and_keep(config: RunConfig) -> Settled:
-    """Measure what a run of the config would compute on until two results agree; keep it for plans and runs."""
+    """Measure the device of a run of the config until two results agree; keep it for plans and runs."""
     from lmtrain.doctor.devices import gpus  # torch: only where it measures
     from lmtrain.doctor.measure import measure_cpu, measure_gpu
 

@@ -33,7 +33,7 @@ class EvaluationInput:
 
 
 def read_input(asked: argparse.Namespace) -> EvaluationInput:
-    """Read what the flags name.
+    """Read the inputs of the flags.
 
     Raises:
         ConfigurationError: There is nothing to score, or a task is unknown.

@@ -26,7 +26,7 @@ SCRIPTS: Final = ".launch"  # below run.root
 
 
 def launch(words: list[str], *, program: str = "lmtrain launch") -> int:
-    """Start a run on several nodes, or print what starts it.
+    """Start a run on several nodes, or print its command or manifest.
 
     Raises:
         ConfigurationError: The command line is wrong; nothing was written or submitted.

@@ -116,7 +116,7 @@ def _device(config: "RunConfig") -> str | None:
 
 
 def _tell_misfits(words: list[str]) -> None:
-    """Plan the run, which refuses what cannot be, and say where it does not fit its devices or its budget."""
+    """Plan the run, with its refusals, and say where it does not fit its devices or its budget."""
     from lmtrain.composition.planning.plan import planned_runs
 
     for run in planned_runs(words):

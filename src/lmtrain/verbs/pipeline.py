@@ -106,7 +106,7 @@ def _account(run: Path) -> StageAccount | None:
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:
-    """Print what the stages that train will take, as their own plans say."""
+    """Print the needs of the training stages, by their own plans."""
     from lmtrain.composition.planning.plan import planned_runs
 
     rows: list[PlannedStage] = []

@@ -29,7 +29,7 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
         print(line, flush=True)
     try:
         while not asked.once:
-            status = settled_status(folder)  # before the log: what it says at its end is read below
+            status = settled_status(folder)  # before the log, whose end is read below
             batch = read_after(log, place)
             place = batch.next
             for line in lines_of(batch.points, num_steps):

@@ -2,9 +2,8 @@
 
 The laws: batch by tokens^0.383 (Power Lines, arXiv 2505.13738), learning rate by the square root of the batch (arXiv
 2205.10287) and, for AdamW's tables and head, of 1 / width; decay such that its timescale in tokens stays a share of the
-run (arXiv 2405.13698). The reference points are nanochat's, measured at depth 12 and for a model that is trained as
-long per parameter, so that tokens grow as the scaling parameters do: the matrices and the head, which multiply every
-token.
+run (arXiv 2405.13698). The reference points are nanochat's, measured at depth 12 and for a model trained as long per
+parameter: tokens grow with the scaling parameters, the matrices and the head, multiplied with every token.
 """
 
 from dataclasses import dataclass

@@ -25,9 +25,9 @@ def expected_speed(
 
     `flops_per_token` is PaLM's; `recomputed_flops` are a token's extra ones, for tensors its backward pass
     computes again. A stated utilization is the model's (MFU), the usual one the hardware's (HFU). A `calibration` of
-    this very config comes before what is usual. Where nothing is stated a step takes no less than its links do for
-    the `sent` bytes, which may overlap with all of its computing. `bubble_share` of a step is idle in a pipeline, told
-    beside a stated utilization and taken off the usual one.
+    this very config comes before the usual share. Where nothing is stated a step takes no less than its links do for
+    the `sent` bytes, perhaps during all of its computing. `bubble_share` of a step is idle in a pipeline, told beside a
+    stated utilization and taken off the usual one.
     """
     if peak is None:
         return None

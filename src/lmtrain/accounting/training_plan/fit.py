@@ -114,7 +114,7 @@ def fitting_batches(setting: Setting, batch: BatchPlan) -> Iterator[BatchPlan]:
 
 
 def more_devices(batch: BatchPlan, *, fewest: float) -> Iterator[int]:
-    """Give the numbers of devices from `fewest` on which divide a step as its micro batches do, fewest first."""
+    """Give the numbers of devices, from `fewest` up, for a step in the same micro batches."""
     num_micro_batches = batch.num_ranks * batch.accumulation_micro_steps
     for num in NUMBERS_OF_DEVICES[bisect_left(NUMBERS_OF_DEVICES, fewest) :]:
         if num_micro_batches % num == 0:

@@ -102,7 +102,7 @@ def product_rows(
 
 
 def _row(product: MatrixProduct, device: ProductDevice, dtype: MatmulDtype, peak: float) -> ProductRow:
-    # Tiles of that size are of the tensor cores, which have no fp32.
+    # Tiles of that size are of the tensor cores, and those have no fp32.
     units = None if dtype == "fp32" else device.num_multiprocessors
     return ProductRow(
         device=device.name,

@@ -1,6 +1,6 @@
-"""What Tab offers after the words typed so far, read from the YAML files.
+"""The offers of Tab after the words typed so far, read from the YAML files.
 
-Hydra's own completion composes a config for it, which takes 0.27 s of a processor.
+Hydra's own completion composes a config for it: 0.27 s of a processor.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ WORDS: Final = {"resume": ("auto", "never", "must")}
 
 
 def completions(words: Sequence[str], *, verbs: Iterable[str], conf: Path, runs: Path = Path("runs")) -> list[str]:
-    """Return what the last of the words, as far as it is typed, can become; the first is the verb."""
+    """Return the completions of the last word; the first is the verb."""
     *before, current = words or [""]
     if not before:
         found = [*verbs, "--help", "--version"]

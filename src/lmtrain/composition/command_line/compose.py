@@ -208,7 +208,7 @@ def _plain(composed: DictConfig) -> dict[str, Any]:
 def _scaled(config: dict[str, Any], overrides: Sequence[str], *, allowed: Sequence[str] = ()) -> dict[str, Any]:
     if config.get("scaling", {}).get("_target_") == UNSCALED:
         return config
-    from lmtrain.composition.scaling import scaled  # checks what it reads, by pydantic: most commands do without
+    from lmtrain.composition.scaling import scaled  # checks its input by pydantic: most commands do without
 
     return scaled(config, overrides, allowed=allowed)
 

@@ -41,7 +41,7 @@ def words_of(kind: type[F], holds: Callable[[F], bool], **place: Any) -> Sequenc
 
 
 def choosing_precisions() -> Sequence[str]:
-    """Return the words of precisions that choose another one by what the device can."""
+    """Return the words of precisions whose choice depends on the device."""
     chosen = options_of(PrecisionFacts, lambda _: True, has_bf16=True)
     return [option.word for option in chosen if option.word != f"{PrecisionFacts.group}={option.facts.name}"]
 

@@ -1,4 +1,4 @@
-"""Run a pipeline's stages one after the other, each in a process of its own; what is done already is skipped."""
+"""Run a pipeline's stages one after the other, each in a process of its own; finished ones are skipped."""
 
 import shutil
 import signal
@@ -79,7 +79,7 @@ def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int
 def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
     """Run all stages once, as short as they can be; return the first exit code that is not 0.
 
-    What a whole preflight leaves is cleared away, and it is not run again until a stage changes.
+    The files of a whole preflight are cleared away, and it is not run again until a stage changes.
     """
     short, kept = pipeline.preflight(), pipeline.folder / STATE
     if not pipeline.preflight_steps or read_json(kept).get(PREFLIGHT) == short.last_key:

@@ -16,7 +16,7 @@ def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None 
     always passed.
 
     Raises:
-        ConfigurationError: The constructor refused its arguments, or the node sets what is passed here.
+        ConfigurationError: The constructor refused its arguments, or the node sets one passed here.
     """
     _require_unset(node, {*more, *(LATE_FACTS & (facts or {}).keys())}, key=key)
     try:

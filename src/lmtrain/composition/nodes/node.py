@@ -60,7 +60,7 @@ class Node:
         """Make the object of a checked node; `facts` and `more` as `instantiate` takes them.
 
         Raises:
-            ConfigurationError: The constructor refused its arguments, or the node sets what is passed here.
+            ConfigurationError: The constructor refused its arguments, or the node sets one passed here.
         """
         return instantiate(dict(self.values), key=self.key, facts=dict(facts or {}), **more)
 

@@ -1,4 +1,4 @@
-"""A run's strategy, held to the facts by which it was planned."""
+"""A run's strategy, held to the facts of its plan."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

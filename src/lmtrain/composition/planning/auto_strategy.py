@@ -53,7 +53,7 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
         if tried and tried[-1].num_bytes <= device.memory_bytes:
             break
     if not tried:
-        return config, None  # the plan says what is wrong
+        return config, None  # the plan names the fault
     *others, last = tried
     fits = last.num_bytes <= device.memory_bytes
     told = [last.told("takes" if fits else "needs") + f" of {_gb(device.memory_bytes)} a device"]

@@ -1,4 +1,4 @@
-"""The callbacks of a config, for plans: what each says of itself."""
+"""The callbacks of a config, for plans: the facts of each."""
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.composition.nodes.facts import facts_of
@@ -16,5 +16,5 @@ def callback_facts(config: RunConfig) -> list[CallbackFacts]:
 
 
 def facts_of_callback(config: RunConfig, node: Node) -> CallbackFacts | None:
-    """Return what a callback says of itself."""
+    """Return a callback's own facts."""
     return facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key)

@@ -1,4 +1,4 @@
-"""Options by which a run takes less memory, each advised for its own facts."""
+"""Options for less memory, each advised for its own facts."""
 
 from lmtrain.accounting.options.parts import LossFacts, RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread

@@ -1,4 +1,4 @@
-"""The pair of trainings that `lmtrain parity` compares, and what they do other than the config, in words."""
+"""The two trainings of `lmtrain parity`, and their differences from the config, in words."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ SIZES: Final = ("width", "num_heads", "num_kv_heads", "feed_forward_width", "dep
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """One process's config and the ranks', with what both do other than asked."""
+    """One process's config and the ranks', with the differences of both from the words asked for."""
 
     alone: RunConfig
     together: RunConfig
@@ -120,7 +120,7 @@ def _fitted(config: RunConfig, *, num_steps: int) -> tuple[RunConfig, list[str]]
 
 
 def _obstacle(config: RunConfig, *, num_steps: int, free_bytes: int | None) -> str | None:
-    """Say what is too large, None where nothing is."""
+    """Name the parts too large, None without one."""
     batch = config.divided(config.batch)
     with torch.device("meta"):
         shape = config.model.build().shape()

@@ -65,7 +65,7 @@ def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
 
 
 def masked_documents(config: RunConfig, folder: Path | None = None) -> dict[int, float] | None:
-    """Return how many documents have which length, where they do not see one another and the data is known.
+    """Return the numbers of documents by length, where they do not see one another and the data is known.
 
     `folder` None is the known folder of the config's data. Those of a mixture count by their sources'
     shares of the run's tokens.

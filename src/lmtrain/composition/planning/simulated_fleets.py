@@ -60,7 +60,7 @@ def simulated_fleets(words: list[str], *, ranks: Sequence[int], strategies: Sequ
 def _prepared(
     config: RunConfig, ranks: Sequence[int], strategies: Sequence[str], *, title: str, chosen: str | None
 ) -> Callable[[], Fleets]:
-    """Check every fleet before the first is simulated, and return what simulates them."""
+    """Check every fleet before the first is simulated, and return their simulations."""
     numbers = list(ranks or [config.num_ranks])
     a_node = min(config.cluster.devices_per_node, *numbers)
     under = [_under(config, word) for word in strategies] or [config]

@@ -73,7 +73,7 @@ def require_scheduled(config: RunConfig, *, option: str) -> None:
 
 
 def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
-    """Refuse numbers by which a step ascends, diverges or is zero; libraries check only some of them.
+    """Refuse numbers for steps that ascend, diverge or are zero; libraries check only some of them.
 
     Raises:
         ConfigurationError: The first of them, with the usual value.

@@ -8,7 +8,7 @@ from lmtrain.errors import ConfigurationError
 
 
 def require_parts(config: RunConfig) -> None:
-    """Refuse a loss over a whole vocabulary, of which each rank of a tensor group has a shard, and compilation.
+    """Refuse a loss over a whole vocabulary, sharded over a tensor group, and compilation.
 
     torch takes minutes to compile messages between the layers' products, again for every shape (2.13).
 

@@ -29,7 +29,7 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     """Return a checkpoint with its run, or the path itself where it is an imported folder.
 
     Raises:
-        ConfigurationError: It is neither; `key` is what the command line calls it.
+        ConfigurationError: It is neither; `key` is its name on the command line.
         EnvironmentProblem: All checkpoints of the run are damaged.
     """
     if is_imported(path):
@@ -58,7 +58,7 @@ def find_job(path: Path, *, key: str) -> StoredJob:
     The folder may be anybody's: its config is data until `checked_part` has checked it, and it allows no target.
 
     Raises:
-        ConfigurationError: It is neither; `key` is what the command line calls it.
+        ConfigurationError: It is neither; `key` is its name on the command line.
         EnvironmentProblem: It is a damaged checkpoint.
     """
     attempt = RunFolder(_run_of(path)).accepted_attempt()

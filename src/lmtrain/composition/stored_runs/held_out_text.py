@@ -12,7 +12,7 @@ from lmtrain.evaluation.held_out import TextScore, batches_of_texts, batches_of_
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.losses.chunked import ChunkedCrossEntropy
 
-CONTEXT_TOKENS = 2048  # of a folder that does not say what it was trained with
+CONTEXT_TOKENS = 2048  # of a folder silent about its training data
 
 
 def score_split(

@@ -117,7 +117,7 @@ def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
     try:
         return weight_shapes(checkpoint)
     except Exception:
-        require_whole(checkpoint)  # says what is damaged
+        require_whole(checkpoint)  # names the damage
         raise
 
 

@@ -52,7 +52,7 @@ def model_to_run(
 
 def _of_run(source: CheckpointSource, kind: Kind, device: torch.device, *, allowed: Sequence[str]) -> LoadedModel:
     node = checked_part(source.job, "model", allowed=allowed)
-    # Whatever it was trained with: attention over a cache, where the model attends.
+    # Whichever kernel trained it: attention over a cache, where the model attends.
     more: dict[str, Any] = {"attention": paged} if "attention" in node else {}
     with buildable(source.run), torch.device("meta"):
         model: LanguageModel = node.without("attention").build(**more)

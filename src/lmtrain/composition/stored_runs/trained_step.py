@@ -47,7 +47,7 @@ class TrainedStep:
 def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Sequence[str] = ()) -> TrainedStep:
     """Return a step's rows; `data` is the folder of its prepared data now, None: where it was.
 
-    A row's rank and micro-batch are those of the newest attempt; which rows a step has depends on neither.
+    A row's rank and micro-batch are those of the newest attempt; a step's rows depend on neither.
 
     Raises:
         ConfigurationError: No run is there, or it has not trained the step.
@@ -96,7 +96,7 @@ def _sequences(config: RunConfig) -> int | None:
 
 
 def _horizon_steps(run: Path) -> int:
-    """Return the planned steps, by which a mixture's schedule of weights is divided."""
+    """Return the planned steps, the length of a mixture's schedule of weights."""
     horizon = read_json(run / "plan.json").get("horizon")
     return int(horizon.get("steps") or 0) if isinstance(horizon, dict) else 0
 

@@ -40,7 +40,7 @@ class Staging:
 
 
 def stage(thing: object, *, memory: SharedMemory, side: SideStream) -> Staging:
-    """Start to copy a thing into memory, which grows where it is too small.
+    """Start to copy a thing into memory, grown where it is too small.
 
     Raises:
         EnvironmentProblem: There is not enough memory.

@@ -56,7 +56,7 @@ def main(connection: int, memory: int, parent: int) -> None:
     """Serve the process `parent` over a descriptor of a connection and one of memory."""
     die_with_parent(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # they are for the trainer, which waits for this process
+        signal.signal(number, signal.SIG_IGN)  # they are for the trainer: it waits for this process
     os.nice(LOWEST_PRIORITY)
     serve(Connection(connection), SharedMemory(memory))
     os._exit(0)  # the trainer waits for the end, and torch takes a second to clear up
