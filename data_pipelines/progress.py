@@ -56,7 +56,7 @@ class StageProgress:
         fraction: float | None = None,
         was_there: bool = False,
     ) -> None:
-        """Add what was done since the last call; `fraction`, where known, is how much of the whole is done by now.
+        """Add the work since the last call; `fraction`, where known, is the finished share of the whole.
 
         What an earlier build had done already, and `was_there`, counts for no speed.
         """

@@ -52,7 +52,7 @@ def find_remote(named: str) -> Iterator[FoundFile]:
 
 @contextmanager
 def worded(address: str) -> Generator[None, None, None]:
-    """Word in one line whatever a store's own package raises; each has exceptions of its own."""
+    """Word the exceptions of a store's own package in one line; each has its own."""
     try:
         yield
     except LMTRAIN_ERRORS:

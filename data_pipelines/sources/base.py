@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and its name, by which its split is decided for ever; a conversation has messages instead.
+    """A text and its name, which decides its split for ever; a conversation has messages instead.
 
     `num_removed` characters were no text and are gone. `left_out` counts by reason the documents dropped since the one
     before; the reader of a source sets it. `known_digest` is kept by `digests.digest_of`, for hashing a content

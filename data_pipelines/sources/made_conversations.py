@@ -76,7 +76,7 @@ class MadeConversations(Source):
         return found
 
     def held_out(self, number: int) -> list[MadeQuestion]:
-        """Return questions of all kinds in turn, none of which is in a conversation of any seed."""
+        """Return questions of all kinds in turn, none of them in a conversation of any seed."""
         questions, found = make_questions(self.material, seed=self._seed, held_out=True), dict[str, MadeQuestion]()
         while len(found) < number:
             made = next(questions)

@@ -21,7 +21,7 @@ LeftOut = Mapping[int, Mapping[str, int]]  # by reason, before the document at a
 
 @dataclass(frozen=True)
 class Block:
-    """Some documents in order, each with its split; `left_out` counts what went before a document, by its place."""
+    """Some documents in order, each with its split; `left_out` counts the omissions before a document, by its place."""
 
     number: int
     splits: tuple[str, ...]

@@ -55,7 +55,7 @@ class BytePairSpec(TokenizerSpec):
         chat: bool = False,
         sample_bytes: int = 256_000_000,
     ) -> None:
-        """Learn `vocab_size` entries, special tokens included, the first of which ends a document.
+        """Learn `vocab_size` entries, special tokens included; the first of those ends a document.
 
         `chat` adds the ten special tokens of conversations.
 

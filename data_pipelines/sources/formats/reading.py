@@ -1,4 +1,4 @@
-"""What is known while files are read: how far the reading is, and which bytes were no text."""
+"""The reading of files: its progress, and the bytes that were no text."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

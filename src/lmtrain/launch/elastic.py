@@ -53,7 +53,7 @@ def run_job(job: LaunchJob, stop: StopRequest) -> int:
 
 
 def _last_activity(end: RankEnd, job: LaunchJob) -> str | None:
-    """Say what a rank killed in this start was doing; its heartbeat has outlived it."""
+    """Name the activity of a rank killed in this start; its heartbeat has outlived it."""
     beat = read_beat(job.run_folder, end.rank)
     if end.exit_code >= 0 or beat is None:
         return None

@@ -102,7 +102,7 @@ def _facts_table(ledger: RunLedger) -> Table:
 
 
 def _ranks(found: SlowRanks) -> list[RenderableType]:
-    """Set the slowest ranks beside the median, and name those for which the others wait."""
+    """Set the slowest ranks beside the median, and name those the others wait for."""
     names = ", ".join(f"rank {one.rank} ({found.cause(one)})" for one in found.slow[:MOST_SHOWN])
     told = f"the others wait for {names}" if names else "all within 10% of the median"
     table = Table.grid(padding=(0, 2))

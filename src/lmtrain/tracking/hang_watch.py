@@ -87,7 +87,7 @@ class HangWatch:
         self._told = True
 
     def _patience(self, beat: Beat) -> float:
-        """Return the seconds for which an activity may last."""
+        """Return the longest allowed time of an activity, in seconds."""
         assert self._report_after is not None
         is_long = beat.activity in LONG_ACTIVITIES or beat.step == self._first_step
         return self._report_after * (TIMES_AS_LONG if is_long else 1)
