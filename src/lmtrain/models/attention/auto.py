@@ -44,7 +44,7 @@ class Auto(Attention):
 
     @override
     def fitted(self, place: KernelTarget) -> Attention:
-        """On a GPU give windows and documents to a kernel that skips the hidden tokens, with the reason if not flash."""
+        """On GPUs give windows and documents to a kernel that skips the hidden tokens, the reason too if not flash."""
         if place.device_type == "cpu" and not place.is_compiled:
             return Uncompiled()
         if place.device_type != "cuda":
