@@ -46,5 +46,5 @@ def test_a_metric_that_a_run_lacks_or_that_has_no_better_is_refused(tmp_path):
 def test_a_run_without_its_settings_is_refused(tmp_path):
     folder = write(tmp_path / "a")
     (folder / "attempts/1/job.json").unlink()
-    with pytest.raises(DataError, match="its settings are not known"):
+    with pytest.raises(DataError, match="no status or no settings"):
         read_compared_run(folder)
