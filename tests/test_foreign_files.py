@@ -105,6 +105,27 @@ def test_a_run_folder_names_no_code_of_its_own(
 
 
 @pytest.mark.parametrize(
+    "flag", ["[--allow-target, subprocess.]", "[--allow-target=subprocess.]", "[--al, subprocess.]"]
+)
+def test_a_pipelines_file_allows_no_target(flag: str, touched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = touched.parent / "conf" / "pipeline"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(f"stages:\n  a:\n    verb: train\n    words: {flag}\n")
+    assert serve("pipeline", ["--config-dir", "conf", "pipeline=mine"], program="lmtrain") == EXIT_CONFIGURATION
+    assert "pipeline.stages.a.words: no file allows a target" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["LD_PRELOAD: evil.so", "PYTHONPATH: .", "NCCL_NET_PLUGIN: /tmp/evil.so"])
+def test_a_file_sets_no_variable_that_loads_code(word: str, touched: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = touched.parent / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(f"# @package _global_\ncluster:\n  environment: {{{word}}}\n")
+    words = ["--config-dir", "conf", "experiment=mine", "data=synthetic"]
+    assert serve("train", words, program="lmtrain") == EXIT_CONFIGURATION
+    assert "is no plain setting of a communication library" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("job", "part"),
     [
         ("[]", "job.json is no job of a run"),

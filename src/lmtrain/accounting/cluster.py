@@ -2,9 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from lmtrain.accounting.machine.hardware import Device, MatmulDtype, find_device, require_known
 from lmtrain.errors import ConfigurationError
+
+# A config may come from a file of somebody else's: LD_PRELOAD, or a plugin's path, would run code.
+OF_COMMUNICATION: Final = (
+    *("NCCL_", "RCCL_", "TORCH_NCCL_", "GLOO_", "UCX_", "FI_"),
+    *("OMPI_", "MPICH_", "IB_", "HSA_", "GPU_", "CUDA_DEVICE_"),
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +31,7 @@ class Cluster:
     the devices. `device_hours_per_failure` is a device's mean time between two failures of a run, for the cadence of
     checkpoints. `accelerator` is the Trainer's. `environment` are variables of a communication library, as NCCL's, for
     ranks without one of the name in their environment.
-    Raises: ConfigurationError for a device outside the table without `peak_flops`.
+    Raises: ConfigurationError for a device outside the table without `peak_flops`, or another variable.
     """
 
     name: str
@@ -59,6 +66,12 @@ class Cluster:
             "is not above 0; null is one node",
         )
         _require("mfu", self.mfu, lambda value: 0 < value <= 1, "is not above 0 and at most 1; 0.4 is 40%")
+        for name, value in self.environment.items():
+            if not name.startswith(OF_COMMUNICATION) or "/" in str(value):
+                raise ConfigurationError(
+                    f"cluster.environment.{name}={value} is no plain setting of a communication library "
+                    f"({', '.join(OF_COMMUNICATION)}); set it in the ranks' own environment."
+                )
         if self.device is not None:
             require_known(self.device, key="cluster", has_peak=self.peak_flops is not None)
 

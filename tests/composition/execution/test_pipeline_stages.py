@@ -71,3 +71,9 @@ def test_files_of_an_evaluation_are_looked_for_before_anything_runs(tmp_path: Pa
     require_files(read_pipeline([f"{key}=[--text,{there}]"]))
     with pytest.raises(ConfigurationError, match=r"base_answers\.words: --core nowhere does not exist"):
         require_files(read_pipeline([f"{key}=[--core,nowhere]"]))
+
+
+def test_a_typed_target_reaches_every_stage() -> None:
+    read = read_pipeline(["pipeline=speedrun_cpu", "--allow-target=my_package."])
+    assert read.allowed == ("my_package.",)
+    assert all(read.command(stage)[-2:] == ["--allow-target", "my_package."] for stage in read.stages)

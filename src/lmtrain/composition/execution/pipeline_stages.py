@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.arguments import ALLOW_TARGET, parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.run_folder import run_path
@@ -16,6 +16,7 @@ from lmtrain.tracking.run_folder import run_path
 TRAIN, EVALUATE, EXPORT = VERBS = ("train", "evaluate", "export")
 OWN: Final = ("pipeline", "run", "hydra")  # keys of the pipeline itself
 EACH: Final = "each"
+SHORTEST_FLAG: Final = 4  # letters: argparse takes --al for --allow-target
 KEYS: Final = ("verb", "of", "words", "preflight")
 PREFLIGHT: Final = "preflight"
 ANEW: Final = ("momentum_schedule=none", "weight_decay_schedule=none")  # a base's are not inherited
@@ -48,7 +49,7 @@ class PipelineStage:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandPipeline:
-    """Stages in their order, in a folder of their own; `words` are of all that train.
+    """Stages in their order, in a folder of their own; `words` are of all that train, `allowed` the typed targets.
 
     `preflight_steps` is the length of each training before the long work; 0 does without.
     """
@@ -58,6 +59,7 @@ class CommandPipeline:
     stages: tuple[PipelineStage, ...]
     words: tuple[str, ...] = ()
     preflight_steps: int = 0
+    allowed: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -75,12 +77,13 @@ class CommandPipeline:
     def command(self, stage: PipelineStage) -> list[str]:
         """Return the words after `lmtrain`."""
         source = [] if stage.of is None else [str(self.folder / stage.of)]
+        allowed = [word for prefix in self.allowed for word in (ALLOW_TARGET, prefix)]
         if stage.verb == EVALUATE:
-            return [EVALUATE, *source, *stage.words]
+            return [EVALUATE, *source, *stage.words, *allowed]
         if stage.verb == EXPORT:
-            return [EXPORT, "hf", *source, str(self.output(stage)), *stage.words]
+            return [EXPORT, "hf", *source, str(self.output(stage)), *stage.words, *allowed]
         place = [f"run.root={self.root}", f"run.name={self.name}/{stage.name}"]
-        return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words]
+        return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words, *allowed]
 
     def planned_words(self, stage: PipelineStage) -> list[str]:
         """Return a training stage's words for a plan, before the run that it starts from exists."""
@@ -121,16 +124,18 @@ def read_pipeline(words: Sequence[str]) -> CommandPipeline:
     Raises:
         ConfigurationError: There is no such pipeline, or a stage is none.
     """
-    own = [word for word in words if _first(word) in OWN or "=" not in word]
+    own = [word for word in words if _first(word) in (*OWN, ALLOW_TARGET) or "=" not in word]
     found: list[CommandPipeline] = []
+    arguments = parse_arguments(own, budget_group=False)
     for_each_config(
         lambda config, chosen: found.append(_read(config, chosen.options["pipeline"])),
-        parse_arguments(own, budget_group=False),
+        arguments,
         config_name="pipeline",
     )
     if len(found) != 1:
         raise ConfigurationError("lmtrain pipeline runs one pipeline; leave out -m and --cfg.")
-    return _with_words(found[0], [word for word in words if word not in own])
+    read = replace(found[0], allowed=tuple(arguments.allowed_targets))
+    return _with_words(read, [word for word in words if word not in own])
 
 
 def _first(word: str) -> str:
@@ -212,4 +217,6 @@ def _stage(name: str, stage: Any, before: Mapping[str, PipelineStage]) -> Pipeli
 def _words(key: str, words: Any) -> tuple[str, ...]:
     if not isinstance(words, list):
         raise ConfigurationError(f"{key}={words} is no list; write '{key}=[{words}]'.")
+    if any(str(word).startswith(ALLOW_TARGET[:SHORTEST_FLAG]) for word in words):
+        raise ConfigurationError(f"{key}: no file allows a target; type it: lmtrain pipeline {ALLOW_TARGET} PREFIX.")
     return tuple(str(word) for word in words)
