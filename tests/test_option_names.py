@@ -226,6 +226,21 @@ def test_no_text_advises_an_option_of_another_package() -> None:
     assert sorted(NAMING.keys() - advised.keys()) == [], "these name none any more: take them off the list"
 
 
+def test_every_option_that_a_text_names_is_there() -> None:
+    """Groups without facts have examples in texts: an option renamed or taken away is found in them."""
+    word = re.compile(rf"(?<![\w.])({'|'.join(GROUPS)})=([a-z]\w*)(?![\w.]*[(])")
+    named = {
+        (path.relative_to(ROOT).as_posix(), group, option)
+        for path in MODULES
+        for text in ast.walk(parsed(path.read_text()))
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+        for group, option in word.findall(text.value)
+    }
+    assert len(named) > 100
+    there = {(path.parent.name, path.stem) for path in (ROOT / "conf").glob("*/*.yaml")}
+    assert {each for each in named if each[1:] not in there} == set()
+
+
 def test_no_option_is_asked_for_by_its_name() -> None:
     found = {path.relative_to(ROOT).as_posix(): path.read_text() for path in MODULES}
     asked = {path: names_asked_for(source, path) for path, source in found.items()}

@@ -46,7 +46,6 @@ class DataError(ValueError):
     exit_code = EXIT_DATA
 
 
-LmtrainError = ConfigurationError | EnvironmentProblem | DataError
 LMTRAIN_ERRORS = (ConfigurationError, EnvironmentProblem, DataError)
 
 

@@ -12,7 +12,6 @@ from lmtrain.interop.config_writer import ACTIVATION_FUNCTIONS
 
 CONVERTER = "convert_hf_to_gguf.py"
 VARIABLE = "LLAMA_CPP"
-OUTPUT_TYPES = ("f32", "f16", "bf16", "q8_0", "auto")
 NUM_LINES_TOLD = 5
 
 

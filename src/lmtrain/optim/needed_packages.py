@@ -9,7 +9,7 @@ from lmtrain.errors import EnvironmentProblem
 
 
 def optimizer_class(option: str, *, module: str, name: str) -> Any:
-    """Import the class behind `optimizer=option` from its package.
+    """Import the class behind `optimizer=OPTION` from its package.
 
     Raises:
         EnvironmentProblem: The package is not installed.

@@ -49,7 +49,7 @@ def parse(content: bytes) -> dict[str, Any]:
 
 
 def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatFormat, *, client: str) -> Asked:
-    """Return the texts asked of `/v1/chat/completions`; raises LmtrainError."""
+    """Return the texts asked of `/v1/chat/completions`; raises DataError."""
     _require_known(body, CHAT_KEYS)
     prompt = written_by.prompt(_required(body, "messages"))
     room = max(1, loaded.model.max_context_tokens - len(prompt) + 1)
@@ -72,7 +72,7 @@ def read_chat(body: Mapping[str, Any], loaded: LoadedModel, written_by: ChatForm
 
 
 def read_completion(body: Mapping[str, Any], loaded: LoadedModel, *, client: str) -> Asked:
-    """Return the texts asked of `/v1/completions`; raises LmtrainError."""
+    """Return the texts asked of `/v1/completions`; raises DataError."""
     _require_known(body, COMPLETION_KEYS)
     prompts = _prompts(_required(body, "prompt"), loaded)
     most = _integer(body, "max_tokens", least=1) or 16

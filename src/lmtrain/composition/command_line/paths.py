@@ -15,11 +15,6 @@ def group_folders(conf: Path | None = None) -> list[Path]:
     return sorted(path for path in folders if path.is_dir() and path.name not in OTHERS)
 
 
-def option_files() -> list[Path]:
-    """Return the files of all options of a run, sorted by group."""
-    return [file for folder in group_folders() for file in sorted(folder.glob("*.yaml"))]
-
-
 def conf_folder() -> Path:
     """Return the folder of train.yaml and the groups."""
     package = Path(next(iter(lmtrain.__path__)))
