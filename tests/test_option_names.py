@@ -15,10 +15,13 @@ import pytest
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for folder in ("src/lmtrain", "data_pipelines") for path in (ROOT / folder).rglob("*.py"))
 # Groups of which plans, rules and advice ask. Names of callbacks and kinds of budgets are keys of a config.
-GROUPS = sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir())
+GROUPS = sorted(path.name for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name != "hydra")
 # Groups of ordinary words (tokens, steps, checkpoint, validation, files, ...), which code is full of: there a name is
 # seen where it is held against an option, or looked up among the callbacks, and nowhere else.
-ORDINARY = {"budget", "callbacks", "cleaning", "data", "deduplicate", "packing", "source", "tokenizer", "trainer"}
+ORDINARY = {
+    *("budget", "callbacks", "cleaning", "data", "deduplicate", "hparams_search", "packing", "source", "tokenizer"),
+    "trainer",
+}
 # Words that mean something else in code too. Next to what is known to be an option's name they count all the same.
 OTHER_MEANINGS = {
     *("auto", "none"),  # values of settings
@@ -30,6 +33,7 @@ OTHER_MEANINGS = {
     *("mlflow", "slurm", "tensorboard", "wandb"),  # the programs
     "csv",  # a format of files
     "cpu",  # a kind of device
+    "local",  # a kind of submitit's executors
     "imported",  # of what comes from a folder
     "pipeline",  # a verb, and its group
 }

@@ -139,4 +139,4 @@ def _replace_own_signals(trainer: pl.Trainer) -> int:
 
 def graceful_stop_facts() -> CallbackFacts:
     """Save and stop on a signal; without it Ctrl-C interrupts at once."""
-    return CallbackFacts(acts_between_steps=True)
+    return CallbackFacts(acts_between_steps=True, stops_on_signals=True)

@@ -146,7 +146,7 @@ def require_space(space: Space, *, sampler: str, words: Sequence[str]) -> None:
     if not space:
         raise ConfigurationError(
             f"{' '.join(words)}: a search needs a key with values, as 'optimizer.lr=tag(log,interval(1e-4,1e-2))' or "
-            "optimizer=adamw,muon; options of hparams_search have some."
+            "GROUP=OPTION,OPTION; options of hparams_search have some."
         )
     if sampler == "grid":
         grid_of(space)

@@ -60,7 +60,7 @@ class HeldOutPasses:
 
 @dataclass(frozen=True, kw_only=True)
 class CallbackFacts:
-    """A callback; `acts_between_steps`: a measurement of steps does without it.
+    """A callback; `acts_between_steps`: a measurement of steps does without; `stops_on_signals`: it ends a run early.
 
     `reads` is held-out text; `needs_passes`: it acts on another callback's reads during the run. `num_kept`
     checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written.
@@ -68,6 +68,7 @@ class CallbackFacts:
 
     group: ClassVar[str] = "callbacks"
     acts_between_steps: bool = False
+    stops_on_signals: bool = False
     reads: HeldOutPasses | None = None
     needs_passes: bool = False
     num_kept: int = 0

@@ -17,6 +17,7 @@ from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.start import prepare_data
 from lmtrain.composition.execution.sweep import naming_trial
 from lmtrain.composition.parts.kernels import device_type
+from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.plan import planned_with
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job, short_hash
@@ -157,7 +158,8 @@ def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
     Raises:
         ConfigurationError: The run lacks what the metric or the pruner needs.
     """
-    validation = config.callbacks.get("validation")
+    facts = callback_facts(config)
+    validation = next((each.reads for each in facts if each.reads), None)
     if settings.metric.startswith("validation/") and validation is None:
         raise ConfigurationError(
             f"sweep.metric={settings.metric} needs callbacks.validation, which is switched off; nearest valid: "
@@ -165,7 +167,7 @@ def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
         )
     if settings.pruner == "none":
         return [1]
-    if "graceful_stop" not in config.callbacks:
+    if not any(each.stops_on_signals for each in facts):
         raise ConfigurationError(
             f"sweep.pruner={settings.pruner} stops runs through callbacks.graceful_stop, which is switched off."
         )
@@ -173,7 +175,7 @@ def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
         raise ConfigurationError(
             f"sweep.pruner={settings.pruner} judges validations; nearest valid: sweep.metric=validation/bits_per_byte."
         )
-    passes = validation.get("num_passes") if validation else None
+    passes = validation.num_passes if validation else None
     if settings.pruner == "median":
         if passes is not None and passes < 2:
             raise ConfigurationError(
@@ -190,7 +192,7 @@ def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
         raise ConfigurationError(
             "sweep.pruner=halving needs a known number of steps; give the runs a budget of steps, tokens or FLOPs."
         )
-    return round_ends(int(passes), factor=settings.halving_factor)
+    return round_ends(passes, factor=settings.halving_factor)
 
 
 def _allowance(config: RunConfig, settings: SearchSettings) -> Allowance:
