@@ -4,16 +4,18 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lmtrain.adapters.lora import Lora
 from lmtrain.composition.nodes.node import Node
-from lmtrain.composition.parts.adapters import adapter_of
 from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
+
+if TYPE_CHECKING:
+    from lmtrain.adapters.lora import Lora
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +100,10 @@ def buildable(run: Path) -> Generator[None]:
         raise DataError(f"the model of {run} cannot be built: {problem}; name another run.") from problem
 
 
-def adapter_part(job: StoredJob) -> Lora | None:
+def adapter_part(job: StoredJob) -> "Lora | None":
     """Return the adapter of a stored job, None where its weights themselves are trained."""
+    from lmtrain.composition.parts.adapters import adapter_of  # torch: seconds, and refusals come through here
+
     return adapter_of(checked_part(job, "adapter")) if "adapter" in job.config else None
 
 
