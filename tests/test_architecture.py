@@ -25,7 +25,7 @@ HEAVY = {
     *("datasets", "lightning", "mlflow", "pydantic", "rich", "tokenizers", "torch", "transformers"),
     "typing_extensions",  # a tenth of what Hydra takes
     *("datatrove", "dill", "loguru"),  # of the extra `data`, which need not be there
-    "lm_eval",  # of the extra `eval`
+    *("gguf", "lm_eval"),  # of the extras `gguf` and `eval`
     "uvicorn",  # of the extra `serve`
     *("cmaes", "optuna", "submitit"),  # of the extra `sweep`
     "wandb",  # of the extra `wandb`

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.interop.gguf import CONVERTER
+from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.export import export
 from lmtrain.verbs.generate import generate
 from lmtrain.verbs.import_hf import import_model
 from tests import tiny
 from tests.interop.hugging_face import saved, weights_of
-from tests.interop.test_gguf import CONVERTS, converter
 
 PROMPT = "The cat sat"
 WORDS = ["data=synthetic", "data.folder.vocab_size=257", "data.folder.num_tokens=60000", *tiny.BATCH, *tiny.QUIET]
@@ -95,34 +93,19 @@ def test_half_precision_and_shards_are_chosen_on_the_command_line(trained: Path)
 
 
 @pytest.mark.slow
-def test_gguf_is_made_by_the_converter_and_the_folder_between_goes(
-    trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script = converter(trained / "llama.cpp", CONVERTS)
-    words = [
-        "gguf",
-        str(trained / "runs/a"),
-        str(trained / "a.gguf"),
-        "--llama-cpp",
-        str(script.parent),
-        "--outtype",
-        "f16",
-    ]
-    assert export(words) == 0
-    assert (trained / "a.gguf").read_text() == "GGUF a.gguf.hf f16"
-    assert not (trained / "a.gguf.hf").exists()
+def test_gguf_is_one_file_and_the_folder_between_goes(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The weights of a run read back by the package of llama.cpp, in half precision."""
+    import gguf
+
+    before = set(trained.iterdir())
+    assert export(["gguf", str(trained / "runs/a"), str(trained / "a.gguf"), "--outtype", "f16"]) == 0
+    assert set(trained.iterdir()) - before == {trained / "a.gguf"}
     assert "for llama.cpp" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_without_a_converter_the_exact_command_is_told(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("LLAMA_CPP", raising=False)
-    with pytest.raises(EnvironmentProblem) as refusal:
-        export(["gguf", str(trained / "runs/a"), str(trained / "b.gguf")])
-    command = f"python LLAMA_CPP/{CONVERTER} {trained}/b.gguf.hf --outfile {trained}/b.gguf --outtype auto"
-    assert str(refusal.value).endswith(f"run: {command}")
-    assert (trained / "b.gguf.hf" / "config.json").is_file()
+    reader = gguf.GGUFReader(trained / "a.gguf")
+    assert {tensor.tensor_type.name for tensor in reader.tensors} == {"F16", "F32"}
+    assert reader.fields["general.architecture"].contents() == "qwen3"
+    with pytest.raises(ConfigurationError, match=r"OUT=.*a\.gguf is there already"):
+        export(["gguf", str(trained / "runs/a"), str(trained / "a.gguf")])
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
-from lmtrain.errors import EXIT_DONE, EnvironmentProblem
+from lmtrain.errors import EXIT_DONE
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.interop.new_folder import require_free
 
@@ -56,25 +54,25 @@ def _peft(arguments: argparse.Namespace) -> int:
 
 
 def _gguf(arguments: argparse.Namespace) -> int:
-    """Export beside OUT, convert, and clear the folder away; without a converter keep it and tell the command.
+    """Export beside OUT, write the file from there, and clear the folder away.
 
     Raises:
-        EnvironmentProblem: There is no converter, or it fails.
+        EnvironmentProblem: The package gguf is missing.
     """
-    from lmtrain.interop.gguf import convert, convert_command, find_converter
+    from lmtrain.interop.gguf_file import require_gguf, write_gguf
 
-    converter = find_converter(arguments.llama_cpp, os.environ)
-    folder = arguments.out.with_name(f"{arguments.out.name}.hf")
-    _export_to(arguments, folder)
-    if converter is None:
-        command = shlex.join(convert_command(None, folder, arguments.out, output_type=arguments.outtype))
-        raise EnvironmentProblem(
-            f"llama.cpp's converter was not found (--llama-cpp, $LLAMA_CPP, PATH). The model is in {folder}; "
-            f"run: {command}"
-        )
-    convert(converter, folder, arguments.out, output_type=arguments.outtype)
-    shutil.rmtree(folder)
-    print(json.dumps({"file": str(arguments.out)}) if arguments.json else f"{arguments.out}: for llama.cpp")
+    require_gguf(arguments.outtype)
+    folder = arguments.out.with_name(f".{arguments.out.name}.hf")
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed export
+    try:
+        _export_to(arguments, folder)
+        note = write_gguf(folder, arguments.out, output_type=arguments.outtype, name=arguments.source.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if arguments.json:
+        print(json.dumps({"file": str(arguments.out), "note": note}))
+    else:
+        print(f"{arguments.out}: for llama.cpp" + (f"\n  {note}" if note else ""))
     return EXIT_DONE
 
 
@@ -89,7 +87,7 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     )
     config = export_config(model.settings, own_code=own_code)
     if arguments.format == "gguf":
-        from lmtrain.interop.gguf import require_computed_there
+        from lmtrain.interop.gguf_settings import require_computed_there
 
         require_computed_there(config)
     dtype = None if arguments.dtype is None else DTYPES[arguments.dtype]
@@ -103,7 +101,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description="Give a trained model to other tools.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="hf|gguf|peft")
     hugging_face = formats.add_parser("hf", help="a folder for transformers, vLLM and lm-eval")
-    gguf = formats.add_parser("gguf", help="one file for llama.cpp, by its own converter")
+    gguf = formats.add_parser("gguf", help="one file for llama.cpp, through its package gguf")
     peft = formats.add_parser("peft", help="the adapter alone of a run with adapter=lora")
     places = {hugging_face: "a new folder", gguf: "a new file: NAME.gguf", peft: "a new folder"}
     for parser_of_format, out in places.items():
@@ -120,6 +118,5 @@ def _parser(program: str) -> argparse.ArgumentParser:
         whole.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")
         whole.add_argument("--max-shard-bytes", default="5GB", help="of one weights file at most (5GB)")
     peft.add_argument("--base-model", help="the base's folder or name on the hub, noted for PEFT (the run's init_from)")
-    gguf.add_argument("--llama-cpp", type=Path, help="a checkout of llama.cpp ($LLAMA_CPP, then the PATH)")
     gguf.add_argument("--outtype", default="auto", help="of the GGUF file: f32, f16, bf16, q8_0 or auto (auto)")
     return parser

@@ -1,0 +1,99 @@
+"""A byte-level BPE tokenizer in a GGUF file: tokens, merges, cuts, special tokens, chat template.
+
+llama.cpp has the expression by which a tokenizer cuts text under a name, from a list of its own.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.interop.chat_template import ANSWER_END
+from lmtrain.interop.tokenizer_files import TOKENIZER_CONFIG
+from lmtrain.tokenizers.base import TOKENIZER_FILE
+from lmtrain.tokenizers.number_cuts import IN_THREES, SPLIT_EXPRESSION
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
+
+LLAMA_3: Final = IN_THREES
+QWEN_2: Final = IN_THREES.replace(r"\p{N}{1,3}", r"\p{N}")
+GPT_2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+CUTS: Final = {LLAMA_3: "llama-bpe", QWEN_2: "qwen2", GPT_2: "gpt-2", SPLIT_EXPRESSION: "llama-bpe"}
+NEVER_MERGED: Final = "ÿ ÿ"  # llama.cpp asks for a merge; the byte 255 is in no text
+NEARLY: Final = (
+    "llama.cpp cuts numbers into three digits where this tokenizer cuts two: it may read a number of three digits or "
+    "more in other tokens than training did; all other text is read alike."
+)
+
+
+def add_tokenizer(writer: "GGUFWriter", folder: Path, *, num_ids: int) -> str | None:
+    """Write a folder's tokenizer for a model of so many ids; return a note where llama.cpp's cuts differ.
+
+    Raises:
+        ConfigurationError: It is no byte-level BPE, or cut by an expression unknown to llama.cpp.
+    """
+    from gguf import TokenType
+
+    content = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+    model, expression = content["model"], split_expression(content)
+    merges = [one if isinstance(one, str) else " ".join(one) for one in model.get("merges", [])]
+    if model.get("type") != "BPE" or (merges and expression not in CUTS):
+        raise ConfigurationError(
+            f"{folder / TOKENIZER_FILE} is cut by {expression!r}, unknown to llama.cpp; `lmtrain export hf` can."
+        )
+    names = {id_: (name, TokenType.NORMAL) for name, id_ in model["vocab"].items()}
+    for token in content["added_tokens"] or []:
+        names[token["id"]] = (token["content"], TokenType.CONTROL if token["special"] else TokenType.USER_DEFINED)
+    rows = [names.get(id_, (f"[PAD{id_}]", TokenType.UNUSED)) for id_ in range(num_ids)]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(CUTS.get(expression or "", "gpt-2"))
+    writer.add_token_list([name for name, _ in rows])
+    writer.add_token_types([kind for _, kind in rows])
+    writer.add_token_merges(merges or [NEVER_MERGED])
+    _add_special(writer, folder, {name: id_ for id_, (name, _) in enumerate(rows)})
+    return NEARLY if merges and expression == SPLIT_EXPRESSION else None
+
+
+def split_expression(content: Mapping[str, Any]) -> str | None:
+    """Return the expression that cuts text before merges; None: text is not cut.
+
+    Raises: ConfigurationError for cuts of another kind.
+    """
+    first: Any = content.get("pre_tokenizer") or {}
+    steps = first["pretokenizers"] if first.get("type") == "Sequence" else [first]
+    splits = [step for step in steps if step.get("type") == "Split"]
+    byte_level = [step for step in steps if step.get("type") == "ByteLevel"]
+    if len(byte_level) != 1 or len(splits) > 1 or len(steps) != len(splits) + 1 or content.get("normalizer"):
+        raise ConfigurationError(
+            "tokenizer.json is not of the byte-level kind that llama.cpp reads; `lmtrain export hf` can write it."
+        )
+    if splits:
+        return splits[0]["pattern"].get("Regex")
+    return GPT_2 if byte_level[0].get("use_regex", True) else None
+
+
+def _add_special(writer: "GGUFWriter", folder: Path, ids: Mapping[str, int]) -> None:
+    config = _read(folder / TOKENIZER_CONFIG)
+    for key, add in (
+        ("bos_token", writer.add_bos_token_id),
+        ("eos_token", writer.add_eos_token_id),
+        ("pad_token", writer.add_pad_token_id),
+    ):
+        named = config.get(key)
+        token = named.get("content") if isinstance(named, dict) else named
+        if isinstance(token, str) and token in ids:
+            add(ids[token])
+    if ANSWER_END in ids:
+        writer.add_eot_token_id(ids[ANSWER_END])
+    added = _read(folder / TOKENIZER_FILE).get("post_processor") or {}
+    writer.add_add_bos_token(added.get("type") == "TemplateProcessing" or bool(config.get("add_bos_token", False)))
+    template = folder / "chat_template.jinja"
+    text = template.read_text(encoding="utf-8") if template.is_file() else config.get("chat_template")
+    if isinstance(text, str):
+        writer.add_chat_template(text)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
