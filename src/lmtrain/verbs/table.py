@@ -39,7 +39,7 @@ VERBS: Final = {
     "serve": ("lmtrain.verbs.serve:serve", "serve a model: OpenAI's API, and a chat page"),
     "evaluate": (
         "lmtrain.verbs.evaluate:evaluate",
-        "score a model: bits per byte of text, and CORE's 22 tasks",
+        "score a model: bits per byte, CORE, chat tasks, lm-eval",
     ),
     "pipeline": (
         "lmtrain.verbs.pipeline:pipeline",
@@ -50,6 +50,7 @@ VERBS: Final = {
         "give a model to transformers, vLLM, llama.cpp or PEFT: hf, gguf, peft",
     ),
     "import": ("lmtrain.verbs.import_hf:import_model", "take a model of transformers or an adapter of PEFT: hf, peft"),
+    "push": ("lmtrain.verbs.push:push", "send a run to the Hugging Face Hub: its model, or all of it"),
     "ls": ("lmtrain.verbs.ls:ls", "list all runs with their state, step, loss and validation"),
     "show": ("lmtrain.verbs.show:show", "show a run: its state, results, files, what is next"),
     "tail": ("lmtrain.verbs.tail:tail", "print a run's newest steps, and follow it"),

@@ -1,0 +1,77 @@
+"""Send a run's newest checkpoint to the Hub now and then, from a process of its own that the run never waits for."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.context import RunContext
+from lmtrain.training.loop.steps import is_step_end
+
+LOG: Final = "push.log"
+# Lowest priority, and no accelerator: the process takes nothing from the run but spare time of the disk and network.
+LMTRAIN: Final = ("-c", "import os; os.nice(19); from lmtrain.cli import main; raise SystemExit(main())")
+ITS_ENVIRONMENT: Final = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+RANKS: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+
+
+class Push(pl.Callback):
+    """Start `lmtrain push` every `every_minutes` for a new checkpoint, and once more at the run's end.
+
+    Its problems are in the run's push.log and nowhere else. One still under way is left alone; the last one waits for
+    it. Raises: ConfigurationError for no repository, or a time not above 0.
+    """
+
+    def __init__(
+        self, *, repository: str, every_minutes: float, what: Literal["bundle", "archive"], context: RunContext
+    ) -> None:
+        super().__init__()
+        if repository.count("/") != 1 or not all(repository.split("/")):
+            raise ConfigurationError(f"callbacks.push.repository={repository} is no OWNER/NAME of the Hub.")
+        if every_minutes <= 0:
+            raise ConfigurationError(f"callbacks.push.every_minutes={every_minutes} is not above 0; nearest valid: 30.")
+        self._command = (str(context.folder), repository, "--what", what)
+        self._context, self._every_seconds = context, every_minutes * 60
+        self._last_time = time.monotonic()
+        self._last_checkpoint: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        is_due = time.monotonic() - self._last_time >= self._every_seconds
+        is_free = self._process is None or self._process.poll() is not None
+        if self._context.is_main_process and is_step_end(trainer, batch_idx) and is_due and is_free:
+            self._start()
+
+    @override
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._context.is_main_process:
+            self._start()
+
+    def _start(self) -> None:
+        """Start a push of a checkpoint not sent yet, and go on at once, whatever becomes of it."""
+        newest = max(self._context.checkpoints_folder.glob("step_*"), default=None)
+        if newest is None or newest == self._last_checkpoint:
+            return
+        self._last_time, self._last_checkpoint = time.monotonic(), newest
+        environment = {name: value for name, value in os.environ.items() if name not in RANKS} | ITS_ENVIRONMENT
+        try:
+            with (self._context.folder / LOG).open("ab") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, *LMTRAIN, "push", *self._command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as problem:  # no process or no file for it: the run goes on without
+            self._context.events.mark("push_failed", problem=type(problem).__name__)
