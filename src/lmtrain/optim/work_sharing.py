@@ -118,19 +118,30 @@ class Slices:
 
     def gather(self, parts: Sequence[Tensor]) -> Whole:
         """Send each slice to its tensor's rank."""
-        dealt = self._dealt
-        sent = [[parts[i] for i in dealt.of(rank)] for rank in range(dealt.num_ranks)]
-        expected = [[self._slice_shape(i, rank) for i in dealt.mine] for rank in range(dealt.num_ranks)]
-        received = self._exchange(sent, expected, dtype=parts[0].dtype)
-        return {i: torch.cat([of_rank[n] for of_rank in received]) for n, i in enumerate(dealt.mine)}
+        mine, shares = self._dealt.mine, self._dealt.shares
+        buffer = self._joined([parts[i] for share in shares.values() for i in share], dtype=parts[0].dtype)
+        sent = {rank: sum(parts[i].numel() for i in share) for rank, share in shares.items()}
+        sizes = self._sizes_of_mine()
+        received = self._exchange(buffer, sent=self._of_all(sent), expected=sizes)
+        if len(mine) <= 1:  # the slices of one tensor come in its own order
+            return {i: received.view(self._shapes[i]) for i in mine}
+        of_ranks = [
+            _unpack(part, [self._slice_shape(i, rank) for i in mine]) for rank, part in enumerate(received.split(sizes))
+        ]
+        return {i: torch.cat([of_rank[n] for of_rank in of_ranks]) for n, i in enumerate(mine)}
 
     def spread(self, done: Whole, *, dtype: torch.dtype) -> list[Tensor]:
         """Send each rank its slices."""
-        dealt = self._dealt
-        sent = [[self._slice(done[i], i, rank) for i in dealt.mine] for rank in range(dealt.num_ranks)]
-        expected = [[self._slice_shape(i, dealt.rank) for i in dealt.of(rank)] for rank in range(dealt.num_ranks)]
-        received = self._exchange(sent, expected, dtype=dtype)
-        by_tensor = {i: received[rank][n] for rank in range(dealt.num_ranks) for n, i in enumerate(dealt.of(rank))}
+        mine, shares, rank = self._dealt.mine, self._dealt.shares, self._dealt.rank
+        slices = [done[i] for i in mine]  # one tensor holds its slices in the ranks' order
+        if len(mine) > 1:
+            slices = [self._slice(done[i], i, other) for other in range(self._dealt.num_ranks) for i in mine]
+        own = {other: [self._slice_shape(i, rank) for i in share] for other, share in shares.items()}
+        expected = self._of_all({other: sum(map(prod, shapes)) for other, shapes in own.items()})
+        buffer = self._joined(slices, dtype=dtype)
+        received = self._exchange(buffer, sent=self._sizes_of_mine(), expected=expected)
+        unpacked = _unpack(received, [shape for shapes in own.values() for shape in shapes])
+        by_tensor = dict(zip((i for share in shares.values() for i in share), unpacked, strict=True))
         return [by_tensor[i] for i in range(len(self._shapes))]
 
     def publish(self, facts: Whole, *, shapes: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -141,30 +152,39 @@ class Slices:
         """Cut the fact like the tensor, unless it is about the other axis."""
         return self._slice(fact, i, self._dealt.rank) if fact.shape[0] == self._shapes[i][0] else fact
 
-    def _bounds(self, i: int, rank: int) -> tuple[int, int]:
-        num_rows = self._shapes[i][0]
+    def _bounds(self, num_rows: int, rank: int) -> tuple[int, int]:
         rows_each = -(-num_rows // self._dealt.num_ranks)  # as torch.chunk: the last ones may be short or empty
         return min(num_rows, rank * rows_each), min(num_rows, (rank + 1) * rows_each)
 
+    def _num_rows(self, num_rows: int, rank: int) -> int:
+        first, end = self._bounds(num_rows, rank)
+        return end - first
+
     def _slice(self, tensor: Tensor, i: int, rank: int) -> Tensor:
-        first, end = self._bounds(i, rank)
+        first, end = self._bounds(self._shapes[i][0], rank)
         return tensor[first:end]
 
     def _slice_shape(self, i: int, rank: int) -> tuple[int, ...]:
-        first, end = self._bounds(i, rank)
-        return (end - first, *self._shapes[i][1:])
+        return (self._num_rows(self._shapes[i][0], rank), *self._shapes[i][1:])
 
-    def _exchange(
-        self, sent: list[list[Tensor]], expected: list[list[tuple[int, ...]]], *, dtype: torch.dtype
-    ) -> list[list[Tensor]]:
-        """Send a list of tensors to each rank, and return each rank's list."""
-        flat = [tensor.flatten().to(dtype) for tensors in sent for tensor in tensors]
-        sizes_sent = [sum(tensor.numel() for tensor in tensors) for tensors in sent]
-        sizes = [sum(map(prod, shapes)) for shapes in expected]
-        received = torch.empty(sum(sizes), dtype=dtype, device=self._device)
-        buffer = torch.cat(flat) if flat else received.new_empty(0)
-        distributed.all_to_all_single(received, buffer, sizes, sizes_sent, group=self._dealt.ranks)
-        return [_unpack(part, shapes) for part, shapes in zip(received.split(sizes), expected, strict=True)]
+    def _sizes_of_mine(self) -> list[int]:
+        """Return how many values each rank holds of this rank's share."""
+        rows = [(self._shapes[i][0], prod(self._shapes[i][1:])) for i in self._dealt.mine]
+        ranks = range(self._dealt.num_ranks)
+        return [sum(self._num_rows(num, rank) * size for num, size in rows) for rank in ranks]
+
+    def _of_all(self, sizes: Mapping[int, int]) -> list[int]:
+        return [sizes.get(rank, 0) for rank in range(self._dealt.num_ranks)]
+
+    def _joined(self, tensors: Sequence[Tensor], *, dtype: torch.dtype) -> Tensor:
+        flat = [tensor.flatten().to(dtype) for tensor in tensors]
+        return torch.cat(flat) if flat else torch.empty(0, dtype=dtype, device=self._device)
+
+    def _exchange(self, buffer: Tensor, *, sent: list[int], expected: list[int]) -> Tensor:
+        """Send each rank so many values of the buffer, and return all that came, by rank."""
+        received = buffer.new_empty(sum(expected))
+        distributed.all_to_all_single(received, buffer, expected, sent, group=self._dealt.ranks)
+        return received
 
 
 @final
@@ -173,28 +193,28 @@ class Dealt:
 
     def __init__(self, parameters: Sequence[Tensor], ranks: ProcessGroup) -> None:
         self.ranks, self.num_ranks, self.rank = ranks, ranks.size(), ranks.rank()
-        self._owners = deal([parameter.numel() * min(parameter.shape[-2:]) for parameter in parameters], self.num_ranks)
+        owners = deal([parameter.numel() * min(parameter.shape[-2:]) for parameter in parameters], self.num_ranks)
         self._device = parameters[0].device
-        self.mine = self.of(self.rank)
-
-    def of(self, rank: int) -> list[int]:
-        """Return the positions of a rank's share."""
-        return [i for i, owner in enumerate(self._owners) if owner == rank]
+        shares: dict[int, list[int]] = {}
+        for i, owner in enumerate(owners):
+            shares.setdefault(owner, []).append(i)
+        self.shares = dict(sorted(shares.items()))  # of the ranks with any: thousands of ranks have none
+        self.mine = self.shares.get(self.rank, [])
 
     def to_all(
         self, done: Mapping[int, Tensor], *, shapes: Sequence[Sequence[int]], dtype: torch.dtype
     ) -> list[Tensor]:
         """Give every rank the tensors of all shares: one all-gather, of the largest share's size a rank."""
-        sizes = [sum(prod(shapes[i]) for i in self.of(rank)) for rank in range(self.num_ranks)]
-        buffer = torch.zeros(max(sizes), dtype=dtype, device=self._device)
+        sizes = {rank: sum(prod(shapes[i]) for i in share) for rank, share in self.shares.items()}
+        largest = max(sizes.values())
+        buffer = torch.zeros(largest, dtype=dtype, device=self._device)
         if self.mine:
             torch.cat([done[i].flatten().to(dtype) for i in self.mine], out=buffer[: sizes[self.rank]])
-        gathered = buffer.new_empty(self.num_ranks, max(sizes))
+        gathered = buffer.new_empty(self.num_ranks, largest)
         distributed.all_gather(list(gathered.unbind()), buffer, group=self.ranks)
         found: Whole = {}
-        for rank in range(self.num_ranks):
-            of_rank = self.of(rank)
-            found |= zip(of_rank, _unpack(gathered[rank], [shapes[i] for i in of_rank]), strict=True)
+        for rank, share in self.shares.items():
+            found |= zip(share, _unpack(gathered[rank], [shapes[i] for i in share]), strict=True)
         return [found[i] for i in range(len(shapes))]
 
 
