@@ -75,6 +75,14 @@ def test_mfu_is_flops_over_peak_by_both_conventions(make_run):
         assert run.points(f"speed/mfu_{convention}")[2] == pytest.approx(flops * tokens_per_second / 1e15)
 
 
+def test_a_device_s_share_of_its_speed_by_itself_is_told_where_that_was_measured(make_run):
+    run = make_run(steps=2, single_device_tokens_per_second=500.0)
+    train(run)
+    speed, efficiency = run.points("speed/tokens_per_second"), run.points("speed/scaling_efficiency")
+    assert efficiency == {step: pytest.approx(one / 500.0) for step, one in speed.items()}
+    assert efficiency
+
+
 def test_an_unknown_peak_gives_no_mfu_and_one_warning_with_its_key(make_run, caplog):
     run = make_run(steps=6, peak_flops=None)
     with caplog.at_level(logging.WARNING, logger="lmtrain"):

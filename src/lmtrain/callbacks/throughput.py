@@ -103,6 +103,7 @@ class Throughput(pl.Callback):
             "speed/tokens_per_second": tokens_per_second,
             "speed/timed_seconds": seconds,
             **self._utilization(tokens_per_second, trainer.world_size),
+            **self._efficiency(tokens_per_second, trainer.world_size),
             **self._cost(now.step, trainer.world_size),
         }
         self._context.append(now.step, metrics)
@@ -125,6 +126,11 @@ class Throughput(pl.Callback):
         except ConfigurationError as problem:  # the numbers are wrong, the training is not: say so once and go on
             self._warn(str(problem))
             return {}
+
+    def _efficiency(self, tokens_per_second: float, num_devices: int) -> dict[str, float]:
+        """Return a device's share of its speed by itself, where `doctor --calibrate` has measured it."""
+        alone = self._context.plan.single_device_tokens_per_second
+        return {"speed/scaling_efficiency": tokens_per_second / num_devices / alone} if alone else {}
 
     def _cost(self, step: int, num_devices: int) -> dict[str, float]:
         """Return dollars and kWh so far and of the whole run, where there is a price or a rated power."""

@@ -88,6 +88,7 @@ def _facts_table(ledger: RunLedger) -> Table:
     if ledger.share_of_roofline is not None:
         reached = f"{ledger.share_of_roofline:.1%} of what a matrix product was measured to reach here"
         table.add_row("roofline", reached)
+    _add_scaling(table, ledger)
     if ledger.trained_share < 1:
         table.add_row("padding", f"{1 - ledger.trained_share:.1%} of what was computed carried no loss: no tokens")
     if ledger.sent is not None:
@@ -99,6 +100,13 @@ def _facts_table(ledger: RunLedger) -> Table:
         whole = f"{ledger.projected_kwh:,.3g} for the whole run, at the devices' rated power"
         table.add_row("energy", f"{ledger.kwh:,.3g} kWh so far, {whole}")
     return table
+
+
+def _add_scaling(table: Table, ledger: RunLedger) -> None:
+    """State the share of a device's speed that several keep, where it was measured."""
+    if ledger.scaling_efficiency is not None:
+        alone = format_quantity(round(ledger.single_device_tokens_per_second or 0))
+        table.add_row("scaling", f"{ledger.scaling_efficiency:.1%} of a device's {alone} tokens/s by itself")
 
 
 def _ranks(found: SlowRanks) -> list[RenderableType]:

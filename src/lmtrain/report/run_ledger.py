@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.observed.time_accounts import (
     COMPUTE,
+    STEP_KINDS,
     Attempt,
     StopwatchReading,
     TimeBalance,
@@ -59,6 +60,7 @@ class RunLedger:
     beside_plan: PlanAndFact | None = None
     sent: SentBytes | None = None
     by_rank: SlowRanks | None = None
+    single_device_tokens_per_second: float | None = None
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
@@ -86,6 +88,13 @@ class RunLedger:
         if speed is None or per_token is None or not self.measured_flops:
             return None
         return speed * per_token / (self.measured_flops * self.num_devices)
+
+    @property
+    def scaling_efficiency(self) -> float | None:
+        """Return a device's speed in its steps as a share of its speed by itself; None: not measured."""
+        seconds = sum(self.time.seconds.get(kind, 0.0) for kind in STEP_KINDS)
+        speed, alone = _rate(self.tokens, seconds), self.single_device_tokens_per_second
+        return None if speed is None or not alone else speed / self.num_devices / alone
 
     @property
     def usd(self) -> float | None:
@@ -141,6 +150,7 @@ class RunLedger:
                 over: {formula: self.mfu(formula, over) for formula in formulas} for over in ("computing", "clock")
             },
             "peak": {"flops": self.peak_flops, "source": self.peak_source, "num_devices": self.num_devices},
+            "scaling_efficiency": self.scaling_efficiency,
             "share_of_measured_matmul": self.share_of_roofline,
             "cost": {"usd": self.usd, "projected_usd": self.projected_usd},
             "energy": {"kwh": self.kwh, "projected_kwh": self.projected_kwh},
@@ -197,6 +207,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         usd_per_gpu_hour=plan.get("cost", {}).get("usd_per_gpu_hour"),
         trained_share=share,
         measured_flops=plan.get("peak", {}).get("measured_flops"),
+        single_device_tokens_per_second=plan.get("peak", {}).get("single_device_tokens_per_second"),
         device_watts=plan.get("energy", {}).get("device_watts"),
         beside_plan=_beside_plan(
             plan.get("time"), spent, step=step, num_steps=plan.get("horizon", {}).get("steps", step)

@@ -1,5 +1,6 @@
 """What the doctor measured reaches plans and runs, and only those it is about."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from lmtrain.composition.planning.calibration import (
     kind_here,
     measured_flops,
     peak_here,
+    single_device_key,
+    single_device_speed,
     threads_here,
 )
 from lmtrain.composition.planning.setting import planned_setting
@@ -46,6 +49,18 @@ def test_a_calibration_is_of_one_config_and_batch(config: RunConfig, tmp_path: P
     assert calibration_of(config, other) is None
     assert calibration_of(config.changed(optimizer={"_target_": "other"}), BATCH) is None
     assert calibration_of(changed(config, "cluster", device="NVIDIA H200"), BATCH) is None
+
+
+def test_one_device_by_itself_is_kept_for_any_strategy_of_several_with_its_micro_batches(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    measured, two = Measurements(devices=(CPU,)), replace(BATCH, num_ranks=2)
+    found = Calibration(step_seconds=0.5, num_steps=30)
+    write_measurements(tmp_path, measured.with_calibration(single_device_key(config, two, measured), found))
+    assert single_device_speed(config, two) == 4 * 64 / 0.5
+    assert single_device_speed(config.changed(strategy={"_target_": "other"}), two) == 4 * 64 / 0.5
+    assert single_device_speed(config, BATCH) is None, "a single rank is compared with nobody"
+    assert single_device_speed(config, replace(two, micro_batch_sequences=2)) is None
 
 
 def test_the_measured_peak_is_of_this_processor_and_so_many_threads(config: RunConfig, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from typing import Final
 
 LOST: Final = "lost"
 COMPUTE: Final = "compute"
+# The cost of a step; set-up, compilation, evaluation, checkpoints and logging are apart.
+STEP_KINDS: Final = (COMPUTE, "data_wait", "communication", "host_overhead")
 ONCE: Final = ("setup", "compile", LOST)  # paid once, not again by the rest of a run
 
 # Advice for each kind of time beside computing, given where it is the largest.

@@ -42,6 +42,7 @@ class Plan:
     `seen_tokens` are the mean tokens in a token's attention where documents are separate; None is
     the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
     `measured_flops` is the device's measured rate of products, its roofline. `device_bytes` is one device's memory.
+    `single_device_tokens_per_second` is measured on one device by itself, for the efficiency of several.
     `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
     """
 
@@ -55,6 +56,7 @@ class Plan:
     peak_flops: float | None = None
     peak_source: str = "unknown"
     measured_flops: float | None = None
+    single_device_tokens_per_second: float | None = None
     usd_per_gpu_hour: float | None = None
     usd_per_kwh: float | None = None
     device_watts: float | None = None
@@ -129,6 +131,7 @@ class Plan:
                 "flops": self.peak_flops,
                 "source": self.peak_source,
                 "measured_flops": self.measured_flops,
+                "single_device_tokens_per_second": self.single_device_tokens_per_second,
             },
             "cost": {"usd": self.usd, "usd_per_gpu_hour": self.usd_per_gpu_hour},
         }

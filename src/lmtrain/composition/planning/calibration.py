@@ -47,6 +47,28 @@ def calibration_key(config: RunConfig, batch: BatchPlan, measured: Measurements)
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+def single_device_key(config: RunConfig, batch: BatchPlan, measured: Measurements) -> str:
+    """Return a hash of all causes of the speed of one device by itself, with a rank's micro-batches and threads."""
+    kind = kind_here(config, measured)
+    device = measured.find("gpu") if kind == "gpu" else None
+    parts = {
+        "config": {node.key: node.canonical() for node in deciding(config) if node is not config.strategy},
+        "batch": [batch.context_tokens, batch.micro_batch_sequences, batch.accumulation_micro_steps],
+        "device": device.name if device else cpu_name(),
+        "threads": None if device else threads_here(config, measured),
+    }
+    return "alone-" + hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def single_device_speed(config: RunConfig, batch: BatchPlan) -> float | None:
+    """Return the tokens per second of one device by itself, as `doctor --calibrate` found; None for a single rank."""
+    if batch.num_ranks == 1:
+        return None
+    measured = measurements_of(config)
+    found = measured.calibrations.get(single_device_key(config, batch, measured))
+    return batch.sequences_per_rank * batch.context_tokens / found.step_seconds if found else None
+
+
 def peak_here(config: RunConfig, setting: PlannedSetting) -> Peak | None:
     """Return the peak measured on this machine, for a cluster without a named device; loads no torch."""
     if setting.cluster.device is not None or setting.cluster.peak_flops is not None:

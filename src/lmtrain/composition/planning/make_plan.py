@@ -15,7 +15,7 @@ from lmtrain.accounting.training_plan.communication import CommunicationVolume, 
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.composition.nodes.facts import facts_of, require_facts
-from lmtrain.composition.planning.calibration import calibration_of
+from lmtrain.composition.planning.calibration import calibration_of, single_device_speed
 from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
 from lmtrain.composition.planning.prepared_tokens import held_out_padding, masked_documents
 from lmtrain.composition.run_config import RunConfig
@@ -82,6 +82,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
         measured_flops=facts.measured_flops,
+        single_device_tokens_per_second=single_device_speed(config, batch),
         usd_per_gpu_hour=cluster.usd_per_gpu_hour,
         usd_per_kwh=cluster.usd_per_kwh,
         device_watts=facts.device_watts,
