@@ -1,7 +1,7 @@
 """The plan of a run: on paper, from known facts of its model; and before its first step, on its devices."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmtrain.accounting.batches import BatchPlan
@@ -82,7 +82,6 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
         measured_flops=facts.measured_flops,
-        single_device_tokens_per_second=single_device_speed(config, batch),
         usd_per_gpu_hour=cluster.usd_per_gpu_hour,
         usd_per_kwh=cluster.usd_per_kwh,
         device_watts=facts.device_watts,
@@ -91,7 +90,11 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         scaling=config.scaling,
     )
     padding = held_out_padding(config, validated_split(config), facts.folder)
-    return with_evaluation(plan, config, held_out=facts.held_out, padding=padding)
+    return with_evaluation(_beside_one_device(plan, config), config, held_out=facts.held_out, padding=padding)
+
+
+def _beside_one_device(plan: Plan, config: RunConfig) -> Plan:
+    return replace(plan, single_device_tokens_per_second=single_device_speed(config, plan.batch))
 
 
 def _recompute(config: RunConfig) -> RecomputeFacts:
