@@ -27,6 +27,8 @@ export UV_CACHE_DIR := $(CACHE)/uv
 export UV_PYTHON_DOWNLOADS := never
 export UV_PYTHON_INSTALL_DIR := $(CACHE)/python
 export XDG_CACHE_HOME := $(CACHE)
+# Some machines forbid bytecode: every start would compile its imports anew, five seconds of them to a first step.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The newest supported Python that really starts.
 PYTHON = $(or $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
@@ -35,8 +37,8 @@ PYTHON = $(or $(shell for name in python3.13 python3.12 python3.11 python3 pytho
 # uv from the PATH, or else the one that the lock file names.
 UV := $(if $(shell uv --version 2>/dev/null),uv,.uv/bin/uv)
 
-# Imported once at set-up, so that every later start finds their bytecode, also where none is written (most of the
-# seconds until a first step are imports).
+# Imported once at set-up, so that every later start finds their bytecode (most of the seconds until a first step are
+# imports).
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
@@ -79,7 +81,7 @@ $(STAMP): pyproject.toml requirements.lock $(filter .uv/%,$(UV))
 	@$(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .venv
 	@$(UV) pip install --python .venv --require-hashes --build-constraints requirements.lock -r requirements.lock
 	@$(UV) pip install --python .venv --quiet --no-deps --no-build-isolation --editable .
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -W ignore -c 'import $(STARTED)'
+	@$(BIN)/python -W ignore -c 'import $(STARTED)'
 	@touch $@
 
 # Fetched with pip, which checks the hashes that the lock file has for it.
