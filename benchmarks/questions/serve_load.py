@@ -1,14 +1,17 @@
 """Whether a server keeps its memory under load: many clients for minutes, some of whom vanish or send nonsense.
 
     python benchmarks/questions/serve_load.py --minutes 10        # a process of `lmtrain serve` on a loopback port
+    python benchmarks/questions/serve_load.py --minutes 60 --requests-per-second 3 --out load    # load.json, load.svg
 
 Clients ask for chats and completions, streamed or not, with prefixes in common; one in five leaves mid-answer, one in
-ten sends bytes that are no request. Every ten seconds the server's resident memory is read, and its figures. It fails
+ten sends bytes that are no request. Every ten seconds the server's figures are read, and its memory: resident pages of
+its own, since those of files come and go with other work on the machine. It fails
 where the server dies, does not free the cache afterwards, or answers a whole request with other than 200 or 429.
 """
 
 import argparse
 import asyncio
+import json
 import random
 import re
 import socket
@@ -18,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +33,33 @@ SYSTEM = "You answer in one line, and you do not repeat the question. "
 EVERY_SECONDS = 10.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """How long, by how many clients, and requests a second of them all; None: as fast as they are answered."""
+
+    seconds: float
+    num_clients: int
+    requests_per_second: float | None = None
+
+    async def pause(self, source: random.Random) -> None:
+        """Wait for a client's next request."""
+        if self.requests_per_second is not None:
+            await asyncio.sleep(source.expovariate(self.requests_per_second / self.num_clients))
+
+
 def main() -> None:
     """Print a line every ten seconds, and the verdict."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=24)
+    parser.add_argument("--requests-per-second", type=float, help="of all clients; left out, as fast as they come")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--num-layers", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="name without ending of a file of figures and one of their curves")
     asked = parser.parse_args()
+    asked_load = Load(
+        seconds=asked.minutes * 60, num_clients=asked.clients, requests_per_second=asked.requests_per_second
+    )
     with tempfile.TemporaryDirectory() as folder:
         model = save(Path(folder) / "model", llama_settings(width=asked.width, num_layers=asked.num_layers))
         (model / "chat_template.jinja").write_text(TEMPLATE)
@@ -46,13 +69,16 @@ def main() -> None:
         command = [sys.executable, "-m", "lmtrain.cli", "serve", str(model), "--port", str(port), "--device", "cpu"]
         server = subprocess.Popen([*command, "--num-texts", "16", "--num-waiting", "16", "--cache-tokens", "4096"])
         try:
-            asyncio.run(load(server, f"http://127.0.0.1:{port}", asked.minutes * 60, asked.clients))
+            figures = asyncio.run(load(server, f"http://127.0.0.1:{port}", asked_load))
         finally:
             server.terminate()
             print(f"SIGTERM: exit code {server.wait(60)}")
+    if asked.out is not None:
+        asked.out.with_suffix(".json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
+        draw(figures, asked.out.with_suffix(".svg"))
 
 
-async def load(server: "subprocess.Popen[bytes]", url: str, seconds: float, num_clients: int) -> None:
+async def load(server: "subprocess.Popen[bytes]", url: str, asked: Load) -> dict[str, Any]:
     """Ask for so many seconds; then everything must be free again."""
     answered: Counter[str] = Counter()
     async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=None)) as http:
@@ -62,23 +88,29 @@ async def load(server: "subprocess.Popen[bytes]", url: str, seconds: float, num_
                 break
             except httpx.ConnectError:
                 await asyncio.sleep(0.2)
-        ends = time.monotonic() + seconds
-        clients = [asyncio.create_task(ask(http, random.Random(n), ends, answered)) for n in range(num_clients)]
-        resident = await watch(server, http, ends)
+        ends = time.monotonic() + asked.seconds
+        clients = [
+            asyncio.create_task(ask(http, random.Random(n), ends, asked, answered)) for n in range(asked.num_clients)
+        ]
+        resident, tokens = await watch(server, http, ends)
         await asyncio.gather(*clients)
         await free(http)
     told = ", ".join(f"{count:,} {what}" for what, count in sorted(answered.items()))
     quarter = len(resident) // 4
     later = resident[quarter:]
     slope = statistics.linear_regression(range(len(later)), later).slope * 60 / EVERY_SECONDS
-    print(f"{seconds / 60:.0f} minutes, {num_clients} clients: {told}")
+    print(f"{asked.seconds / 60:.0f} minutes, {asked.num_clients} clients: {told}")
     print(f"resident memory: {resident[0]:.0f} MiB at first, {resident[quarter]:.0f} after a quarter,", end=" ")
-    print(f"{resident[-1]:.0f} at the end; {slope:+.2f} MiB a minute after the quarter")
+    print(f"{resident[-1]:.0f} at the end; {slope:+.3f} MiB a minute after the quarter")
+    return {"every_seconds": EVERY_SECONDS, "resident_mib": resident, "new_tokens": tokens, "answered": answered}
 
 
-async def ask(http: httpx.AsyncClient, source: random.Random, ends: float, answered: "Counter[str]") -> None:
+async def ask(
+    http: httpx.AsyncClient, source: random.Random, ends: float, asked: Load, answered: "Counter[str]"
+) -> None:
     """Be one client, who asks again and again."""
     while time.monotonic() < ends:
+        await asked.pause(source)
         body: dict[str, Any] = {"max_tokens": source.randrange(1, 60), "temperature": source.choice([0, 0.8, 1.3])}
         words = " ".join(str(source.randrange(1000)) for _ in range(source.randrange(1, 12)))
         address = "/v1/completions"
@@ -115,20 +147,24 @@ async def read_whole(
         answered["answered"] += 1
 
 
-async def watch(server: "subprocess.Popen[bytes]", http: httpx.AsyncClient, ends: float) -> list[float]:
-    """Return the resident memory in MiB, every ten seconds."""
+async def watch(
+    server: "subprocess.Popen[bytes]", http: httpx.AsyncClient, ends: float
+) -> tuple[list[float], list[float]]:
+    """Return its own resident memory in MiB and the tokens written so far, every ten seconds."""
     resident: list[float] = []
+    tokens: list[float] = []
     while time.monotonic() < ends:
         await asyncio.sleep(EVERY_SECONDS)
         assert server.poll() is None, "the server has ended"
         status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
-        (kilobytes,) = re.findall(r"VmRSS:\s+(\d+) kB", status)
+        (kilobytes,) = re.findall(r"RssAnon:\s+(\d+) kB", status)
         resident.append(int(kilobytes) / 1024)
         page = (await http.get("/metrics")).text
         figures = {name: figure(page, name) for name in ("texts_running", "texts_waiting", "cache_share")}
         told = ", ".join(f"{name} {value:g}" for name, value in figures.items())
-        print(f"{resident[-1]:.1f} MiB, {told}, {figure(page, 'new_tokens_total'):,.0f} tokens", flush=True)
-    return resident
+        tokens.append(figure(page, "new_tokens_total"))
+        print(f"{resident[-1]:.1f} MiB, {told}, {tokens[-1]:,.0f} tokens", flush=True)
+    return resident, tokens
 
 
 async def free(http: httpx.AsyncClient) -> None:
@@ -143,6 +179,20 @@ async def free(http: httpx.AsyncClient) -> None:
 def figure(page: str, name: str) -> float:
     """Return one of the server's figures."""
     return float(re.findall(rf"^lmtrain_{name} (\S+)$", page, re.MULTILINE)[0])
+
+
+def draw(figures: dict[str, Any], path: Path) -> None:
+    """Draw resident memory and tokens over time."""
+    from matplotlib.figure import Figure
+
+    minutes = [(index + 1) * figures["every_seconds"] / 60 for index in range(len(figures["resident_mib"]))]
+    figure_ = Figure(figsize=(7, 4), layout="constrained")
+    memory, tokens = figure_.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    memory.plot(minutes, figures["resident_mib"])
+    memory.set(ylim=(0, None), ylabel="resident memory, MiB", title="lmtrain serve under load")
+    tokens.plot(minutes, figures["new_tokens"])
+    tokens.set(ylim=(0, None), xlabel="minutes", ylabel="tokens written")
+    figure_.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":
