@@ -5,6 +5,7 @@ N tokens of several texts one after the other, H heads, Hkv key and value heads,
 P pieces, M blocks.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,8 +41,23 @@ class Piece:
         return 0 if window_tokens is None else max(0, self.start + 1 - window_tokens)
 
 
+class CacheStep(EarlierTokens):
+    """Earlier tokens with their keys and values, for `paged` to ask."""
+
+    @abstractmethod
+    def attend(
+        self,
+        q: Float[Tensor, "1 H N K"],
+        k: Float[Tensor, "1 Hkv N K"],
+        v: Float[Tensor, "1 Hkv N K"],
+        *,
+        window_tokens: int | None,
+    ) -> Float[Tensor, "1 H N K"]:
+        """Keep keys and values, and mix those visible to each token: [1, H, N, K] -> [1, H, N, K]."""
+
+
 @final
-class Step(EarlierTokens):
+class Step(CacheStep):
     """One forward pass over pieces of texts: first those of one token, then the longer ones."""
 
     def __init__(self, cache: KVCache, pieces: Sequence[Piece], *, num_blocks: int) -> None:
@@ -60,6 +76,11 @@ class Step(EarlierTokens):
         self.positions = self._tensor(places).unsqueeze(0)
         self.num_positions = max(places) + 1
 
+    @property
+    def is_single(self) -> bool:
+        """Tell whether each text reads one token."""
+        return self._num_single == len(self._pieces)
+
     @override
     def previous(self, x: Shaped[Tensor, "1 N *D"]) -> Shaped[Tensor, "1 N *D"]:
         store = self._cache.lasts(self._num_lasts, x.shape[2:], x, num_blocks=self._num_blocks)
@@ -69,7 +90,7 @@ class Step(EarlierTokens):
         if starts is not None:
             cached[starts] = 0
         rows, blocks = self._lasts
-        if self._num_single == len(self._pieces):
+        if self.is_single:
             shifted = cached
             store.index_copy_(0, blocks, x[0])
         else:
@@ -78,6 +99,7 @@ class Step(EarlierTokens):
             store.index_copy_(0, blocks, x[0].index_select(0, rows))
         return shifted.unsqueeze(0)
 
+    @override
     def attend(
         self,
         q: Float[Tensor, "1 H N K"],
@@ -86,7 +108,6 @@ class Step(EarlierTokens):
         *,
         window_tokens: int | None,
     ) -> Float[Tensor, "1 H N K"]:
-        """Keep keys and values, and mix those visible to each token: [1, H, N, K] -> [1, H, N, K]."""
         place = self._num_pairs
         pairs = self._cache.pairs(place, k, num_blocks=self._num_blocks)
         self._num_pairs += 1

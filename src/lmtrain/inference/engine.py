@@ -17,6 +17,7 @@ from lmtrain.inference.cache_step import Piece, Step
 from lmtrain.inference.fair_queue import FairQueue
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
 from lmtrain.inference.kv_cache import KVCache
+from lmtrain.inference.recorded_pass import RecordedPasses
 from lmtrain.inference.sampling import choose, likeliest
 from lmtrain.models.base import LanguageModel
 
@@ -55,6 +56,7 @@ class TextEngine:
         wanted = self.limits.cache_tokens or self.limits.num_texts * model.max_context_tokens
         self.pool = BlockPool(max(-(-wanted // size), -(-model.max_context_tokens // size)), block_tokens=size)
         self.cache = KVCache(block_tokens=size, device=device)
+        self.read = RecordedPasses(self.model)
         self._window_tokens = _longest_window(model)
         self.waiting = FairQueue()
         self.running: list[Generation] = []
@@ -115,7 +117,7 @@ class TextEngine:
             return []
         with torch.inference_mode():
             logits = self._logits(turns)
-            largest: list[int] = logits.argmax(dim=-1).tolist()
+            largest: list[int] = logits.max(dim=-1).indices.tolist()  # argmax took twice as long
         complete = [generation for generation, _ in turns if generation.num_pending == 0]
         return [self._add(*each) for each in zip(complete, logits, largest, strict=True)]
 
@@ -190,7 +192,7 @@ class TextEngine:
                 lasts.append(len(tokens) - 1)
         step = Step(self.cache, pieces, num_blocks=self.pool.num_touched)
         row = torch.tensor([tokens], device=self.cache.device)
-        hidden = self.model.hidden_states(row, step)[0]  # [N, D]
+        hidden = self.read(row, step)[0]  # [N, D]
         for generation, _ in turns:
             if generation.num_cached // self.limits.block_tokens > generation.table.num_shared:
                 self.pool.publish(generation.table, generation.cached_tokens)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from typing_extensions import override
 
-from lmtrain.inference.cache_step import Step
+from lmtrain.inference.cache_step import CacheStep
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.attention.sdpa import sdpa
@@ -30,7 +30,7 @@ class PagedAttention(Attention):
         window_tokens: int | None = None,
         documents: Int[Tensor, "B T"] | Prepared | None = None,
     ) -> Float[Tensor, "B H T K"]:
-        if isinstance(documents, Prepared) and isinstance(documents.parts, Step):
+        if isinstance(documents, Prepared) and isinstance(documents.parts, CacheStep):
             return documents.parts.attend(q, k, v, window_tokens=window_tokens)
         return sdpa(q, k, v, window_tokens=window_tokens, documents=documents)
 
