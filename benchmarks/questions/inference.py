@@ -4,10 +4,11 @@
     python benchmarks/questions/inference.py --width 512 --num-layers 8
     python benchmarks/questions/inference.py --default        # the default model itself: others run its exported code
 
-All write greedily with the same random weights from the same exported folder, in turns in one process; lmtrain and
-transformers must write the same tokens. Seconds are CPU time of the process, so that other work on the machine counts
-little; medians, and of the ratios of neighbours. llama.cpp takes part where `pip install xllamacpp gguf` was done. The
-share of bandwidth is the weights' bytes a token over a copy's bytes a second.
+Read is the prompt up to the first token, written are the others; three figures are lmtrain's, transformers' and
+llama.cpp's. All write greedily with the same random weights from the same exported folder, in turns in one process;
+lmtrain and transformers must write the same tokens. Seconds are CPU time of the process, so that other work on the
+machine counts little; medians, and of the ratios of neighbours. llama.cpp takes part where `pip install xllamacpp gguf`
+was done. The share of bandwidth is the weights' bytes a token over a copy's bytes a second.
 """
 
 import argparse
@@ -41,6 +42,7 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 VOCABULARY, CONTEXT = 4096, 256
 DEFAULT_MODEL = Path(__file__).resolve().parents[2] / "conf" / "model" / "llama_tiny.yaml"
+READ_AND_WRITTEN = ("first token, ms", "read, tokens/s", "written, tokens/s")  # of lmtrain / transformers / llama.cpp
 OURS, TRANSFORMERS, LLAMA_CPP = "lmtrain", "transformers", "llama.cpp"
 Written = tuple[torch.Tensor, float]
 Write = Callable[[torch.Tensor, int], Written]
@@ -72,9 +74,8 @@ def main() -> None:
             end=" ",
         )
         print(f"torch {torch.__version__}\n")
-        print("| texts | lmtrain, tokens/s | transformers | times | llama.cpp | times |", end=" ")
-        print("first token, ms | transformers | llama.cpp |")
-        print("|---|---|---|---|---|---|---|---|---|")
+        print(f"| texts | lmtrain, tokens/s | times of transformers | of llama.cpp | {' | '.join(READ_AND_WRITTEN)} |")
+        print("|---|---|---|---|---|---|---|", flush=True)
         for num_texts in asked.texts:
             writers: dict[str, Write] = {
                 OURS: lambda prompts, num: write_ours(ours, prompts, num),
@@ -95,10 +96,9 @@ def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace)
     firsts = turns(writers, prompts, 1, repeats=asked.repeats)
     for mine, other in zip(whole[OURS], whole[TRANSFORMERS], strict=True):
         assert torch.equal(mine[0], other[0]), "both write the same tokens"
-    num_tokens = num_texts * asked.new_tokens
-
-    def speed(name: str) -> str:
-        return f"{num_tokens / statistics.median(seconds for _, seconds in whole[name]):,.0f}" if name in whole else ""
+    names = [name for name in (OURS, TRANSFORMERS, LLAMA_CPP) if name in whole]
+    seconds = {name: statistics.median(each for _, each in whole[name]) for name in names}
+    first = {name: statistics.median(each for _, each in firsts[name]) for name in names}
 
     def times(name: str) -> str:
         if name not in whole:
@@ -106,11 +106,17 @@ def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace)
         pairs = zip(whole[OURS], whole[name], strict=True)
         return f"{statistics.median(theirs / ours for (_, ours), (_, theirs) in pairs):.2f}"
 
-    def first(name: str) -> str:
-        return f"{1000 * statistics.median(seconds for _, seconds in firsts[name]):.1f}" if name in firsts else ""
+    def each(figure: Callable[[str], float], digits: int = 0) -> str:
+        return " / ".join(f"{figure(name):,.{digits}f}" for name in names)
 
-    names = (OURS, TRANSFORMERS, LLAMA_CPP)
-    told = [speed(OURS), *(what for name in names[1:] for what in (speed(name), times(name))), *map(first, names)]
+    told = [
+        f"{num_texts * asked.new_tokens / seconds[OURS]:,.0f}",
+        times(TRANSFORMERS),
+        times(LLAMA_CPP),
+        each(lambda name: 1000 * first[name], 1),
+        each(lambda name: num_texts * asked.prompt_tokens / first[name]),
+        each(lambda name: num_texts * (asked.new_tokens - 1) / (seconds[name] - first[name])),
+    ]
     return f"| {num_texts} | {' | '.join(told)} |"
 
 
