@@ -91,7 +91,7 @@ class _Record:
         """Read the tokens as the model does; `hidden` [1, N, D] is its answer."""
         # Outside inference_mode layers come as products, norms as their parts.
         with torch.inference_mode(mode=False), torch.no_grad():
-            self._tokens, self._steps = tokens.clone(), _Steps(step)
+            self._tokens, self._steps = tokens.clone(), _StepOfEachPass(step)
             recorder = self._steps.recorder
             with recorder:
                 self.hidden: Float[Tensor, "1 N D"] = model.hidden_states(self._tokens, self._steps)
@@ -107,7 +107,7 @@ class _Record:
 
 
 @final
-class _Steps(CacheStep):
+class _StepOfEachPass(CacheStep):
     """The step of each pass in turn, its positions in fixed memory; its two operations are recorded whole."""
 
     def __init__(self, step: CacheStep) -> None:
