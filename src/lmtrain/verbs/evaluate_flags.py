@@ -1,6 +1,7 @@
 """The flags of `lmtrain evaluate`."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -52,9 +53,9 @@ def evaluation_parser(program: str) -> argparse.ArgumentParser:
         description="Score a model: bits per byte of its run's test split, or as asked for below.",
     )
     add_model(parser)
-    _add_texts(parser.add_argument_group("bits per byte"))
-    _add_benchmarks(parser.add_argument_group("benchmarks"))
-    _add_answers(parser.add_argument_group("answers with one right text"))
+    _add_texts(parser.add_argument_group("bits per byte").add_argument)
+    _add_benchmarks(parser.add_argument_group("benchmarks").add_argument)
+    _add_answers(parser.add_argument_group("answers with one right text").add_argument)
     add = parser.add_argument
     add("--num-new-tokens", type=int, metavar="N", help="of an answer at most (100; --chat 256; lm-eval the task's)")
     add("--batch-tokens", type=int, default=BATCH_TOKENS, metavar="N", help=f"read at once ({BATCH_TOKENS})")
@@ -63,16 +64,14 @@ def evaluation_parser(program: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_texts(group: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
-    add = group.add_argument
+def _add_texts(add: Callable[..., object]) -> None:
     add("--data", type=Path, metavar="FOLDER", help="of prepared data, by the model's own tokenizer")
     add("--split", help="of the data (test where there is one, else validation)")
     add("--text", type=Path, action="append", default=[], metavar="FILE", help="of a text; - reads it; repeatable")
     add("--context-tokens", type=int, metavar="N", help="of a window of text (as in training)")
 
 
-def _add_benchmarks(group: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
-    add = group.add_argument
+def _add_benchmarks(add: Callable[..., object]) -> None:
     add("--core", type=Path, metavar="FOLDER", help="CORE: the tasks of an unpacked eval_bundle.zip")
     add("--chat", type=Path, metavar="FOLDER", help="ChatCORE: ARC, MMLU, GSM8K, HumanEval and spelling, from copies")
     add("--tasks", metavar="A,B", help="of --core or --chat (all); --chat has arithmetic too")
@@ -84,8 +83,7 @@ def _add_benchmarks(group: argparse._ArgumentGroup) -> None:  # pyright: ignore[
     add("--max-items", type=int, metavar="N", help="of each task at most (all)")
 
 
-def _add_answers(group: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
-    add = group.add_argument
+def _add_answers(add: Callable[..., object]) -> None:
     asked = "conversations, their last turn asked for"
     add("--answers", type=Path, action="append", default=[], metavar="FILE", help=asked)
     add("--made", type=int, metavar="N", help="questions kept out of source=made_conversations")
