@@ -7,6 +7,7 @@ import pytest
 
 from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner
 from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import DataError
 from tests.configs import default_config
 
 
@@ -26,5 +27,5 @@ def test_a_job_of_an_earlier_process_is_found_and_not_submitted_again(tmp_path: 
     deadline = time.monotonic() + 120
     while first.exit_code() is None and time.monotonic() < deadline:
         time.sleep(0.2)
-    assert first.exit_code() == 1
+    assert first.exit_code() == DataError.exit_code
     assert runners[1].start(job, path, slot=0).job.job_id != first.job.job_id  # that one has ended

@@ -80,8 +80,9 @@ class SlurmRunner:
 
     def _find(self, job_id: str) -> Any:
         """Return an unfinished job, None where it has ended: its run then goes on in a new one."""
-        kinds = {"slurm": self._submitit().SlurmJob, "local": self._submitit().LocalJob}
-        found = kinds[self.cluster](folder=self.folder / LOGS, job_id=job_id)
+        submitit = self._submitit()
+        kind = submitit.SlurmJob if self.cluster == "slurm" else submitit.LocalJob
+        found = kind(folder=self.folder / LOGS, job_id=job_id)
         has_ended = found.paths.result_pickle.exists() or not self.is_queued(job_id)
         return None if has_ended else found
 
