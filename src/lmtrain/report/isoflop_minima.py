@@ -1,7 +1,7 @@
 """The best size at each amount of compute: a parabola of the loss over log N, and a power law through the minima.
 
-The second approach of arXiv 2203.15556. A budget whose lowest loss is at its smallest or largest model has no minimum to
-tell of.
+The second approach of arXiv 2203.15556. A budget whose lowest loss is at its smallest or largest model has no minimum
+among its runs.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,7 @@
 """The loss of a family of models as a function of parameters N and tokens D, fitted to a sweep's runs.
 
 loss(N, D) = E + A / N^alpha + B / D^beta, in nats per token (arXiv 2203.15556, equation 2). Minimised is the Huber loss
-(delta 1e-3) of the difference of logarithms, with E, A and B as exponentials, from a whole grid of starts (appendix D.3,
+(delta 1e-3) of the difference of logarithms, with E, A and B as exponentials, from a grid of starts (appendix D.3,
 and its replication, arXiv 2404.10102). All starts go on together: a few damped Gauss-Newton steps on the Huber weights.
 The bands are percentiles of refits to runs drawn with replacement.
 """

@@ -99,9 +99,10 @@ def read_sweep(folder: Path) -> SweepFile | None:
             f"{folder / NAME} is of another version of lmtrain, and this one reads version {VERSION}; go on with that "
             "version, or give the sweep another run.name."
         )
-    return SweepFile(**{**row, "trials": [_trial(each) for each in row["trials"]]})
+    trials: Any = [_trial(each) for each in row.pop("trials")]
+    return SweepFile(**row, trials=trials)
 
 
 def _trial(row: dict[str, Any]) -> SweepTrial:
-    runs: Any = [SweepRun(**run) for run in row["runs"]]
-    return SweepTrial(**{**row, "runs": runs})
+    runs: Any = [SweepRun(**run) for run in row.pop("runs")]
+    return SweepTrial(**row, runs=runs)

@@ -62,6 +62,7 @@ VERBS: Final = {
         "lmtrain.verbs.compare:compare",
         "set runs side by side, with the noise of their seeds",
     ),
+    "scaling": ("lmtrain.verbs.scaling:scaling", "fit a scaling law to a sweep, and predict a larger run"),
     "ui": ("lmtrain.verbs.ui:ui", "open MLflow on the runs of this project"),
     "sync": ("lmtrain.verbs.sync:sync", "send a run's metrics to MLflow, each point once"),
     "completion": ("lmtrain.verbs.completion:completion", "print a shell's script of Tab completion"),
