@@ -171,8 +171,9 @@ class Search:
         each.place = found.next
         values = [(point.step, point.metrics.get(self.book.sweep.metric)) for point in found.points if point.step]
         for step, value in values:
-            is_number = value is not None and math.isfinite(value)
-            if is_number and self.book.report(each.trial, value, step=step) and not each.is_pruned:
+            if value is None or not math.isfinite(value):
+                continue
+            if self.book.report(each.trial, value, step=step) and not each.is_pruned:
                 each.is_pruned = True
                 ask_to_stop(self._path(each.run))
 
