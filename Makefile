@@ -42,7 +42,7 @@ UV := $(if $(shell uv --version 2>/dev/null),uv,.uv/bin/uv)
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-fast test-benchmarks checks lock clean
+.PHONY: help setup train test test-fast test-faults test-benchmarks checks lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -54,6 +54,9 @@ train: $(STAMP) ## train on this machine's own Python library (ARGS='budget.toke
 
 test: $(STAMP) ## run all tests of the package (ARGS='-k budget')
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not benchmarks' $(ARGS)
+
+test-faults: $(STAMP) ## run the tests that kill, corrupt or starve a run
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m faults $(ARGS)
 
 test-benchmarks: $(STAMP) ## run the tests of the harness in benchmarks/
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m benchmarks tests/benchmarks $(ARGS)

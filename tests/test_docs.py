@@ -68,6 +68,12 @@ def leads_somewhere(page: Path, target: str) -> bool:
     return fragment in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_every_fault_of_the_table_has_its_test() -> None:
+    rows = re.findall(r"\]\(\.\./(tests/[^)]+)\) `(\w+)` \|$", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
+    assert len(rows) > 20
+    assert [name for file, name in rows if f"def {name}(" not in (ROOT / file).read_text()] == []
+
+
 def test_the_walk_has_thirteen_steps_and_every_step_a_file() -> None:
     steps = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |\Z)", (ROOT / "docs/walk.md").read_text(), re.MULTILINE | re.DOTALL)
     assert [int(number) for number, _ in steps] == list(range(1, 14))
