@@ -28,7 +28,7 @@ MANY_CORES = 4  # below, one thread reads and one encodes
 
 @dataclass(frozen=True)
 class Done:
-    """A block that is encoded and on the disk; its digest, its omissions, whether an earlier build encoded it."""
+    """An encoded block on the disk; its digest, its omissions, whether an earlier build encoded it."""
 
     number: int
     sha256: str

@@ -25,7 +25,7 @@ WELL_USED = 0.9
 @final
 @dataclass(frozen=True)
 class Held:
-    """Blocks that wait on the disk: the omissions of each, and the bytes of their training text."""
+    """Blocks on the disk: the omissions of each, and the bytes of their training text."""
 
     left_out: Mapping[int, LeftOut]
     train_bytes: int

@@ -49,7 +49,7 @@ class GopherQuality(LooksAtEach):
         self._min_stop_words = min_stop_words
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or the first rule that it breaks."""
+        """Return the document, or its first broken rule."""
         if document.messages is not None:
             return document
         words = document.text.split()
@@ -110,7 +110,7 @@ class C4Quality(LooksAtEach):
         self._min_sentences = min_sentences
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or the first rule that it breaks."""
+        """Return the document, or its first broken rule."""
         if document.messages is not None:
             return document
         text = document.text
@@ -129,7 +129,7 @@ class C4Quality(LooksAtEach):
 
 @final
 class FineWebQuality(LooksAtEach):
-    """FineWeb's rules on the lines of a page: those that are lists, menus and repeated fragments."""
+    """FineWeb's rules on the lines of a page: lists, menus and repeated fragments."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class FineWebQuality(LooksAtEach):
         self._short_line_characters = short_line_characters
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or the first rule that it breaks."""
+        """Return the document, or its first broken rule."""
         if document.messages is not None:
             return document
         lines = [line.strip() for line in document.text.splitlines() if line.strip()]

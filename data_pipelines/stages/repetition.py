@@ -40,7 +40,7 @@ class GopherRepetition(LooksAtEach):
         )
 
     def look_at(self, document: Document) -> Item:
-        """Return the document, or the first rule that it breaks."""
+        """Return the document, or its first broken rule."""
         if document.messages is not None:
             return document
         reason = self._of_parts(document.text.strip()) or self._of_phrases(document.text.split())

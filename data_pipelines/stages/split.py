@@ -29,7 +29,7 @@ FINE = 1 << 40
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The held-out fractions of the documents, and the rule that chooses them; by name they are the source's."""
+    """The held-out fractions of the documents, and the rule of their choice; by name they are the source's."""
 
     validation_fraction: float
     test_fraction: float

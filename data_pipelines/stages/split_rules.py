@@ -25,7 +25,7 @@ TYPED_RULES: Final = (HASH, TAIL)
 
 
 def held_out_of(source: Source, rule: str, *, fractions: tuple[float, float], budget: int | None = None) -> HeldOut:
-    """Return the held-out fractions, of validation and test, under a rule that the source and the budget allow.
+    """Return the held-out fractions, of validation and test, under a rule fit for the source and the budget.
 
     Raises:
         ConfigurationError: An unknown rule, or one that needs the end of a text that is not read to its end, or not
@@ -52,7 +52,7 @@ def held_out_of(source: Source, rule: str, *, fractions: tuple[float, float], bu
 
 
 def split_by_rule(read: Read, measure: Read, *, held_out: HeldOut) -> Iterator[tuple[str, Document]]:
-    """Yield each document that `read` gives with its split, in order; `measure` gives the same to look ahead in."""
+    """Yield each document of `read` with its split, in order; `measure` gives the same to look ahead in."""
     return RULES[held_out.rule](read, measure, held_out)
 
 

@@ -64,7 +64,7 @@ def serve(verb: str, words: Sequence[str], *, program: str) -> int:
 
 
 def _whole_command(program: str, words: Sequence[str], lacking: Sequence[str]) -> str:
-    """Return " Write ..." with the command that has the lacking words too, "" where none lacks."""
+    """Return " Write ..." with the whole command, lacking words included; "" where none lacks."""
     replaced = {word.partition("=")[0] for word in lacking}
     kept = [word for word in words if word.partition("=")[0] not in replaced]
     return f" Write {program} {shlex.join([*kept, *lacking])}" if lacking else ""

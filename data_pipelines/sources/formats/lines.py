@@ -1,4 +1,4 @@
-"""A stream of bytes as lines, without ever holding more than the longest that is allowed."""
+"""A stream of bytes as lines, without ever holding more than the longest allowed one."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ MAX_LINE_BYTES = 64_000_000
 
 
 def numbered_lines(content: PlainBytes, *, max_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes | None]]:
-    """Yield each line with its number from 1, without its end; None instead of a line that is too long."""
+    """Yield each line with its number from 1, without its end; None for a line too long."""
     number = 1
     pieces: list[bytes] = []
     num_held = 0

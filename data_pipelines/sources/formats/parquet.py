@@ -1,4 +1,4 @@
-"""Parquet files, one batch of rows in memory at a time, and only the column that is asked for."""
+"""Parquet files, one batch of rows in memory at a time, and only the wanted column."""
 
 import shutil
 import tempfile
@@ -38,7 +38,7 @@ def read_parquet(file: FoundFile, column: Column, reading: FileReading) -> Itera
 
 
 def check_parquet(file: FoundFile, column: Column) -> None:
-    """Refuse a file without the column, or with a column that holds neither text nor messages.
+    """Refuse a file without the column, or with a column of neither text nor messages.
 
     Raises:
         DataError: The message lists the columns that there are.

@@ -1,4 +1,4 @@
-"""The reading of files: its progress, and the bytes that were no text."""
+"""The reading of files: its progress, and its bytes without text."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ class Position(Protocol):
     """Something that knows how far into a file the reading is."""
 
     def num_raw_bytes(self) -> int:
-        """Return the bytes of the file that are behind."""
+        """Return the bytes read so far."""
         ...
 
 

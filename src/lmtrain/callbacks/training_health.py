@@ -1,4 +1,4 @@
-"""Stop a run at a loss or gradient that is no number, and name the first such step and batch."""
+"""Stop a run at a loss or gradient without a value, and name the first such step and batch."""
 
 import math
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Settings that several parts of a run share: where it lives, how often it speaks, on how many processes it runs."""
+"""Settings of several parts of a run: where it lives, how often it speaks, on how many processes it runs."""
 
 from dataclasses import dataclass
 

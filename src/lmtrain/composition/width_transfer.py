@@ -45,7 +45,7 @@ def width_transfer(
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the model's settings with every default filled in, those that count here checked."""
+    """Return the model's settings with every default filled in, the ones used here checked."""
     node = config["model"]
     found = facts_of(node, ScalingFacts)
     if found is None or found.carries_over != "width":

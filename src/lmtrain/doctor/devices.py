@@ -80,7 +80,7 @@ def same_devices(found: list[Gpu]) -> list[Finding]:
 
 
 def lacking_formats(found: list[Gpu]) -> frozenset[str]:
-    """Return the formats of products that the hardware would emulate, or cannot make."""
+    """Return the formats of products emulated by the hardware, or missing there."""
     if found:
         weakest = min(gpu.capability for gpu in found)
         has_bf16, has_fp8 = weakest >= BF16_CAPABILITY, weakest >= FP8_CAPABILITY

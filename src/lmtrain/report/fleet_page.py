@@ -62,7 +62,7 @@ def page(plan: FleetPlan) -> RenderableType:
 
 
 def _over_mfu(plan: FleetPlan) -> list[RenderableType]:
-    """Return a row for each utilization of a range: the terms that move with it."""
+    """Return a row for each utilization of a range: the terms moving with it."""
     if not plan.over_mfu:
         return []
     moving = [name for name in MOVING if len({getattr(run, name) for run in plan.over_mfu}) > 1]

@@ -114,7 +114,7 @@ def _table(fleets: Sequence[SimulatedFleet], bases: Mapping[str, SimulatedFleet]
 
 
 def _problems(fleets: Sequence[SimulatedFleet]) -> list[RenderableType]:
-    """Return a line for each fleet that does not fit its devices."""
+    """Return a line for each fleet too large for its devices."""
     return [
         Text(
             f"\n{fleet.strategy} on {fleet.batch.num_ranks:,} ranks needs {fleet.figures.peak_bytes / 1e9:.1f} GB of "

@@ -102,7 +102,7 @@ def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, words: Words)
 
 
 def _unfinished(plan: Plan, changes: Changes) -> list[str]:
-    """Report a budget of time that ends the run before another budget is reached, and the words to finish."""
+    """Report a budget of time too short for the run's other budget, and the words to finish."""
     run, asked = plan.horizon, plan.horizon.most_steps
     if plan.speed is None or asked is None or _finishes(plan):
         return []

@@ -80,7 +80,7 @@ def newest_points(log: Path) -> list[Point]:
 
 
 def table_of(runs: Sequence[RunInBrief]) -> Table:
-    """Lay runs out, the one that changed last at the end."""
+    """Lay runs out, the last changed at the end."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("run", "state", "step", "tokens", "loss", "bits/byte", "clock", "changed"):
         table.add_column(name, justify="left" if name in ("run", "state") else "right", overflow="fold")

@@ -23,7 +23,7 @@ class RankTime:
 
     @property
     def own(self) -> float:
-        """Return the time that the others wait for."""
+        """Return the seconds of its own work, awaited by the others."""
         return self.computing + self.data_wait
 
 

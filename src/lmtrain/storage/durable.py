@@ -32,7 +32,7 @@ def rename_durably(aside: Path, final: Path) -> None:
 
 @contextmanager
 def open_durably(path: Path, *, mode: int = 0o666) -> Generator[BinaryIO]:
-    """Open a new file aside that replaces `path` at the end of the block; after an exception the old one stays.
+    """Open a new file aside, to replace `path` at the end of the block; after an exception the old one stays.
 
     Raises:
         OSError: It could not be written; the old file is untouched, and nothing is left beside it.

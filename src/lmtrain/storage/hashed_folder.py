@@ -1,4 +1,4 @@
-"""Folders that are whole or absent: filled aside, listed with sizes and sha256, fsynced, renamed.
+"""Folders, whole or absent: filled aside, listed with sizes and sha256, fsynced, renamed.
 
 The manifest makes silent damage visible: torch loads a flipped bit, and Lightning's own writer leaves a truncated file
 under the final name when a disk fills (torch 2.13, lightning 2.6.6).
@@ -41,7 +41,7 @@ def write_atomically(final: Path, *, facts: dict[str, Any], write: Callable[[Pat
 
 
 def not_written(final: Path, problem: str) -> EnvironmentProblem:
-    """Name a folder that could not be written, the cause, and the remedy."""
+    """Name an unwritable folder, the cause, and the remedy."""
     cause = "the disk took fewer bytes than it was given, as a full one does" if TORN in problem else problem
     fix = "Free space or make the folder writable; nothing older was lost."
     return EnvironmentProblem(f"{final} could not be written: {cause}. {fix}")

@@ -36,7 +36,7 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Return the sha256 of all facts that decide the ids, in hexadecimal."""
+        """Return the sha256 of all facts behind the ids, in hexadecimal."""
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:

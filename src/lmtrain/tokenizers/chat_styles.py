@@ -52,7 +52,7 @@ class ChatStyle:
 
     @property
     def end(self) -> str:
-        """Return the special token that ends the assistant's turn."""
+        """Return the special token at the end of the assistant's turn."""
         written = self.write((Turn(USER, "x"), Turn(ASSISTANT, "x")))
         return [segment.text for segment in written if segment.is_special][-1]
 

@@ -98,7 +98,7 @@ def _part(part: Any, role: str, index: int) -> str:
 
 
 def read_call(text: str) -> ToolCall:
-    """Return the call that an assistant wrote as JSON: an object of `name` and `arguments`.
+    """Return an assistant's call in JSON: an object of `name` and `arguments`.
 
     Raises:
         ConversationError: It is no such object.

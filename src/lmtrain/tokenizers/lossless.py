@@ -52,7 +52,7 @@ class Lossless:
 
 
 def make_lossless(content: dict[str, Any]) -> Lossless:
-    """Return a copy of a tokenizer's content without steps that change the form of a text.
+    """Return a copy of a tokenizer's content without steps changing a text's form.
 
     Raises:
         DataError: It loses text, also with steps left out.

@@ -37,7 +37,7 @@ _NUM_CODE_POINTS = 0x110000
 
 
 def in_threes(content: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a `tokenizer.json` with digits in threes; None where more than that would change."""
+    """Return the content of a `tokenizer.json` with digits in threes; None where more would change."""
     steps = _steps_of(content)
     expressions = [step["pattern"].get("Regex") for step in steps if step["type"] == "Split"]
     only_special = all(token.get("special") for token in content.get("added_tokens") or [])

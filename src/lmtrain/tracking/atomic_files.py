@@ -14,7 +14,7 @@ CONTROL: Final = re.compile(rb"\\u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-
 
 
 def storage_problem(path: Path, error: OSError) -> EnvironmentProblem:
-    """Name a file that could not be written, the cause, and the remedy."""
+    """Name an unwritable file, the cause, and the remedy."""
     fixes = {
         errno.ENOSPC: "free some space, or set run.root to a larger disk",
         errno.EDQUOT: "free some of your quota, or set run.root to another disk",

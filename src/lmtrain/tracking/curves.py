@@ -1,4 +1,4 @@
-"""The curves of a run's points, for trackers that draw over steps only: a few come a second time, over tokens."""
+"""The curves of a run's points, for trackers with plots over steps alone: a few come a second time, over tokens."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple

@@ -16,7 +16,7 @@ def flatten(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def tracking_key(key: str) -> str:
-    """Return key with every character that tracking servers refuse in names replaced by an underscore."""
+    """Return a key with an underscore for every character refused in names by tracking servers."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "_-. /" else "_" for c in key)[:MAXIMUM_KEY_CHARACTERS]
 
 

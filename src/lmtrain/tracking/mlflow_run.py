@@ -68,7 +68,7 @@ class MlflowRun:
         self._client.update_run(self.run_id, status="RUNNING")
 
     def send_points(self, points: Sequence[Point]) -> None:
-        """Send the points missing in the store; values that are not finite become tags nonfinite.KEY."""
+        """Send the points missing in the store; infinite values and NaN become tags nonfinite.KEY."""
         fresh = [metric for metric in _metrics(points) if metric.step > self._highest.get(metric.key, -1)]
         finite = [metric for metric in fresh if math.isfinite(metric.value)]
         for part in _parts(finite, METRICS_A_CALL):

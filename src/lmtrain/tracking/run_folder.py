@@ -96,7 +96,7 @@ class RunFolder:
         return sorted((folder for folder in folders if folder.name.isdigit()), key=lambda folder: int(folder.name))
 
     def accepted_attempt(self) -> Path | None:
-        """Return the folder of the newest attempt that was accepted, else of the newest; None where there is none.
+        """Return the folder of the newest accepted attempt, else of the newest; None where there is none.
 
         No checkpoint has the settings of one killed before that.
         """

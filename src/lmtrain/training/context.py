@@ -18,7 +18,7 @@ from lmtrain.training.loop.last_step import LastStep
 
 @dataclass(frozen=True, kw_only=True)
 class RunContext:
-    """Facts that a callback may use; a constructor with a parameter `context` receives it.
+    """Facts for callbacks; a constructor with a parameter `context` receives it.
 
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
     shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.

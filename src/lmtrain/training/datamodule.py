@@ -67,7 +67,7 @@ class TokenDataModule(pl.LightningDataModule):
 
     @property
     def identity(self) -> dict[str, str]:
-        """Name the facts that decide a step's tokens, beside seed and batch."""
+        """Name the facts behind a step's tokens, beside seed and batch."""
         names = {"data.fingerprint": self.mixture.fingerprint, "packing": repr(self._packing)}
         if len(self.mixture.datasets) > 1:
             names["data.sources"] = self.mixture.describe_weights()
@@ -125,7 +125,7 @@ class TokenDataModule(pl.LightningDataModule):
         return [report for report in reports if report]
 
     def loss_lines(self) -> list[str]:
-        """Return the share of tokens that are learned, a line a source of conversations."""
+        """Return the share of learned tokens, a line a source of conversations."""
         splits = [(dataset.manifest.name, dataset.split("train")) for dataset in self._datasets]
         return [
             f"loss on {split.loss_share():.1%} of the tokens of {name}, the assistant's words"

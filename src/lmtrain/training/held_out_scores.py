@@ -1,4 +1,4 @@
-"""The newest scores of held-out text, from the callback of validation to those that act on them."""
+"""The newest scores of held-out text, from the callback of validation to its readers."""
 
 from dataclasses import dataclass, field
 

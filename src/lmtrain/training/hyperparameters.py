@@ -1,4 +1,4 @@
-"""The settings of an optimizer that change from step to step: set before each step from the step's number alone.
+"""An optimizer's settings by step: set before each step from the step's number alone.
 
 Nothing of this is saved: a resumed run computes the same values, and the config's own settings hold, not those of a
 checkpoint.

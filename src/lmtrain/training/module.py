@@ -107,7 +107,7 @@ class CausalLMModule(pl.LightningModule):
 
     @property
     def weight_holders(self) -> list[object]:
-        """Return all that may hold other weights for evaluation than for training."""
+        """Return all holders of other weights for evaluation than for training."""
         return [*self.trainer.optimizers, self.outer]
 
     def configure_optimizers(self) -> Optimizer:

@@ -1,4 +1,4 @@
-"""A stop from outside that does not wait for a step: before the first one, or asked for twice."""
+"""A stop from outside without a wait for a step: before the first one, or asked for twice."""
 
 import signal
 import threading
@@ -23,7 +23,7 @@ class StoppedEarly(BaseException):  # no error, and nothing that catches errors 
 
 
 class StoppedAtOnce(StoppedEarly):
-    """A second SIGINT came: the step that the first one waited for is given up."""
+    """A second SIGINT came: the step still awaited is given up."""
 
     def __str__(self) -> str:
         return "SIGINT again: stopped at once, without the steps since the last checkpoint."

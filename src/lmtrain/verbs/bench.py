@@ -1,4 +1,4 @@
-"""`lmtrain bench OVERRIDES`: a training config's speed here, by part, and the changes that would raise it.
+"""`lmtrain bench OVERRIDES`: a training config's speed here, by part, and changes to raise it.
 
 It trains for some seconds in a temporary folder, with the config's own data, model, callbacks and Trainer; then,
 within a minute, for some more with each promising change. A change that compiles anew is tried only with `--try`.

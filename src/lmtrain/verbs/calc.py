@@ -203,7 +203,7 @@ def _above_zero(key: str, value: str) -> float:
 
 
 def _measured() -> list[ProductDevice]:
-    """Return the devices that `lmtrain doctor` measured here."""
+    """Return the devices measured here by `lmtrain doctor`."""
     cache = shared_keys(conf_folder() / "train.yaml")["run.cache"]
     found = (as_measured(device) for device in read_measurements(Path(cache)).devices)
     return [device for device in found if device]

@@ -48,7 +48,7 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
 
 
 def _differences(first: dict[str, str], second: dict[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the values that differ, in the order of the first's names and then the second's."""
+    """Return the differing values, in the order of the first's names and then the second's."""
     pairs = {name: (first.get(name, ABSENT), second.get(name, ABSENT)) for name in [*first, *second]}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

@@ -1,4 +1,4 @@
-"""The shared flags of commands that generate text: the model, its device, and its sampling."""
+"""The shared flags of text generation: the model, its device, and its sampling."""
 
 import argparse
 from pathlib import Path

@@ -10,7 +10,7 @@ from lmtrain.report.summary import print_summary
 
 
 def show(words: list[str], *, program: str = "lmtrain show") -> int:
-    """Print the state of runs, and the summary that a run prints at its end."""
+    """Print the state of runs, and the summary at a run's end."""
     parser = argparse.ArgumentParser(prog=program, description="Show a run: its state, results, files, what is next.")
     parser.add_argument("run", type=Path, nargs="+", help="the run's folder: runs/NAME")
     for folder in find_runs(parser.parse_args(words).run):

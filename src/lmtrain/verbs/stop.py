@@ -1,4 +1,4 @@
-"""`lmtrain stop RUN`: a clean stop with a checkpoint, from any machine that sees the run's folder."""
+"""`lmtrain stop RUN`: a clean stop with a checkpoint, from any machine with the run's folder."""
 
 import argparse
 import sys

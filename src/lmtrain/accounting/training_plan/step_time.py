@@ -36,7 +36,7 @@ class Efficiency:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """A device's rates on a cluster; `device` None is the one that the cluster names.
+    """A device's rates on a cluster; `device` None is the cluster's own.
 
     Raises:
         ConfigurationError: The device, its peak or its links are not known.

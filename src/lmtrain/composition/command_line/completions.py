@@ -60,7 +60,7 @@ def _overrides(before: Sequence[str], current: str, *, conf: Path, config: str, 
 
 
 def _keys(conf: Path, chosen: dict[str, str], *, group: str) -> list[str]:
-    """Return the keys of the option that is chosen in a group."""
+    """Return the keys of a group's chosen option."""
     file = conf / group / f"{chosen.get(group, '')}.yaml"
     return [key for key, _ in option_rows(file)] if file.is_file() else []
 

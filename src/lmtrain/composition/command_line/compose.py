@@ -276,7 +276,7 @@ def _chosen(key: str, arguments: Arguments, *, config_name: str) -> dict[str, An
 
 
 def _not_a_word(problem: ValueError, arguments: Arguments) -> ConfigurationError | None:
-    """Name an option that is no word, such as precision=16: Hydra's message does not."""
+    """Name an option typed as a number, such as precision=16: Hydra's message does not."""
     if "Config group override must be" not in str(problem):
         return None
     for text in arguments.overrides:

@@ -1,4 +1,4 @@
-"""The options of a group with their facts, for advice and for refusals that name an alternative.
+"""The options of a group with their facts, for advice, and for refusals with an alternative.
 
 An option is advised for its own statement of facts, so that a new one is advised as soon as it is there.
 """

@@ -34,7 +34,7 @@ NO_SPACE: Final = "no space belongs around ="
 
 
 class MeantWord(ConfigurationError):
-    """A word that is none here, with the reason and the words to type instead."""
+    """An unknown word, with the reason and the words to type instead."""
 
     def __init__(self, typed: str, reason: str, meant: str) -> None:
         super().__init__(f"{typed}: {reason}; write {meant}.")

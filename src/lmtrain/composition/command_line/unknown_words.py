@@ -127,14 +127,14 @@ def options_with(key: str, *, conf: Path) -> list[str]:
 
 
 def options_that_take(key: str, *, conf: Path) -> list[str]:
-    """Return the options of a key's group with a constructor that takes it, whether their file names it or not."""
+    """Return the options of a key's group whose constructor takes it, named in their file or not."""
     group, _, name = key.partition(".")
     files = sorted((conf / group).glob("*.yaml"))
     return [file.stem for file in files if name in setting_names(_target(file))]
 
 
 def _target(file: Path) -> str:
-    """Return an option's target, its own or that of the option it extends; "" without one."""
+    """Return an option's target, its own or its base option's; "" without one."""
     option = OmegaConf.load(file)
     assert isinstance(option, DictConfig)
     extended = [file.with_name(f"{each}.yaml") for each in option.get("defaults", []) if isinstance(each, str)]

@@ -29,7 +29,7 @@ PASSED_ON: Final = (signal.SIGTERM, signal.SIGUSR1)
 
 @dataclass(frozen=True, kw_only=True)
 class EndedStage:
-    """One stage's end: its key and seconds of the attempt that ended it; `scores` those of its run by name."""
+    """One stage's end: its key and its last attempt's seconds; `scores` are its run's, by name."""
 
     key: str
     seconds: float
@@ -38,7 +38,7 @@ class EndedStage:
 
 
 def done_stages(pipeline: CommandPipeline) -> dict[str, EndedStage]:
-    """Return the stages that have ended, by name, as far as their outputs are still there."""
+    """Return the finished stages by name, as far as their outputs are still there."""
     done = {name: EndedStage(**row) for name, row in _recorded(pipeline).items()}
     return {
         stage.name: done[stage.name]
@@ -48,7 +48,7 @@ def done_stages(pipeline: CommandPipeline) -> dict[str, EndedStage]:
 
 
 def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
-    """Run the missing stages, and those after a stage that ran; return the first exit code that is not 0."""
+    """Run the missing stages, and those after them; return the first exit code other than 0."""
     pipeline.folder.mkdir(parents=True, exist_ok=True)
     done, ran = done_stages(pipeline), set[str]()
     for number, stage in enumerate(pipeline.stages, start=1):
@@ -77,7 +77,7 @@ def run_stages(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int
 
 
 def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> int:
-    """Run all stages once, as short as they can be; return the first exit code that is not 0.
+    """Run all stages once, as short as they can be; return the first exit code other than 0.
 
     The files of a whole preflight are cleared away, and it is not run again until a stage changes.
     """
@@ -93,7 +93,7 @@ def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> 
 
 
 def _call(words: list[str]) -> int:
-    """Run one command; a stop is passed on, but for an interrupt that reaches it from its terminal anyway."""
+    """Run one command; a stop is passed on, but for an interrupt: its terminal sends that one."""
     process = subprocess.Popen([sys.executable, *LMTRAIN, *words])
 
     def pass_on(number: int, _: FrameType | None) -> None:
@@ -119,7 +119,7 @@ def _is_there(pipeline: CommandPipeline, stage: PipelineStage) -> bool:
 
 
 def _make_room(pipeline: CommandPipeline, stage: PipelineStage) -> None:
-    """Clear away an export of this pipeline's own that is to be made again."""
+    """Clear away an export of this pipeline's own, to be made again."""
     if stage.verb == EXPORT and stage.name in _recorded(pipeline):
         shutil.rmtree(pipeline.output(stage), ignore_errors=True)
 

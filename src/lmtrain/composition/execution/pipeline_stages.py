@@ -49,7 +49,7 @@ class PipelineStage:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandPipeline:
-    """Stages in their order, in a folder of their own; `words` are of all that train, `allowed` the typed targets.
+    """Stages in their order, in a folder of their own; `words` are of all trainings, `allowed` the typed targets.
 
     `preflight_steps` is the length of each training before the long work; 0 does without.
     """
@@ -86,7 +86,7 @@ class CommandPipeline:
         return [TRAIN, *place, *(f"init_from={run}" for run in source), *self.words, *stage.words, *allowed]
 
     def planned_words(self, stage: PipelineStage) -> list[str]:
-        """Return a training stage's words for a plan, before the run that it starts from exists."""
+        """Return a training stage's words for a plan, before its starting run exists."""
         base = self.planned_words(self.stage(stage.of)) if stage.of else []
         kept = [word for word in base if not word.lstrip("+~").startswith(NOT_THE_BASE_S)]
         anew = ANEW if stage.of else ()
@@ -113,13 +113,13 @@ class CommandPipeline:
         return hashlib.sha256("".join(map(self.key, self.stages)).encode()).hexdigest()[:16]
 
     def key(self, stage: PipelineStage) -> str:
-        """Return a hash of all that decides a stage's result: its command, and those of the stages before it."""
+        """Return a hash of all causes of a stage's result: its command, and those of the stages before it."""
         before = self.key(self.stage(stage.of)) if stage.of else ""
         return hashlib.sha256(json.dumps([before, self.command(stage)]).encode()).hexdigest()[:16]
 
 
 def read_pipeline(words: Sequence[str]) -> CommandPipeline:
-    """Compose `pipeline=NAME`, `run.KEY=VALUE`, `STAGE.KEY=VALUE` of a stage, and `each.KEY=VALUE` of all that train.
+    """Compose `pipeline=NAME`, `run.KEY=VALUE`, `STAGE.KEY=VALUE` of a stage, and `each.KEY=VALUE` of all trainings.
 
     Raises:
         ConfigurationError: There is no such pipeline, or a stage is none.
@@ -159,7 +159,7 @@ def _with_words(pipeline: CommandPipeline, words: Sequence[str]) -> CommandPipel
 
 
 def require_files(pipeline: CommandPipeline) -> None:
-    """Refuse an evaluation of files that do not exist, before the training that it would score.
+    """Refuse an evaluation of missing files, before the training to score.
 
     Raises:
         ConfigurationError: The first one.

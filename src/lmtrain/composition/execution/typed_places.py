@@ -1,4 +1,4 @@
-"""Refuse typed paths and devices that do not exist, without torch: its import takes seconds.
+"""Refuse missing paths and devices among the typed words, without torch: its import takes seconds.
 
 The parts that read them look again, with the same messages; here the refusal only comes sooner.
 """

@@ -10,7 +10,7 @@ from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 
 
 def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None = None, **more: Any) -> Any:
-    """Build a checked node; a node with `_partial_: true` gives a callable that waits for the rest.
+    """Build a checked node; a node with `_partial_: true` gives a callable for the rest.
 
     `facts` are known only now (the run's context, its ranks, ...) and fill the parameters of those names; `more` is
     always passed.

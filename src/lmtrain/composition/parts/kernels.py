@@ -1,4 +1,4 @@
-"""A run's parts that depend on its device, attention kernel and loss: settled before any allocation."""
+"""A run's attention kernel and loss for its device: settled before any allocation."""
 
 from dataclasses import dataclass
 

@@ -90,7 +90,7 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
 
 
 def _half(batch: BatchPlan) -> int:
-    """Return the largest micro batch, of half the size at most, that divides a rank's share of a step."""
+    """Return the largest divisor of a rank's share of a step, half the micro batch at most."""
     whole = batch.sequences_per_rank
     return next(size for size in range(batch.micro_batch_sequences // 2, 0, -1) if whole % size == 0)
 

@@ -1,4 +1,4 @@
-"""A strategy in place of one that chooses: the first that fits the memory of a known device."""
+"""The choice of a strategy: the first to fit the memory of a known device."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -62,7 +62,7 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
 
 
 def _tried(config: RunConfig, batch: Batch, device_bytes: int) -> Iterator[Tried]:
-    """Give strategies and their memory, from copies to the smallest parts, up to the first that fits."""
+    """Give strategies and their memory, from copies to the smallest parts, up to the first to fit."""
     facts: ModelFacts | None = None
     for word in _words(config):
         try:
@@ -81,7 +81,7 @@ def _tried(config: RunConfig, batch: Batch, device_bytes: int) -> Iterator[Tried
 
 
 def _changed(config: RunConfig, word: str) -> RunConfig:
-    """Return the config with another strategy, and the settings that both have as they are."""
+    """Return the config with another strategy, the settings of both kept."""
     own = config.strategy.values
     new = with_words(config, [word]).strategy.values
     kept = {key: own[key] for key in new if key in own and not key.startswith("_")}

@@ -1,4 +1,4 @@
-"""Changes of a config that may shorten its step on this machine: by its options, and by its timed parts."""
+"""Changes of a config for shorter steps on this machine: by its options, and by its timed parts."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -7,7 +7,7 @@ from lmtrain.composition.run_config import RunConfig
 
 
 def callback_facts(config: RunConfig) -> list[CallbackFacts]:
-    """Return the facts of the callbacks that are switched on, silent ones left out.
+    """Return the facts of the chosen callbacks, silent ones left out.
 
     Raises:
         ConfigurationError: A setting of one has the wrong type.

@@ -8,7 +8,7 @@ from lmtrain.composition.run_config import RunConfig
 
 
 def less_memory(config: RunConfig) -> str:
-    """Name options that the config has not chosen yet: recomputation, a loss in chunks, shards."""
+    """Name further options: recomputation, a loss in chunks, shards."""
     allowed = config.allowed
     recompute = facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts()
     loss = facts_of(config.loss.values, LossFacts, allowed=allowed) or LossFacts()

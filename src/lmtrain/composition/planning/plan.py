@@ -158,7 +158,7 @@ def _require_ramps(config: RunConfig, plan: Plan) -> None:
 
 
 def recomputed(config: RunConfig, setting: PlannedSetting) -> dict[str, Setting | None]:
-    """Return the memory's setting under each option that recomputes all blocks, None where it needs measuring."""
+    """Return the memory's setting under each recomputation of all blocks, None where it needs measuring."""
     found: dict[str, Setting | None] = {}
     for word in _recomputing(setting):
         changed = with_words(config, [word])
@@ -188,7 +188,7 @@ def sharded(config: RunConfig, setting: PlannedSetting) -> list[tuple[Sequence[s
 
 
 def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
-    """Divide a step over the devices; a micro batch called `auto` becomes the largest that fits."""
+    """Divide a step over the devices; a micro batch called `auto` becomes the largest to fit."""
     batch = config.batch
     if batch.micro_batch_sequences == "auto":
         return fitted_batch(config, fit)

@@ -120,7 +120,7 @@ def _parallelism(config: RunConfig, setting: PlannedSetting) -> Any:
 
 
 def _formats(asked: Simulation) -> Formats:
-    """Return the formats of products that their tensors do not tell; a simulated head stays in bf16."""
+    """Return the formats of products not told by their tensors; a simulated head stays in bf16."""
     matmul = asked.setting.bytes_of.matmul
     by_dtype: dict[torch.dtype, MatmulDtype] = {**FORMATS}
     if matmul == "tf32":

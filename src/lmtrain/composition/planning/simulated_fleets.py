@@ -87,7 +87,7 @@ def _under(config: RunConfig, strategy: str) -> RunConfig:
 
 
 def _checked(config: RunConfig) -> RunConfig:
-    """Return a config that can be simulated, as far as known without torch.
+    """Return a config fit for simulation, as far as known without torch.
 
     Raises:
         ConfigurationError: Its device's or links' rates are not known, or its strategy does not run on fake tensors.

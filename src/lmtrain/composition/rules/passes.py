@@ -1,4 +1,4 @@
-"""Callbacks that act on validations, and the validations of a run."""
+"""A run's validations, and the callbacks in need of them."""
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.composition.nodes.facts import facts_of
@@ -7,7 +7,7 @@ from lmtrain.errors import ConfigurationError
 
 
 def require_passes(config: RunConfig) -> None:
-    """Refuse a callback that acts on validations during a run without any.
+    """Refuse a callback in need of validations, in a run without any.
 
     Raises:
         ConfigurationError: There is no validation, or it measures before and after the run alone.

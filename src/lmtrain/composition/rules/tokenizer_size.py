@@ -1,4 +1,4 @@
-"""The sizes of a tokenizer and of the model that reads its entries."""
+"""The sizes of a tokenizer and of its model."""
 
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError

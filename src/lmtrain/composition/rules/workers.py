@@ -10,7 +10,7 @@ from lmtrain.errors import ConfigurationError
 
 
 def require_workers(config: RunConfig) -> None:
-    """Refuse parts that read the weights or the losses of all ranks at every step, and weights that are no fp32 sums.
+    """Refuse parts in need of all ranks' weights or losses at every step, and weights without fp32 sums.
 
     Raises:
         ConfigurationError: Naming the nearest part that can be.

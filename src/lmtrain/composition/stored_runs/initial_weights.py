@@ -61,7 +61,7 @@ def difference_line(init_from: str | None, node: Node) -> str | None:
 
 
 def base_line(config: RunConfig) -> str | None:
-    """Return the settings taken from the run in `init_from` and those that differ; None without a run."""
+    """Return the settings taken from the run in `init_from` and the differing ones; None without a run."""
     if config.init_from is None or is_imported(Path(config.init_from)):
         return None
     base = find_job(Path(config.init_from), key=KEY).config

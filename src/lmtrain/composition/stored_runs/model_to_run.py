@@ -116,7 +116,7 @@ def _make_room(model: LanguageModel) -> None:
 
 
 def _placed(model: LanguageModel, device: torch.device) -> LanguageModel:
-    """Move a model to its device, its weights in the order that suits writing there."""
+    """Move a model to its device, its weights in the best order for writing there."""
     moved = model.to(device)
     lay_out_for_one_token(moved)
     return moved

@@ -23,7 +23,7 @@ class Retention:
     keep_best: bool
 
     def after(self, new: Path) -> None:
-        """Delete the unwanted ones beside a new checkpoint, if that is whole.
+        """Delete the unwanted ones beside a new, whole checkpoint.
 
         Raises:
             EnvironmentProblem: It is not; everything older stays.
