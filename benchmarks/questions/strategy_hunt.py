@@ -2,7 +2,7 @@
 
 `python benchmarks/questions/strategy_hunt.py --seed 1 --cases 12 --ranks 2`: strategy x accumulation x recompute x
 compile x optimizer x loss x model, with active clipping, uneven documents and a vocabulary that no number of ranks
-divides. Ends with 1 where one disagrees.
+divides; `--all` takes every combination of one model in place of draws. Ends with 1 where one disagrees.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ MODELS = ("gpt2", "llama", "qwen", "nano", "mixture")
 WITHIN_TENSOR_GROUPS = ("gpt2", "llama", "qwen", "nano")  # mixtures are refused there
 COMPILED = {"never": ("none",), "always": ("blocks", "whole"), "drawn": ("none", "none", "none", "blocks", "whole")}
 TENSOR_SIZES = {2: {"tensor": (2,), "fsdp_tensor": (2,)}, 4: {"tensor": (2, 4), "fsdp_tensor": (2,)}}
-SEQUENCES_PER_STEP = 8
+SEQUENCES_PER_STEP, CASES_AT_ONCE = 8, 24
 
 
 def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> dict[str, Any]:
@@ -51,6 +52,26 @@ def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> 
     }
 
 
+def every(*, num_ranks: int, compiled: Sequence[str], model: str) -> list[dict[str, Any]]:
+    """Give all combinations of one model, but for those refused: a tensor group with compilation."""
+    spreads: list[tuple[str, dict[str, Any]]] = [("ddp", {}), ("fsdp", {}), ("hsdp", {"shard_size": 2})]
+    groups = [(name, {"tensor_size": sizes[0]}) for name, sizes in TENSOR_SIZES[num_ranks].items()]
+    cases: list[dict[str, Any]] = []
+    for strategy, settings in [*spreads, *groups]:
+        of_rank = SEQUENCES_PER_STEP * settings.get("tensor_size", 1) // num_ranks
+        choices = product(
+            sorted({of_rank, of_rank // 2}),
+            (False, True, "selective"),
+            ("none",) if "tensor_size" in settings else compiled,
+            ("adamw", "muon"),
+            ("plain", "chunked"),
+        )
+        names = ("micro_batch_sequences", "recompute", "compile", "optimizer", "loss")
+        one = {"strategy": strategy, "settings": settings, "model": model}
+        cases += [one | dict(zip(names, choice, strict=True)) for choice in choices]
+    return cases
+
+
 def alone(case: dict[str, Any]) -> dict[str, Any]:
     """Return the case of one process that says the same: a whole step at once, plainly.
 
@@ -69,20 +90,36 @@ def disagreement(found: Found, expected: Found) -> str | None:
     return None
 
 
+def compared(cases: Sequence[dict[str, Any]], *, num_ranks: int) -> list[str | None]:
+    """Train each case on the ranks, and each different one of one process once; return the disagreements."""
+    keys = [json.dumps(alone(case), sort_keys=True) for case in cases]
+    problems: list[str | None] = []
+    with tempfile.TemporaryDirectory() as folder:
+        distinct = list(dict.fromkeys(keys))
+        expected = dict(zip(distinct, trained(Path(folder), list(map(json.loads, distinct))), strict=True))
+        for first in range(0, len(cases), CASES_AT_ONCE):  # a start of ranks has a time limit
+            part = slice(first, first + CASES_AT_ONCE)
+            found = trained(Path(folder), cases[part], num_ranks=num_ranks)
+            problems += [disagreement(one, expected[key]) for one, key in zip(found, keys[part], strict=True)]
+    return problems
+
+
 def main(words: list[str]) -> int:
     """Draw, train and compare; print a line a case."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=12)
     parser.add_argument("--ranks", type=int, choices=(2, 4), default=2)
+    parser.add_argument("--all", choices=MODELS, help="every combination of this model")
     parser.add_argument("--compile", choices=("drawn", "never", "always"), default="drawn")
     asked = parser.parse_args(words)
     chance = random.Random(asked.seed)
-    cases = [drawn(chance, num_ranks=asked.ranks, compiled=COMPILED[asked.compile]) for _ in range(asked.cases)]
-    with tempfile.TemporaryDirectory() as folder:
-        expected = trained(Path(folder), [alone(case) for case in cases])
-        found = trained(Path(folder), cases, num_ranks=asked.ranks)
-    problems = [disagreement(*pair) for pair in zip(found, expected, strict=True)]
+    compiled = tuple(dict.fromkeys(COMPILED[asked.compile]))
+    if asked.all:
+        cases = every(num_ranks=asked.ranks, compiled=compiled, model=asked.all)
+    else:
+        cases = [drawn(chance, num_ranks=asked.ranks, compiled=COMPILED[asked.compile]) for _ in range(asked.cases)]
+    problems = compared(cases, num_ranks=asked.ranks)
     for case, problem in zip(cases, problems, strict=True):
         print(f"{'DIFFERS' if problem else 'same   '} {json.dumps(case)}{f': {problem}' if problem else ''}")
     print(f"{len(cases)} cases on {asked.ranks} ranks, {sum(map(bool, problems))} differ")

@@ -17,9 +17,18 @@ from lmtrain.parallel.hsdp import hsdp_facts
 from lmtrain.parallel.replicate import ddp_facts
 from lmtrain.parallel.tensor import tensor_facts
 from tests.parallel.sent import Message
-from tests.parallel.strategy_parity import RELATIVE, Found, require_same, trained
+from tests.parallel.strategy_parity import (
+    RELATIVE,
+    TRAIL,
+    Found,
+    along_the_trail,
+    require_same,
+    require_same_end,
+    trained,
+)
 
 PAGE = Path(__file__).parents[2] / "docs/parallelism.md"
+TRAIL_BEGIN = "<!-- one run through all strategies -->\n"
 BEGIN, END = "<!-- strategies beside one process -->\n", "<!-- end -->\n"
 SEQUENCES, CONTEXT, WIDTH, LAYERS, MICRO_STEPS = 8, 16, 16, 2, 2
 SCALAR_BYTES = 16  # sums of losses and norms, which no plan counts
@@ -52,9 +61,33 @@ def main() -> int:
     """Train every row, and put the table in its place."""
     with tempfile.TemporaryDirectory() as name:
         rows = list(table(Path(name)))
-    head, rest = PAGE.read_text().split(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}" + "\n".join([HEADER, *rows]) + f"\n{END}{rest.split(END)[1]}")
+        trail = list(trail_table(Path(name)))
+    replace_table(BEGIN, [HEADER, *rows])
+    replace_table(TRAIL_BEGIN, trail)
     return 0
+
+
+def replace_table(begin: str, lines: list[str]) -> None:
+    """Put lines between a mark of the page and the next end."""
+    head, rest = PAGE.read_text().split(begin)
+    PAGE.write_text(f"{head}{begin}" + "\n".join(lines) + f"\n{END}{rest.partition(END)[2]}")
+
+
+def trail_table(folder: Path) -> Iterator[str]:
+    """Give the losses of one run that changes its strategy after each step, beside those of one process."""
+    found: dict[str, list[float]] = {}
+    for optimizer in ("adamw", "muon"):
+        case = {**CASE, "optimizer": optimizer}
+        straight = {**case, "strategy": "single", "micro_batch_sequences": SEQUENCES, "steps": len(TRAIL)}
+        (expected,) = trained(folder, [straight])
+        legs = along_the_trail(folder, case)
+        found[optimizer] = [abs(leg["losses"][n] / expected["losses"][n] - 1) for n, leg in enumerate(legs, start=1)]
+        require_same_end(legs[-1], expected)
+    yield f"| step | goes on as | ranks | {' | '.join(f'difference of the loss, {name}' for name in found)} |"
+    yield f"|{'---|' * (3 + len(found))}"
+    for number, (strategy, _, num_ranks) in enumerate(TRAIL):
+        cells = [f"{values[number]:.0e}" for values in found.values()]
+        yield f"| {number + 1} | `{strategy}` | {num_ranks} | {' | '.join(cells)} |"
 
 
 def table(folder: Path) -> Iterator[str]:

@@ -8,7 +8,7 @@ to 5e-6, a two-thousandth of one of their updates, in which small gradients with
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import torch
@@ -20,6 +20,18 @@ RELATIVE = 2e-6
 OF_WEIGHTS = 5e-6
 CLIP = 0.3  # below the norm of every step, so that clipping acts
 Found = dict[str, Any]
+# One run, a step under each: strategy, its settings, ranks. Every layout of a checkpoint goes on in the next.
+TRAIL: Final[list[tuple[str, dict[str, Any], int]]] = [
+    ("fsdp", {}, 2),
+    ("single", {}, 1),
+    ("ddp", {}, 4),
+    ("tensor", {"tensor_size": 2}, 2),
+    ("hsdp", {"shard_size": 2}, 4),
+    ("fsdp_tensor", {"tensor_size": 2}, 4),
+    ("fsdp", {}, 4),
+    ("tensor", {"tensor_size": 2}, 4),
+    ("single", {}, 1),
+]
 
 
 def trained(folder: Path, cases: Sequence[Mapping[str, Any]], *, num_ranks: int = 1) -> list[Found]:
@@ -28,6 +40,18 @@ def trained(folder: Path, cases: Sequence[Mapping[str, Any]], *, num_ranks: int 
     ended = forked.run(SCRIPT, words, folder=folder, environment=tiny.environment(), num_ranks=num_ranks)
     assert ended.returncode == 0, ended.stderr[-3000:]
     return torch.load(folder / f"found{num_ranks}.pt", weights_only=False)
+
+
+def along_the_trail(folder: Path, case: Mapping[str, Any]) -> list[Found]:
+    """Train one run of a step under each strategy of the trail, each from the last one's checkpoint."""
+    legs: list[Found] = []
+    for step, (strategy, settings, num_ranks) in enumerate(TRAIL, start=1):
+        sequences = 8 * settings.get("tensor_size", 1) // num_ranks
+        leg = {**case, "strategy": strategy, "settings": settings, "micro_batch_sequences": max(1, sequences // 2)}
+        leg |= {"steps": step, "save_at": step, "save_to": f"leg{step}"}
+        leg |= {"resume": f"leg{step - 1}"} if step > 1 else {}
+        legs += trained(folder, [leg], num_ranks=num_ranks)
+    return legs
 
 
 def require_same(found: Found, expected: Found) -> None:

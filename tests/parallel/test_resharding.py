@@ -1,9 +1,12 @@
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 from lmtrain.parallel import resharding
 from lmtrain.parallel.resharding import reshard
+from tests.parallel.strategy_parity import RELATIVE, TRAIL, along_the_trail, require_same_end, trained
 
 
 class Sharded(nn.Linear):
@@ -27,3 +30,16 @@ def test_an_unsharded_model_is_left_as_it_is() -> None:
     before = model.weight.detach().clone()
     reshard(model)
     assert torch.equal(model.weight, before)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_one_run_goes_on_through_every_strategy_as_if_it_had_never_stopped(tmp_path: Path, optimizer: str) -> None:
+    case = {"model": "llama", "optimizer": optimizer, "loss": "plain"}
+    straight = {**case, "strategy": "single", "micro_batch_sequences": 8, "steps": len(TRAIL)}
+    (expected,) = trained(tmp_path, [straight])
+    legs = along_the_trail(tmp_path, case)
+    losses = {step: loss for leg in legs for step, loss in leg["losses"].items()}
+    assert losses == pytest.approx(expected["losses"], rel=RELATIVE)
+    require_same_end(legs[-1], expected)
