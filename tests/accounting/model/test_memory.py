@@ -77,9 +77,11 @@ def test_an_average_of_the_weights_is_one_more_fp32_value_of_each():
 
 
 def test_a_cpu_holds_its_process_the_copy_of_a_save_and_the_holes_of_its_heap():
-    host = HostMemory(process_bytes=700, heap_share=0.5, snapshot_from_bytes=12_000)
+    host = HostMemory(process_bytes=700, heap_share=0.5, workspace_heap_share=0.9, snapshot_from_bytes=12_000)
     memory = memory_of(1000, activations=5000, workspace=300, host=host)
-    assert (memory.process, memory.snapshot, memory.margin) == (700, 12_000, 2650)
-    assert memory.total == memory.static + 5300 + 700 + 12_000 + 2650
+    assert (memory.process, memory.snapshot, memory.margin) == (700, 12_000, 2500 + 270)
+    assert memory.total == memory.static + 5300 + 700 + 12_000 + 2770
+    mapped = memory_of(1000, activations=5000, workspace=3 << 30, host=host)  # its tensors of 1 GiB leave no holes
+    assert mapped.margin == 2500
     for least in (12_001, None):
         assert memory_of(1000, host=replace(host, snapshot_from_bytes=least)).snapshot == 0

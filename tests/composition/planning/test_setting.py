@@ -84,4 +84,5 @@ def test_a_cpu_counts_its_process_and_a_gpu_of_the_table_does_not(tmp_path):
     here = setting("trainer.accelerator=cpu", f"run.cache={tmp_path}").host
     assert here is not None
     assert (here.snapshot_from_bytes, here.heap_share) == (50_000_000, COMPILED_HEAP_SHARE)
+    assert here.workspace_heap_share == COMPILED_HEAP_SHARE
     assert setting("cluster=h100_8x").host is None

@@ -15,23 +15,28 @@ from lmtrain.accounting.model.optimizer_state import OptimizerState
 # An allocator's bytes beyond those in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
 # max_memory_allocated is 1.02 to 1.08 with expandable segments.
 ALLOCATOR_MARGIN: Final = 0.05
-# A training process before its model, and the holes in the heap of a CPU for each byte of activations and workspace,
+# A training process before its model, and the holes in the heap of a CPU for each byte of activations and of workspace,
 # where freed memory is kept for the next step: measured on Linux with glibc, docs/log.md.
 PROCESS_BYTES: Final = 784 * 10**6
-HEAP_SHARE: Final = 0.5
-COMPILED_HEAP_SHARE: Final = 0.05  # compiled blocks ask for few tensors, and use each again
+HEAP_SHARE: Final = 0.36
+WORKSPACE_HEAP_SHARE: Final = 1.1
+COMPILED_HEAP_SHARE: Final = 0.05  # of both: compiled blocks ask for few tensors, and use each again
+LARGEST_KEPT_BYTES: Final = 1 << 30  # a larger tensor is mapped by itself, and leaves no hole
+TENSORS_OF_A_WORKSPACE: Final = 3  # logits, their gradient, and log-probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostMemory:
     """Memory of training on a CPU beside its tensors.
 
-    `heap_share` is the heap's excess over activations and workspace, as a share of them. Weights and optimizer
-    state of `snapshot_from_bytes` or more are copied for a save in the background; None copies nothing.
+    `heap_share` and `workspace_heap_share` are the heap's excess over activations and over workspace, as shares.
+    Weights and optimizer state of `snapshot_from_bytes` or more are copied for a save in the background; None copies
+    nothing.
     """
 
     process_bytes: int = PROCESS_BYTES
     heap_share: float = HEAP_SHARE
+    workspace_heap_share: float = WORKSPACE_HEAP_SHARE
     snapshot_from_bytes: int | None = None
 
 
@@ -148,11 +153,13 @@ def device_memory(
 def _on_host(memory: DeviceMemory, host: HostMemory) -> DeviceMemory:
     """Return a CPU's bytes: the tensors, a copy for the save, the process and the holes of its heap."""
     saved, least = memory.weights + memory.optimizer, host.snapshot_from_bytes
+    is_mapped = memory.workspace >= TENSORS_OF_A_WORKSPACE * LARGEST_KEPT_BYTES
+    holes = 0.0 if is_mapped else memory.workspace * host.workspace_heap_share
     return replace(
         memory,
         snapshot=saved if least is not None and saved >= least else 0,
         process=host.process_bytes,
-        margin=math.ceil((memory.activations + memory.workspace) * host.heap_share),
+        margin=math.ceil(memory.activations * host.heap_share + holes),
     )
 
 

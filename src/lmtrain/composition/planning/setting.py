@@ -5,7 +5,7 @@ from typing import Any
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
-from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, HostMemory
+from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, WORKSPACE_HEAP_SHARE, HostMemory
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import AttentionFacts, AverageFacts, RecomputeFacts
@@ -107,6 +107,7 @@ def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
     snapshots = (facts.snapshot_from_bytes for facts in callback_facts(config))
     return HostMemory(
         heap_share=COMPILED_HEAP_SHARE if is_compiled else HEAP_SHARE,
+        workspace_heap_share=COMPILED_HEAP_SHARE if is_compiled else WORKSPACE_HEAP_SHARE,
         snapshot_from_bytes=min((size for size in snapshots if size is not None), default=None),
     )
 
