@@ -4,6 +4,7 @@ import select
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,14 @@ def test_a_conversation_goes_on_after_mistakes(capsys, tmp_path):
     assert talk.system == "Be kind."
     assert len(talk.messages) == 2
     assert max(map(len, command(talk, "/help").splitlines())) < 80
+
+
+def test_an_answer_cannot_command_the_terminal(capsys):
+    talk = session()
+    talk.sampling = replace(talk.sampling, temperature=0.0, logit_bias={0x1B: 1e6})  # a model of escapes alone
+    assert converse(talk, read=typed("Hello")) == 0
+    assert capsys.readouterr().out.strip() == 12 * "\N{REPLACEMENT CHARACTER}"
+    assert talk.messages[1]["content"] == 12 * "\x1b"  # kept as it was written
 
 
 def test_reset_and_exit(capsys):

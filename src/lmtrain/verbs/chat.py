@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
+from lmtrain.report.markup import visible
 from lmtrain.verbs.model_flags import add_model, add_sampling, read_sampling, read_writer, require_model
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     context = loaded.model.max_context_tokens
     print(f"{loaded.name}: context {context:,} tokens, {session.format.name} chat format. /help lists commands.")
     if session.format.name == "plain":
-        print("It has no chat tokens: turns are written as plain words, and it may not answer well.")
+        print("It has no chat tokens: turns are plain words, and it may not answer well.")
     return converse(session, read=_read_line)
 
 
@@ -155,11 +156,11 @@ def _answer(session: "ChatSession", text: str) -> None:
     begun = False
     with _interrupts() as interrupted:
         for delta in session.answer(text, is_stopped=lambda: bool(interrupted)):
-            shown = delta.text if begun else delta.text.lstrip()
+            shown = visible(delta.text if begun else delta.text.lstrip())
             begun = begun or bool(shown)
             print(shown, end="", flush=True)
             for used in delta.results:
-                print(f"({used.call.as_json()} -> {used.result})", flush=True)
+                print(visible(f"({used.call.as_json()} -> {used.result})"), flush=True)
     print(" (stopped)" if interrupted else "" if begun else "(the model ended its answer at once)")
     if session.num_left_out > left_out:
         print(f"(the first {session.num_left_out} turns are beyond the model's context, and left out)")

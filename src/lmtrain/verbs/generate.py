@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.report.markup import visible
 from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, read_writer
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
         print(json.dumps({"prompt": text, **_answer(written)}, ensure_ascii=False))
         return 0
     request = _request(arguments, loaded, text, index=0)  # a wrong length is refused before a word is printed
-    print(text, end="", flush=True)
+    shown = visible if sys.stdout.isatty() else str  # a file or pipe gets the text as it is
+    print(shown(text), end="", flush=True)
     has_slid = False
     for delta in loaded.engine().run([request]):
-        print(delta.text, end="", flush=True)
+        print(shown(delta.text), end="", flush=True)
         has_slid = delta.generation.begins_at > 0
     print()
     if has_slid:
