@@ -1,6 +1,5 @@
 """The head in fp8 by emulation: near bf16 by what rounding costs, in training alone, and it learns as bf16 does."""
 
-import importlib.util
 import math
 
 import pytest
@@ -13,7 +12,7 @@ from lmtrain.precision.head_rounding import GRADIENT_SCALE, Float8Rounding, roun
 from lmtrain.precision.kept_copies import keep_copies
 from tests.precision.learning import learning_curve
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
+pytest.importorskip("torchao")
 
 EMULATED = Float8Rounding(emulate=True)
 E4M3, E5M2 = 2.0**-4, 2.0**-3  # half a step of 3 and 2 bits of fraction, relative: the most that a value is off

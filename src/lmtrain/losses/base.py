@@ -5,14 +5,18 @@ The z-loss keeps log Z near 0: PaLM, arXiv 2204.02311 section 5. B batch, T toke
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.head import OutputHead
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.loss import Loss, LossTotal
+
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +39,10 @@ class TokenLoss(ABC):
         self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
     ) -> LossTotal:
         """Sum the loss of hidden states [B, T, D] over targets [B, T]."""
+
+    def compiled(self, compiler: Compiler) -> Loss:
+        """Return this loss for a run with compiled blocks."""
+        return compiler(self.__call__)
 
     def logit_tokens(self, num_tokens: int) -> int:
         """Return for how many tokens logits are in memory at once."""

@@ -5,8 +5,10 @@ pass and the chunk's logits let go; the products are those of the plain loss, no
 B batch, T tokens, D width, V vocabulary, N = B * T tokens, C tokens of a chunk.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from functools import partial
+from typing import Any, Final, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -16,10 +18,12 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.errors import ConfigurationError
-from lmtrain.losses.base import TokenLoss
+from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.head import OutputHead, Rounding
-from lmtrain.models.loss import LossTotal
+from lmtrain.models.loss import Loss, LossTotal
 
+FP32_SUMS: Final = frozenset({torch.bfloat16, torch.float16})  # of products, by cuBLAS into an fp32 total
+Scores = Callable[..., tuple[Tensor, Tensor, Tensor | None]]  # as `score_logits`
 MIN_CHUNKS = 8  # at small batches too, for less memory there as well
 
 
@@ -48,6 +52,16 @@ class ChunkedCrossEntropy(TokenLoss):
     def __call__(
         self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], /
     ) -> LossTotal:
+        return self._total(project, hidden, targets, scores=score_logits)
+
+    @override
+    def compiled(self, compiler: Compiler) -> Loss:
+        """Compile a chunk's scores alone: over a graph of all chunks, every chunk's product would live to its end."""
+        return partial(self._total, scores=compiler(score_logits))
+
+    def _total(
+        self, project: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], *, scores: Scores
+    ) -> LossTotal:
         states, flat, weight = hidden.flatten(0, -2), targets.flatten(), project.weight
         head = project.product_weight.detach()  # the gradient of the parameter itself is summed here, in fp32
         wants_gradients = torch.is_grad_enabled() and (states.requires_grad or weight.requires_grad)
@@ -60,9 +74,9 @@ class ChunkedCrossEntropy(TokenLoss):
             rounding=project.rounding if wants_gradients and project.rounding is not None else AsTheyAre(),
         )
         if wants_gradients:
-            objective, nats = _Scored.apply(states, weight, head, flat, rule)
+            objective, nats = _Scored.apply(states, weight, head, flat, rule, scores)
         else:
-            objective, nats, _, _ = score(states, head, flat, rule, gradients=(False, False))
+            objective, nats, _, _ = score(states, head, flat, rule, gradients=(False, False), scores=scores)
         return LossTotal(objective, nats=nats, num_tokens=(flat != self.ignore_index).sum())
 
 
@@ -70,6 +84,7 @@ class AsTheyAre:
     """Operands without further rounding."""
 
     gradient_scale: float = 1.0
+    gradient_dtype: torch.dtype | None = None
 
     def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
         """Return the transposed weight and the weight."""
@@ -80,8 +95,9 @@ class AsTheyAre:
         return states
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Cast it."""
-        return scaled.to(dtype)
+        """Return it."""
+        del dtype
+        return scaled
 
 
 class Rule(NamedTuple):
@@ -108,10 +124,10 @@ class _Scored(torch.autograd.Function):
     @staticmethod
     @override
     def forward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any, states: Tensor, weight: Tensor, head: Tensor, targets: Tensor, rule: Rule
+        ctx: Any, states: Tensor, weight: Tensor, head: Tensor, targets: Tensor, rule: Rule, scores: Scores
     ) -> tuple[Tensor, Tensor]:
         wanted = (ctx.needs_input_grad[0], ctx.needs_input_grad[1])
-        objective, nats, of_states, of_weight = score(states, head, targets, rule, gradients=wanted)
+        objective, nats, of_states, of_weight = score(states, head, targets, rule, gradients=wanted, scores=scores)
         ctx.save_for_backward(of_states, of_weight if of_weight is None else of_weight.to(weight.dtype))
         ctx.mark_non_differentiable(nats)
         return objective, nats
@@ -124,7 +140,7 @@ class _Scored(torch.autograd.Function):
         of_states, of_weight = ctx.saved_tensors
         # In place, to avoid a copy of the head's gradient: a second backward pass is an error.
         scaled = (gradient if gradient is None else gradient.mul_(of_objective) for gradient in (of_states, of_weight))
-        return (*scaled, None, None, None)
+        return (*scaled, None, None, None, None)
 
 
 def score(
@@ -134,6 +150,7 @@ def score(
     rule: Rule,
     *,
     gradients: tuple[bool, bool],
+    scores: Scores,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, "N D"] | None, Float[Tensor, "V D"] | None]:
     """Return objective, nats, and the objective's gradients of states and, in fp32 or better, of weight, if wanted."""
     to_logits, to_states = rule.rounding.weight(weight.to(rule.dtype))  # once for all chunks
@@ -144,13 +161,15 @@ def score(
     of_weight = torch.zeros_like(weight, dtype=torch.promote_types(weight.dtype, sum_dtype)) if gradients[1] else None
     for chunk, aims in zip(states.split(rule.chunk_tokens), targets.split(rule.chunk_tokens), strict=True):
         inputs = rule.rounding.states(chunk.to(rule.dtype))  # [C, D]
-        per_token, penalty, of_logits = score_logits(inputs @ to_logits, aims, rule, gradients=any(gradients))
+        per_token, penalty, of_logits = scores(inputs @ to_logits, aims, rule, gradients=any(gradients))
         objective = objective + per_token.sum() + penalty
         nats = nats + per_token.sum(dtype=torch.float64)
-        if of_logits is not None and gradients[0]:
-            of_states.append((of_logits @ to_states).to(states.dtype))  # [C, D]
-        if of_logits is not None and of_weight is not None:
-            _add_product(of_weight, of_logits.t(), inputs)
+        if of_logits is not None:
+            of_logits = rule.rounding.gradient(of_logits, rule.dtype)
+            if gradients[0]:
+                of_states.append((of_logits @ to_states).to(states.dtype))  # [C, D]
+            if of_weight is not None:
+                _add_product(of_weight, of_logits.t(), inputs)
         del of_logits  # before the next chunk's logits come
     return (
         objective,
@@ -164,7 +183,7 @@ def score_logits(
     logits: Float[Tensor, "C V"], targets: Int[Tensor, " C"], rule: Rule, *, gradients: bool
 ) -> tuple[Float[Tensor, " C"], Float[Tensor, ""], Float[Tensor, "C V"] | None]:
     """Return each token's nats, the z-loss of all, and the gradient of both; the logits are overwritten with it."""
-    dtype = logits.dtype
+    dtype, logits_width = logits.dtype, logits.shape[1]
     scores = logits.to(torch.promote_types(dtype, torch.float32))
     del logits
     if rule.soft_cap is not None:
@@ -183,17 +202,24 @@ def score_logits(
     scale = rule.rounding.gradient_scale
     share = (scale * (1 + 2 * rule.z_loss_weight * log_z) / total).masked_fill(~valid, 0.0)
     of_scores = scores.mul_(share.unsqueeze(1))  # [C, V]
-    of_scores.scatter_add_(1, aims, -scale * valid.unsqueeze(1).to(of_scores.dtype))
+    if torch.compiler.is_compiling():  # fused into the cast, where a scatter would have its own fp32 [C, V]
+        is_aim = torch.arange(logits_width, device=aims.device) == aims  # [C, V]
+        of_scores = of_scores - (is_aim & valid.unsqueeze(1)).to(of_scores.dtype) * scale
+    else:
+        of_scores.scatter_add_(1, aims, -scale * valid.unsqueeze(1).to(of_scores.dtype))
     if slope is not None:
-        of_scores.mul_(slope)
-    return per_token, penalty, rule.rounding.gradient(of_scores, dtype)
+        of_scores = of_scores.mul_(slope)
+    return per_token, penalty, of_scores.to(rule.rounding.gradient_dtype or dtype)
 
 
 def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right: Float[Tensor, "C D"]) -> None:
+    """Add a product to the sum; the sum stays in fp32 where products are rounded."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
+    elif total.is_cuda and type(left) is Tensor and left.dtype in FP32_SUMS:
+        torch.ops.aten.addmm.dtype_out(total, left, right, total.dtype, out=total)  # no product in memory
     else:
-        total += left @ right  # the sum stays in fp32 where products are rounded
+        total += left @ right
 
 
 def chunked_cross_entropy_facts() -> LossFacts:

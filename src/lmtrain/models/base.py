@@ -32,6 +32,11 @@ class LanguageModel(nn.Module, ABC):
     def blocks(self) -> nn.ModuleList:
         """The repeated layers, compiled, recomputed and sharded one by one."""
 
+    @property
+    def last_norm(self) -> nn.Module | None:
+        """The norm after the layers, compiled beside them; None where there is none to compile."""
+        return None
+
     @abstractmethod
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None

@@ -124,6 +124,11 @@ class GPT2(LanguageModel):
         """Return the layers."""
         return self.layers
 
+    @property
+    def last_norm(self) -> nn.Module:
+        """Return the norm before the head."""
+        return self.final_norm
+
     def features(
         self, tokens: Int[Tensor, "B T"], documents: Documents | None = None
     ) -> tuple[Float[Tensor, "B T D"], None]:

@@ -18,10 +18,11 @@ from lmtrain.models.kept_weight import kept_weight
 class Rounding(Protocol):
     """A rounding of the operands of a head's three products before `@` multiplies them, C tokens at a time.
 
-    Gradients of logits come times `gradient_scale`, the rounding's choice.
+    Gradients of logits come times `gradient_scale` in `gradient_dtype` (None: the products'), the rounding's choices.
     """
 
     gradient_scale: float
+    gradient_dtype: torch.dtype | None
 
     def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
         """Return the factor of states, and the factor of gradients of logits."""
@@ -32,7 +33,7 @@ class Rounding(Protocol):
         ...
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return a gradient of logits, no longer scaled, with products in `dtype`."""
+        """Return a gradient of logits, scaled and cast, as one no longer scaled with products in `dtype`."""
         ...
 
 

@@ -1,7 +1,8 @@
 """torch.compile for a model, in place: parameter names stay as they are.
 
 Shapes are static: every batch of a run, held-out ones included, has the same. Compiling block by block compiles one
-block for all layers of the same code; compiling the whole model also fuses the head with the loss.
+block for all layers of the same code; compiling the whole model also fuses the head with the loss, for shallow models:
+of a chunked loss in one graph, every chunk's product for the head's gradient lives to its end.
 """
 
 import shutil
@@ -10,12 +11,18 @@ import sysconfig
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from lmtrain.accounting.options.parts import CompileFacts
+from lmtrain.losses.base import Compiler, TokenLoss
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.head import OutputHead
+from lmtrain.models.loss import Loss, LossTotal
 
 WHOLE_UP_TO_BLOCKS = 8  # one graph of many layers takes minutes to compile; a block compiled once serves all
 
@@ -64,7 +71,7 @@ def run_eagerly(model: LanguageModel) -> LanguageModel:
 
 
 def compile_blocks(model: LanguageModel) -> LanguageModel:
-    """Compile each block, and head with loss; like layers share one compiled block.
+    """Compile each block, the last norm, and the loss in its own way; like layers share one compiled block.
 
     torch stops a run, by default, at the ninth version of a function. Layers of one model may differ (windows, value
     embeddings), and each kind has a version with gradients and one without: as many are allowed as can be wanted.
@@ -74,7 +81,23 @@ def compile_blocks(model: LanguageModel) -> LanguageModel:
     config.recompile_limit = max(config.recompile_limit, 2 * len(model.blocks))
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False)
-    model.score = torch.compile(model.score, dynamic=False)  # not fullgraph: a loss may be another package's
+    return compile_beside_blocks(model, partial(torch.compile, dynamic=False))  # a loss may be another package's
+
+
+def compile_beside_blocks(model: LanguageModel, compiler: Compiler) -> LanguageModel:
+    """Compile the last norm, and each loss as it says."""
+    if (norm := model.last_norm) is not None:
+        norm.forward = compiler(norm.forward)
+    made: dict[int, tuple[Loss, Loss]] = {}  # by the loss, held beside: an id is that of a living object
+
+    def score(
+        head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss
+    ) -> LossTotal:
+        if id(loss) not in made:
+            made[id(loss)] = loss, loss.compiled(compiler) if isinstance(loss, TokenLoss) else compiler(loss.__call__)
+        return made[id(loss)][1](head, hidden, targets)
+
+    model.score = score
     return model
 
 

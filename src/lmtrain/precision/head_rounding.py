@@ -7,7 +7,7 @@ C tokens of a chunk, D width, V vocabulary.
 """
 
 import importlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, final
 
@@ -29,6 +29,13 @@ class Float8Rounding:
 
     emulate: bool = False
     gradient_scale: float = GRADIENT_SCALE
+    gradient_dtype: torch.dtype = torch.float8_e5m2
+    _tensors: Any = field(init=False, repr=False)  # torchao's modules, imported before a compiler traces their use
+    _scaling: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, module in (("_tensors", "float8_training_tensor"), ("_scaling", "float8_scaling_utils")):
+            object.__setattr__(self, name, importlib.import_module(f"torchao.float8.{module}"))
 
     def weight(self, weight: Float[Tensor, "V D"], /) -> tuple[Float[Tensor, "D V"], Float[Tensor, "V D"]]:
         """Return it in both orders of memory, as 8-bit products want their second factor by columns."""
@@ -40,28 +47,24 @@ class Float8Rounding:
         return self._rounded(states, "INPUT")
 
     def gradient(self, scaled: Float[Tensor, "C V"], dtype: torch.dtype, /) -> Float[Tensor, "C V"]:
-        """Return the gradient, scaled already."""
-        tensor: Any = importlib.import_module("torchao.float8.float8_training_tensor")
-        return tensor.Float8TrainingTensor(
-            scaled.to(torch.float8_e5m2),
-            scaled.new_full((), self.gradient_scale),  # filled on the device, without a wait
+        """Return the gradient, scaled and cast already."""
+        return self._tensors.Float8TrainingTensor(
+            scaled,
+            scaled.new_full((), self.gradient_scale, dtype=torch.float32),  # filled on the device, without a wait
             dtype,
             self._products(),
-            tensor.GemmInputRole.GRAD_OUTPUT,
+            self._tensors.GemmInputRole.GRAD_OUTPUT,
         )
 
     def _rounded(self, values: Tensor, role: str) -> Tensor:
-        tensor: Any = importlib.import_module("torchao.float8.float8_training_tensor")
-        scaling: Any = importlib.import_module("torchao.float8.float8_scaling_utils")
-        return scaling.hp_tensor_to_float8_dynamic(
-            values, torch.float8_e4m3fn, self._products(), gemm_input_role=tensor.GemmInputRole[role]
+        return self._scaling.hp_tensor_to_float8_dynamic(
+            values, torch.float8_e4m3fn, self._products(), gemm_input_role=self._tensors.GemmInputRole[role]
         )
 
     def _products(self) -> Any:
         """Return torchao's settings of a layer's products; the tokens of a last chunk are made a multiple of 16."""
-        tensor: Any = importlib.import_module("torchao.float8.float8_training_tensor")
-        product = partial(tensor.ScaledMMConfig, emulate=self.emulate)
-        return tensor.LinearMMConfig(
+        product = partial(self._tensors.ScaledMMConfig, emulate=self.emulate)
+        return self._tensors.LinearMMConfig(
             output=product(use_fast_accum=True), grad_input=product(), grad_weight=product(pad_inner_dim=True)
         )
 

@@ -1,6 +1,7 @@
 """Compile a model's blocks and its loss as a run does, with a record in the place of the kernels."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import fx
 
 from lmtrain.accounting.training_plan.step_events import Kernel
 from lmtrain.models.base import LanguageModel
+from lmtrain.parallel.compilation import compile_beside_blocks
 from lmtrain.simulate.compiled_blocks import Compiler, cut_in_two
 from lmtrain.simulate.fused_graph import fused_kernels, fused_peak
 from lmtrain.simulate.kernel_costs import Formats, kernels_of
@@ -21,8 +23,7 @@ def compile_recorded(model: LanguageModel, *, recorder: Recorder) -> LanguageMod
     compiler = cut_in_two(_booked(recorder), _booked(recorder))
     for block in model.blocks:
         block.compile(fullgraph=True, dynamic=False, backend=compiler)
-    model.score = torch.compile(model.score, dynamic=False, backend=compiler)
-    return model
+    return compile_beside_blocks(model, partial(torch.compile, dynamic=False, backend=compiler))
 
 
 def _booked(recorder: Recorder) -> Compiler:
