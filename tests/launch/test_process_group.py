@@ -1,13 +1,17 @@
 import os
 import socket
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import multiprocessing
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.launch import process_group
 from lmtrain.launch.detect import OuterLauncher
-from lmtrain.launch.process_group import broadcast_outcome, join
+from lmtrain.launch.process_group import broadcast_outcome, join, require_own_device
 from tests.leave import leave
 
 
@@ -27,6 +31,35 @@ def test_a_process_alone_decides_for_itself():
         broadcast_outcome(lambda: refuse(ConfigurationError("no")))
 
 
+@pytest.mark.parametrize(("num_seen", "device"), [(1, 0), (4, 3)])
+def test_a_task_that_sees_its_own_gpu_alone_takes_number_0(monkeypatch, num_seen, device):
+    monkeypatch.setattr(process_group.torch.cuda, "device_count", lambda: num_seen)
+    assert process_group._own_device(OuterLauncher("slurm", 3, 3, 4, 4)) == device
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(process_group.torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(EnvironmentProblem, match=r"4 ranks on this node see 2 GPUs.*nearest valid: trainer.devices=2"):
+        process_group._own_device(OuterLauncher("torchrun", 1, 1, 4, 4))
+
+
+def test_two_ranks_on_one_gpu_are_refused(monkeypatch):
+    found = ["a", "b", "a"]
+    monkeypatch.setattr(dist, "get_world_size", lambda: 3)
+    monkeypatch.setattr(dist, "all_gather_object", lambda uuids, mine: uuids.__setitem__(slice(None), found))
+    with pytest.raises(EnvironmentProblem, match=r"ranks 0 and 2 were given one GPU \(a\)"):
+        require_own_device("a")
+    found[2] = "c"
+    require_own_device("a")
+
+
+def test_objects_of_ranks_on_gpus_go_over_gloo():
+    group = SimpleNamespace(_device_types=[torch.device("cpu"), torch.device("cuda")])
+    chosen = torch.distributed.distributed_c10d._get_object_coll_device
+    with mock.patch.object(torch.distributed.distributed_c10d, "ProcessGroup", SimpleNamespace):
+        assert chosen(group) == "cpu", "of `cpu:gloo,cuda:nccl`"
+
+
 @pytest.mark.distributed
 @pytest.mark.slow
 @pytest.mark.parametrize("meet_in_file", [False, True])
@@ -42,6 +75,7 @@ def _rank(rank, port, store_file):
     outer = OuterLauncher("torchrun", rank, rank, 2, 2, store_file)
     os.environ["NCCL_IB_HCA"] = "mine"
     join(outer, timeout_seconds=30, variables={"NCCL_IB_HCA": "mlx5", "GPU_MAX_HW_QUEUES": 2})
+    assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in os.environ, "torch's own default stays"
     assert (os.environ["NCCL_IB_HCA"], os.environ["GPU_MAX_HW_QUEUES"]) == ("mine", "2")
     join(outer)  # a second call finds the group as it is
     assert (dist.get_rank(), dist.get_world_size()) == (rank, 2)

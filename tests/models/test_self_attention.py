@@ -132,3 +132,13 @@ def test_a_multiplier_of_scores_is_a_wider_or_a_narrower_root():
 def test_a_multiplier_that_is_no_scale_is_refused():
     with pytest.raises(ConfigurationError, match=r"model\.attention_multiplier=0\.0 is not above 0"):
         build(multiplier=0.0)
+
+
+def test_sharding_passes_rotations_on_in_fp32():
+    """FSDP rounds a block's inputs by this function, inside of tuples and dataclasses too."""
+    from torch.distributed.utils import _apply_to_tensors
+
+    positions = Positions(*RotaryEmbedding(16, 8, base=10_000.0)(6))
+    x, passed = _apply_to_tensors(lambda tensor: tensor.bfloat16(), (torch.zeros(2), positions))
+    assert x.dtype == torch.bfloat16
+    assert passed.cos.dtype == passed.sin.dtype == torch.float32

@@ -3,12 +3,14 @@ from functools import partial
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import CheckpointPolicy
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.gpt2 import GPT2
 from lmtrain.models.llama import Llama
 from lmtrain.parallel.activation_checkpoint import (
+    _keep_products,
     every_block,
     is_kept,
     memory_budget,
@@ -181,3 +183,8 @@ def test_a_budget_says_the_share_of_blocks_that_it_computes_again(fraction):
     memory_budget(model, fraction=fraction)
     changed = sum(block.forward.__name__ != name for block, name in zip(model.blocks, before, strict=True))
     assert changed / 8 == memory_budget_facts(fraction=fraction).share
+
+
+def test_the_largest_value_of_an_fp8_operand_is_kept_by_selective():
+    found = [_keep_products(None, getattr(torch.ops.aten, name).default) for name in ("max", "abs")]
+    assert found == [CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_RECOMPUTE]

@@ -1,6 +1,9 @@
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 
 from lmtrain.errors import ConfigurationError
@@ -46,3 +49,19 @@ def test_auto_passes_its_timeout_on():
 def test_every_rank_holds_the_whole_model_as_it_is(facts, reduces_alone):
     spread = facts()
     assert (spread.num_shards(16), spread.casts_parameters, spread.reduces_alone) == (1, False, reduces_alone)
+
+
+def test_gradients_sent_in_bf16_are_half_the_bytes_and_rounded_on_a_cpu_too(tmp_path):
+    assert (ddp_facts(gradients_in="bf16").gradient_bytes, ddp_facts().gradient_bytes) == (2, 4)
+    strategy = ddp(num_ranks=1, gradients_in="bf16").strategy
+    gradients = []
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+    try:
+        strategy.parallel_devices = [torch.device("cpu")]
+        strategy.cluster_environment = SimpleNamespace(local_rank=lambda: 0)
+        model = strategy._setup_model(torch.nn.Linear(5, 1, bias=False))
+        model(torch.full((1, 5), 1 / 3)).sum().backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+    finally:
+        dist.destroy_process_group()
+    assert torch.equal(gradients[0], torch.full((1, 5), 1 / 3).bfloat16().float())

@@ -32,6 +32,10 @@ def test_the_precision_is_the_trainer_s_unless_the_strategy_s_facts_say_otherwis
         (partial(auto, num_ranks=2), auto_facts()),
         (partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16), fsdp_facts()),
         (
+            partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16, reduce_every_micro_step=True),
+            fsdp_facts(reduce_every_micro_step=True),
+        ),
+        (
             partial(fsdp, num_ranks=2, compute_dtype=torch.bfloat16, reshard_after_forward=False),
             fsdp_facts(reshard_after_forward=False),
         ),

@@ -62,9 +62,23 @@ def test_the_weight_is_rounded_once_for_all_chunks(monkeypatch):
     assert len(calls) == 1
 
 
+def test_a_compiler_traces_it_without_a_break():
+    """It imported torchao's modules in traced code: 13 breaks."""
+    weight, hidden = torch.randn(32, 16).bfloat16(), torch.randn(1, 32, 16).bfloat16().requires_grad_()
+    targets = torch.arange(32).unsqueeze(0)
+    torch._dynamo.reset()
+    traced = torch.compile(ChunkedCrossEntropy().__call__, backend="eager", fullgraph=True)
+    found, expected = (
+        torch.autograd.grad(loss(OutputHead(weight, rounding=EMULATED), hidden, targets).objective, hidden)[0]
+        for loss in (traced, ChunkedCrossEntropy())
+    )
+    torch.testing.assert_close(found, expected)
+
+
 def test_the_gradient_s_scale_keeps_its_largest_and_a_share_of_a_large_vocabulary():
     scores = torch.tensor([[-1.0, 1.0, -1.5, 1 / 128_256, 2.0**-27]])
-    kept = EMULATED.gradient(scores * GRADIENT_SCALE, torch.float32).to_original_precision()
+    scaled = (scores * GRADIENT_SCALE).to(EMULATED.gradient_dtype)
+    kept = EMULATED.gradient(scaled, torch.float32).to_original_precision()
     torch.testing.assert_close(kept, scores, rtol=E5M2, atol=0.0)
 
 

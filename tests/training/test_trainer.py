@@ -6,8 +6,9 @@ from lightning.pytorch.callbacks import Checkpoint, ModelSummary, ProgressBar
 from lightning.pytorch.strategies import DDPStrategy
 
 from lmtrain.parallel.fsdp import FullyShardedStrategy
+from lmtrain.training import trainer as trainer_module
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
-from lmtrain.training.trainer import make_trainer
+from lmtrain.training.trainer import OwnDevice, make_trainer
 
 
 @pytest.fixture
@@ -62,3 +63,23 @@ def test_threads_are_set_where_asked_for_and_left_alone_otherwise(make):
         assert torch.get_num_threads() == before + 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_ranks_that_see_one_gpu_each_take_it_and_keep_their_places(make, monkeypatch):
+    for name, value in (("RANK", "3"), ("LOCAL_RANK", "3"), ("WORLD_SIZE", "4")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(trainer_module, "_sees_own_alone", lambda devices, accelerator: devices > 1)
+    trainer = make(strategy=DDPStrategy(), devices=4)
+    assert isinstance(trainer.strategy.cluster_environment, OwnDevice)
+    assert trainer.strategy.root_device == trainer.strategy.parallel_devices[0]
+    assert (trainer.world_size, trainer.global_rank) == (4, 3)
+
+
+def test_a_rank_sees_its_own_alone_where_it_is_one_of_several_and_sees_one(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    for num_seen, alone in ((1, True), (4, False)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda num_seen=num_seen: num_seen)
+        assert trainer_module._sees_own_alone(4, "auto") is alone
+        assert not trainer_module._sees_own_alone(4, "cpu")
+        assert not trainer_module._sees_own_alone(1, "auto")

@@ -22,7 +22,7 @@ TOY: Final = (
     "compile=none",
     "scaling=none",
 )
-BEST: Final = ("attention=auto", "loss=chunked", "precision=bf16_mixed", "compile=blocks")
+BEST: Final = ("attention=auto", "loss=chunked", "precision=bf16_residual", "compile=blocks")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,13 @@ def kind_of(kernel: str) -> str:
     return next(kind for kind, pattern in KINDS.items() if re.search(pattern, kernel, re.IGNORECASE))
 
 
+def is_counted(event: Any, *, on_gpu: bool) -> bool:
+    """Tell whether an event is a kernel; an annotation spans kernels counted by themselves."""
+    if not on_gpu:
+        return bool(event.key.startswith("aten::"))
+    return str(event.device_type).endswith("CUDA") and not event.is_user_annotation
+
+
 def profiled(loop: BareLoop, device: torch.device, *, num_steps: int, trace: Path) -> dict[str, Any]:
     """Return seconds a step by kind and of the largest kernels; on a CPU, operators take the place of kernels."""
     on_gpu = device.type == "cuda"
@@ -46,8 +53,7 @@ def profiled(loop: BareLoop, device: torch.device, *, num_steps: int, trace: Pat
     seconds: dict[str, float] = {}
     for event in prof.key_averages():
         spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        is_kernel = str(event.device_type).endswith("CUDA") if on_gpu else event.key.startswith("aten::")
-        if spent and is_kernel:
+        if spent and is_counted(event, on_gpu=on_gpu):
             seconds[event.key] = seconds.get(event.key, 0.0) + spent / 1e6 / num_steps
     kinds = dict.fromkeys(KINDS, 0.0)
     for kernel, spent in seconds.items():

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from lmtrain.errors import LMTRAIN_ERRORS
+from lmtrain.errors import LMTRAIN_ERRORS, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 
 Outcome = TypeVar("Outcome")
@@ -31,12 +31,12 @@ def join(
     """
     if outer is None or outer.world_size == 1 or dist.is_initialized():
         return
-    for name, value in {"TORCH_NCCL_ASYNC_ERROR_HANDLING": 1, **(variables or {})}.items():
+    for name, value in (variables or {}).items():
         os.environ.setdefault(name, str(value))
     os.environ.update(_as_torchrun(outer, os.environ))
     device_id = None
     if torch.cuda.is_available():
-        device_id = torch.device("cuda", outer.local_rank % torch.cuda.device_count())  # a task may see its own alone
+        device_id = torch.device("cuda", _own_device(outer))
         torch.cuda.set_device(device_id)
     backend = "cpu:gloo,cuda:nccl" if device_id else "gloo"
     dist.init_process_group(
@@ -48,6 +48,37 @@ def join(
         device_id=device_id,
     )
     atexit.register(leave)
+    if device_id is not None:
+        require_own_device(str(torch.cuda.get_device_properties(device_id).uuid))
+
+
+def _own_device(outer: OuterLauncher) -> int:
+    """Return the number of this rank's GPU; a task that sees one alone has number 0.
+
+    Raises: EnvironmentProblem where ranks would share a GPU.
+    """
+    num_seen = torch.cuda.device_count()
+    if 1 < num_seen < outer.local_world_size:
+        raise EnvironmentProblem(
+            f"{outer.local_world_size} ranks on this node see {num_seen} GPUs, and two ranks cannot share one; nearest "
+            f"valid: trainer.devices={num_seen}."
+        )
+    return 0 if num_seen == 1 else outer.local_rank
+
+
+def require_own_device(uuid: str) -> None:
+    """Compare the GPUs of all ranks by their names for life.
+
+    Raises: EnvironmentProblem, on every rank, where two have the same.
+    """
+    uuids: list[str] = [""] * dist.get_world_size()
+    dist.all_gather_object(uuids, uuid)
+    for rank, one in enumerate(uuids):
+        if uuids.index(one) != rank:
+            raise EnvironmentProblem(
+                f"ranks {uuids.index(one)} and {rank} were given one GPU ({one}): start no more ranks on a node than "
+                "it has GPUs, and let each task see its own (SLURM: --gpus-per-task=1)."
+            )
 
 
 def _as_torchrun(outer: OuterLauncher, environment: Mapping[str, str]) -> dict[str, str]:

@@ -25,18 +25,21 @@ NormOver = Literal["head", "width"]
 
 
 @final
-@dataclass(frozen=True)
 class Positions:
     """Where tokens stand: rotations fp32, [T, 1, R] or by document [B, T, 1, R], R = K / 2, and documents int [B, T].
 
-    `seen` is the attention kernel's `documents`, for all layers. A dataclass, and not a tuple, so that
-    FSDP, with its rounding of a block's inputs, passes the rotations on in fp32.
+    `seen` is the attention kernel's `documents`, for all layers. A plain class: FSDP rounds a block's inputs, in
+    tuples and dataclasses too, and rotations stay in fp32.
     """
 
-    cos: Float[Tensor, "*B T 1 R"]
-    sin: Float[Tensor, "*B T 1 R"]
-    documents: Documents | None = None
-    seen: Int[Tensor, "B T"] | Prepared | None = None
+    def __init__(
+        self,
+        cos: Float[Tensor, "*B T 1 R"],
+        sin: Float[Tensor, "*B T 1 R"],
+        documents: Documents | None = None,
+        seen: Int[Tensor, "B T"] | Prepared | None = None,
+    ) -> None:
+        self.cos, self.sin, self.documents, self.seen = cos, sin, documents, seen
 
 
 @final

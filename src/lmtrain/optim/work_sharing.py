@@ -8,7 +8,7 @@ shapes; nothing waits for the device.
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor, distributed  # noqa: TID251
@@ -16,6 +16,8 @@ from torch.distributed import ProcessGroup  # noqa: TID251
 
 from lmtrain.optim.sharded import Place, part_of, whole
 
+# Under its newer name from torch 2.13 on, where the older one warns.
+gather_one: Any = vars(distributed).get("all_gather_single") or vars(distributed)["all_gather_into_tensor"]
 Whole = dict[int, Tensor]  # by the position of the tensor it belongs to
 
 
@@ -211,7 +213,7 @@ class Dealt:
         if self.mine:
             torch.cat([done[i].flatten().to(dtype) for i in self.mine], out=buffer[: sizes[self.rank]])
         gathered = buffer.new_empty(self.num_ranks, largest)
-        distributed.all_gather(list(gathered.unbind()), buffer, group=self.ranks)
+        gather_one(gathered.view(-1), buffer, group=self.ranks)  # into a list NCCL would copy once more
         found: Whole = {}
         for rank, share in self.shares.items():
             found |= zip(share, _unpack(gathered[rank], [shapes[i] for i in share]), strict=True)

@@ -31,6 +31,7 @@ KEPT_OPERATIONS = frozenset(
         "aten.addmm.default",
         "aten._scaled_mm.default",
         "aten._grouped_mm.default",
+        "aten.max.default",  # one number: the scale of an fp8 operand, or a pass over it again
         "lmtrain.grouped_linear.default",
         "aten._scaled_dot_product_flash_attention.default",
         "aten._scaled_dot_product_flash_attention_for_cpu.default",

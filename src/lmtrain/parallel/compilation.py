@@ -90,9 +90,7 @@ def compile_beside_blocks(model: LanguageModel, compiler: Compiler) -> LanguageM
         norm.forward = compiler(norm.forward)
     made: dict[int, tuple[Loss, Loss]] = {}  # by the loss, held beside: an id is that of a living object
 
-    def score(
-        head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss
-    ) -> LossTotal:
+    def score(head: OutputHead, hidden: Float[Tensor, "B T D"], targets: Int[Tensor, "B T"], loss: Loss) -> LossTotal:
         if id(loss) not in made:
             made[id(loss)] = loss, loss.compiled(compiler) if isinstance(loss, TokenLoss) else compiler(loss.__call__)
         return made[id(loss)][1](head, hidden, targets)

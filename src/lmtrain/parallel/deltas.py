@@ -5,11 +5,15 @@ mean, and sends that, rounded again, to all: as many bytes as an all-reduce of t
 rank. W ranks, N values, n values of a slice, in blocks of `BLOCK_VALUES`.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, distributed
 
 from lmtrain.accounting.options.outer_settings import BLOCK_VALUES, SCALE_BYTES, DeltaFormat
 
+# Under its newer name from torch 2.13 on, where the older one warns.
+gather_one: Any = vars(distributed).get("all_gather_single") or vars(distributed)["all_gather_into_tensor"]
 LARGEST = {"int8": 127, "int4": 7}
 
 
@@ -26,7 +30,7 @@ def mean_over_ranks(values: Tensor, delta: DeltaFormat) -> tuple[Tensor, float]:
     distributed.all_to_all_single(received, rounded)
     mean = encode(decode(received, delta).mean(0, keepdim=True), delta)
     means = torch.empty_like(rounded)
-    distributed.all_gather(list(means.unbind()), mean[0])
+    gather_one(means.view(-1), mean[0].contiguous())
     return decode(means, delta).flatten()[: len(values)], 2 * (num_ranks - 1) * mean.nbytes
 
 

@@ -47,27 +47,39 @@ def fsdp(
     num_ranks: int,
     compute_dtype: torch.dtype,
     reshard_after_forward: bool = True,
+    reduce_every_micro_step: bool = False,
     timeout_seconds: float = 600.0,
 ) -> Parallelism:
     """Shard weights, gradients and optimizer state over all ranks.
 
     `reshard_after_forward` frees a block's gathered weights until its backward pass: less memory, one more gather.
+    `reduce_every_micro_step` sends gradients at each micro-batch, in place of whole fp32 gradients on every rank
+    between the first and the last of a step.
     """
     return Parallelism(
         name="fsdp",
-        strategy=FullyShardedStrategy(num_ranks=num_ranks, timeout_seconds=timeout_seconds),
+        strategy=FullyShardedStrategy(
+            num_ranks=num_ranks,
+            timeout_seconds=timeout_seconds,
+            reduce_every_micro_step=reduce_every_micro_step,
+        ),
         parallelize=partial(
             shard_blocks,
             compute_dtype=compute_dtype,
             reshard_after_forward=reshard_after_forward,
         ),
-        spread=fsdp_facts(reshard_after_forward=reshard_after_forward),
+        spread=fsdp_facts(reshard_after_forward=reshard_after_forward, reduce_every_micro_step=reduce_every_micro_step),
     )
 
 
-def fsdp_facts(*, reshard_after_forward: bool = True) -> ModelSpread:
+def fsdp_facts(*, reshard_after_forward: bool = True, reduce_every_micro_step: bool = False) -> ModelSpread:
     """Shard over all ranks, and compute with weights cast in their gathering."""
-    return ModelSpread(shards_over="all ranks", casts_parameters=True, reshard_after_forward=reshard_after_forward)
+    return ModelSpread(
+        shards_over="all ranks",
+        casts_parameters=True,
+        reshard_after_forward=reshard_after_forward,
+        reduces_every_micro_step=reduce_every_micro_step,
+    )
 
 
 def shard_blocks(
@@ -99,23 +111,23 @@ def _copies_by_shards(mesh: DeviceMesh, shard_size: int | None) -> DeviceMesh:
 
 
 class FullyShardedStrategy(ModelParallelStrategy):
-    """ModelParallelStrategy with one gradient reduction a step and atomic, verified checkpoints."""
+    """ModelParallelStrategy with one gradient reduction a step, or a micro-step, and atomic, verified checkpoints."""
 
     writes_own_checkpoints = True
 
-    def __init__(self, *, num_ranks: int, timeout_seconds: float) -> None:
+    def __init__(self, *, num_ranks: int, timeout_seconds: float, reduce_every_micro_step: bool = False) -> None:
         """Shard over `num_ranks`; a rank silent for the timeout ends the run."""
         super().__init__(
             data_parallel_size=num_ranks,
             tensor_parallel_size=1,
             timeout=timedelta(seconds=timeout_seconds),
         )
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds, self._reduces_every_micro_step = timeout_seconds, reduce_every_micro_step
 
     @contextmanager
     def block_backward_sync(self) -> Generator[None]:
-        """Accumulate gradients locally until the last micro-batch of a step."""
-        sharded = list(self._sharded_roots())
+        """Accumulate gradients locally until the last micro-batch of a step, unless each is reduced."""
+        sharded = [] if self._reduces_every_micro_step else list(self._sharded_roots())
         for module in sharded:
             module.set_requires_gradient_sync(False)
         try:

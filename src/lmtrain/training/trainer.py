@@ -14,6 +14,7 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
+from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
@@ -49,9 +50,10 @@ def make_trainer(
     _use_threads(cpu_threads)
     if deterministic:
         be_deterministic()
+    sees_own_alone = _sees_own_alone(devices, accelerator)
     is_plugin = isinstance(precision, PrecisionPlugin)
     torch.set_float32_matmul_precision(precision.matmul_precision if is_plugin else "highest")
-    plugins = _environment_of(strategy)
+    plugins: list[Any] = [OwnDevice()] if sees_own_alone else _environment_of(strategy)
     plugins += [precision] if is_plugin else []
     if not getattr(strategy, "writes_own_checkpoints", False):
         plugins.append(AtomicCheckpointIO())
@@ -68,7 +70,7 @@ def make_trainer(
     trainer = pl.Trainer(
         strategy=strategy,
         precision=None if is_plugin else precision,  # pyright: ignore[reportArgumentType]  # a Literal there
-        devices=devices,
+        devices=1 if sees_own_alone else devices,
         num_nodes=num_nodes,
         accelerator=accelerator,
         accumulate_grad_batches=accumulation_micro_steps,
@@ -92,6 +94,23 @@ def _use_threads(number: int | None) -> None:
     if number < 1:
         raise ConfigurationError(f"trainer.cpu_threads={number} is below 1; nearest valid: 1, or null for all cores.")
     torch.set_num_threads(number)
+
+
+class OwnDevice(TorchElasticEnvironment):
+    """Ranks that see one GPU each, as tasks of SLURM may: it is device 0 of every rank of the node."""
+
+    @override
+    def local_rank(self) -> int:
+        return 0
+
+    @override
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Accept one device a process in a node of several ranks."""
+
+
+def _sees_own_alone(devices: int, accelerator: str) -> bool:
+    on_gpu = accelerator != "cpu" and torch.cuda.is_available()
+    return devices > 1 and on_gpu and dist.is_initialized() and torch.cuda.device_count() == 1
 
 
 def _environment_of(strategy: Strategy | str) -> list[Any]:

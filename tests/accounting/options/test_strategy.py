@@ -56,3 +56,12 @@ def test_a_tensor_group_must_divide_the_ranks_and_its_groups_the_shards() -> Non
         ModelSpread(tensor_ranks=3).require_ranks(8)
     with pytest.raises(ConfigurationError, match=r"strategy.shard_size=3 does not divide 4 ranks .* valid: 2\."):
         ModelSpread(tensor_ranks=2, shards_over=3).require_ranks(8)
+
+
+def test_shards_that_reduce_every_micro_step_send_their_gradients_as_often():
+    once, each = (
+        next(ModelSpread(shards_over="all ranks", reduces_every_micro_step=every).collectives(**STEP))
+        for every in (False, True)
+    )
+    assert each.reduced_bytes == STEP["micro_steps"] * once.reduced_bytes
+    assert each.gathered_bytes == once.gathered_bytes

@@ -83,3 +83,13 @@ def test_more_devices_share_whole_micro_batches():
 
 def test_an_unknown_device_fits_everything():
     assert fits(replace(SETTING, device_bytes=None), batch(24))
+
+
+def test_whole_gradients_between_micro_batches_count_beside_the_shards_own():
+    sharded = replace(SETTING, is_sharded=True)
+    keeping = replace(sharded, keeps_whole_gradients=True)
+    for sequences, more in ((24, 0), (12, 4 * MILLION)):
+        assert (
+            memory_of(keeping, batch(sequences, 4)).gradients
+            == memory_of(sharded, batch(sequences, 4)).gradients + more
+        )

@@ -56,12 +56,12 @@ def test_ranks_of_one_machine_share_its_memory():
 
 
 def test_a_gpu_has_its_own(monkeypatch):
-    class Properties:
-        name, total_memory = "NVIDIA H200", 150_000_000_000
-
+    """Its free memory and what torch holds of it, without that of another process, 30 GB here."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: Properties)
-    assert held_device(TrainerSettings(devices=8, num_nodes=1)) == HeldDevice("NVIDIA H200", 150_000_000_000)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (119_000_000_000, 150_000_000_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 1_000_000_000)
+    assert held_device(TrainerSettings(devices=8, num_nodes=1)) == HeldDevice("NVIDIA H200", 120_000_000_000)
 
 
 def test_out_of_memory_says_what_fits_with_numbers(tmp_path, monkeypatch):

@@ -1,8 +1,11 @@
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
+
+from lmtrain.training.loop.heap import settle_objects
 
 PAGES_OF_A_TENSOR = (48 << 20) // 4096
 COUNT = """
@@ -57,3 +60,12 @@ def test_what_is_kept_is_given_back_when_asked_for():
 )
 def test_what_the_environment_says_of_malloc_stays(name, value):
     assert page_faults(keep="assert not keep_freed_memory()", **{name: value}) > PAGES_OF_A_TENSOR / 512
+
+
+def test_settled_objects_are_in_no_later_collection():
+    try:
+        settle_objects()
+        assert gc.get_freeze_count() > 1000
+        assert len(gc.get_objects()) < 1000
+    finally:
+        gc.unfreeze()

@@ -10,6 +10,7 @@ from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from torch.utils.data import DataLoader
 
 from lmtrain.precision.policy import fp32
+from lmtrain.training.loop import step_loop
 from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.loop.step_loop import StepLoop
 from lmtrain.training.trainer import make_trainer
@@ -134,3 +135,26 @@ def test_a_modules_own_way_of_moving_batches_is_heard(tmp_path, monkeypatch):
 def test_make_trainer_uses_it(tmp_path):
     trainer = make_trainer(strategy="auto", precision="32-true", accelerator="cpu", folder=tmp_path)
     assert isinstance(trainer.fit_loop.epoch_loop, StepLoop)
+
+
+def test_ranks_send_one_another_no_flag_of_lightning_s_with_any_callback_left_out(tmp_path, monkeypatch):
+    sent = []
+    monkeypatch.setattr(_TrainingEpochLoop, "_broadcast_sigterm_tensor", lambda _: sent.append(1))
+    monkeypatch.setattr(pl.Trainer, "world_size", 2)
+    fit(tmp_path, own=True)
+    assert sent == []
+
+
+def test_objects_are_settled_once_after_the_first_step_of_an_accelerator(tmp_path, monkeypatch):
+    settled, begin = [], StepLoop.on_run_start
+
+    def begin_on_accelerator(loop, fetcher):
+        begin(loop, fetcher)
+        loop._is_settled = False
+
+    monkeypatch.setattr(step_loop, "settle_objects", lambda: settled.append(1))
+    fit(tmp_path, own=True)
+    assert settled == [], "on a CPU no device waits for a collection"
+    monkeypatch.setattr(StepLoop, "on_run_start", begin_on_accelerator)
+    fit(tmp_path, own=True)
+    assert settled == [1, 1], "once an epoch here, and a run of ours has one"

@@ -85,8 +85,8 @@ def test_a_measurement_counts_a_multiplication_and_an_addition_per_product(monke
     assert measure_matmul(torch.float32) == 2 * 4**3 / 0.5
 
 
-@pytest.mark.parametrize(("matmul", "flops"), [("fp32", 66.9e12), ("tf32", 494.7e12), ("fp8", 1978.9e12)])
-def test_every_format_has_the_peak_of_its_own_products(monkeypatch, matmul, flops):
+@pytest.mark.parametrize(("matmul", "flops"), [("fp32", 66.9e12), ("tf32", 494.7e12), ("fp8", 989.4e12)])
+def test_every_format_has_the_peak_of_its_own_products_and_fp8_that_of_bf16(monkeypatch, matmul, flops):
     with_gpu(monkeypatch, "NVIDIA H100 80GB HBM3")
     found = device_peak(LOCAL, matmul=matmul, accelerator="auto")
     assert found is not None

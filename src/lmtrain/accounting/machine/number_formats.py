@@ -46,6 +46,11 @@ FORMATS: Final[dict[str, NumberFormat]] = {
 }
 
 
+def utilization_format(matmul: MatmulDtype) -> MatmulDtype:
+    """Return the format of the peak in utilization's denominator: for fp8, of some products only, it is bf16."""
+    return "bf16" if matmul == "fp8" else matmul
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrecisionBytes:
     """Bytes of one value by role, and the format of the matrix products.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.model_shape import ModelShape
 from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
-from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.model.optimizer_state import FP32_BYTES, OptimizerState
 
 # An allocator's bytes beyond those in use: blocks rounded up and split. torch.cuda.max_memory_reserved over
 # max_memory_allocated is 1.02 to 1.08 with expandable segments.
@@ -116,6 +116,7 @@ def device_memory(
     precision: PrecisionBytes,
     optimizer: OptimizerState,
     num_shards: int = 1,
+    keeps_whole_gradients: bool = False,
     tensor_ranks: int = 1,
     pipeline: Pipeline = ONE_STAGE,
     num_gathered_blocks: int = 2,
@@ -126,7 +127,8 @@ def device_memory(
 ) -> DeviceMemory:
     """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
 
-    Each shard is of a rank's part, where `tensor_ranks` compute together.
+    Each shard is of a rank's part, where `tensor_ranks` compute together. `keeps_whole_gradients` in fp32, beside
+    those of the shards.
 
     `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way. `host`
     is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator.
@@ -135,11 +137,12 @@ def device_memory(
     share = pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=parameters.num_outside_blocks)
     held = _share(math.ceil(parameters.num_total * share), num_devices)
     trained = _share(math.ceil(parameters.num_trained * share), num_devices)
+    whole = _share(parameters.num_trained, tensor_ranks) * FP32_BYTES if keeps_whole_gradients and num_shards > 1 else 0
     state = state_bytes(parameters, precision=precision, optimizer=optimizer)
     before_margin = DeviceMemory(
         weights=held * precision.weights,
         weights_copy=held * precision.compute_copy,
-        gradients=trained * precision.gradients,
+        gradients=trained * precision.gradients + whole,
         optimizer=math.ceil(state * share / num_devices),
         gathered=_gathered(parameters, precision, num_gathered_blocks) // tensor_ranks if num_devices > 1 else 0,
         activations=activations,

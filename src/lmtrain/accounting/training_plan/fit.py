@@ -37,7 +37,8 @@ class TensorGroup:
 class Setting:
     """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
-    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `host` is the memory of a CPU
+    Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_whole_gradients` of
+    a rank's part, in fp32, between the micro-batches of a step beside the shards' own. `host` is the memory of a CPU
     beside the tensors; None is a GPU.
     """
 
@@ -47,6 +48,7 @@ class Setting:
     is_sharded: bool
     device_bytes: int | None
     most_shards: int | None = None
+    keeps_whole_gradients: bool = False
     tensor: TensorGroup = TensorGroup()
     pipeline: Pipeline = ONE_STAGE
     host: HostMemory | None = None
@@ -66,6 +68,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         precision=setting.precision,
         optimizer=setting.optimizer,
         num_shards=setting.num_shards(batch.num_ranks),
+        keeps_whole_gradients=setting.keeps_whole_gradients and batch.accumulation_micro_steps > 1,
         tensor_ranks=setting.tensor.num_ranks,
         pipeline=setting.pipeline,
         activations=setting.tensor.activations(

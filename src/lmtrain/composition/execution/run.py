@@ -11,6 +11,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
+from lmtrain.composition.execution.device_problems import telling_device_problems
 from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.planning.prepared_tokens import remember_folder
 from lmtrain.composition.stored_runs.going_on import going_on_line
@@ -57,7 +58,7 @@ def execute(job: Job) -> int:
     outer = outer_launcher(os.environ)
     rank = outer.rank if outer else 0
     try:
-        with stopping_at_once():
+        with stopping_at_once(), telling_device_problems(job.folder):
             run, checkpoint = prepare(job, outer, rank=rank)
     except StoppedEarly as stop:
         code = EXIT_CODES[stop.number]
@@ -162,7 +163,7 @@ def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return the exit code for its end."""
     graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
     try:
-        with stopping_at_once():
+        with stopping_at_once(), telling_device_problems(run.context.folder):
             run.trainer.fit(
                 run.module,
                 datamodule=run.datamodule,

@@ -44,8 +44,8 @@ def batch_of(config: RunConfig) -> BatchPlan:
 def held_device(trainer: TrainerSettings) -> HeldDevice:
     """Return the device of this rank; ranks on one CPU share its free memory."""
     if torch.cuda.is_available() and trainer.accelerator != "cpu":
-        properties = torch.cuda.get_device_properties()
-        return HeldDevice(properties.name, properties.total_memory)
+        free, _ = torch.cuda.mem_get_info()  # without the memory of other processes
+        return HeldDevice(torch.cuda.get_device_name(), free + torch.cuda.memory_reserved())
     free = available_bytes() or os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return HeldDevice(None, int(free * CPU_SHARE / trainer.devices))
 
@@ -85,7 +85,8 @@ def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:
     else:
         fix = f"try {less_memory(config)}"
     return OutOfMemory(
-        f"out of memory at {size}: the plan says {needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB; {fix}."
+        f"out of memory at {size}: the plan says {needed / 1e9:.1f} GB, the device has {held / 1e9:.1f} GB "
+        f"beside other processes; {fix}."
     )
 
 

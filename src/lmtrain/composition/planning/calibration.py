@@ -7,6 +7,7 @@ import os
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.observed.measured import Calibration, Measurements
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.measured_here import kind_here, measurements_of
@@ -79,7 +80,7 @@ def peak_here(config: RunConfig, setting: PlannedSetting) -> Peak | None:
         return device.peak(setting.bytes_of.matmul) if device else None
     device = measured.find("gpu")
     assert device is not None
-    matmul = setting.bytes_of.matmul
+    matmul = utilization_format(setting.bytes_of.matmul)
     return setting.cluster.peak(matmul, detected_device=device.name) or device.peak(matmul)
 
 

@@ -20,6 +20,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         is_sharded=setting.spread.shards_over is not None and setting.num_ranks > 1,
         tensor=_tensor_group(setting, facts),
         pipeline=setting.spread.pipeline,
+        keeps_whole_gradients=setting.spread.shards_over is not None and not setting.spread.reduces_every_micro_step,
         most_shards=setting.spread.most_shards,
         device_bytes=device.memory_bytes if device else None,
         host=setting.host,

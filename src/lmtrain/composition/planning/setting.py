@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lmtrain.accounting.cluster import Cluster, Peak
-from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.machine.number_formats import PrecisionBytes, utilization_format
 from lmtrain.accounting.model.memory import COMPILED_HEAP_SHARE, HEAP_SHARE, WORKSPACE_HEAP_SHARE, HostMemory
 from lmtrain.accounting.model.optimizer_state import OptimizerState
 from lmtrain.accounting.options.optimizer import OptimizerFacts
@@ -67,8 +67,8 @@ class PlannedSetting:
         return replace(held, compute_copy=0) if self.casts_parameters else held
 
     def peak(self) -> Peak | None:
-        """Return the dense peak of one device for the run's products."""
-        return self.cluster.peak(self.bytes_of.matmul)
+        """Return the dense peak of one device for the run's products, of fp8 that of bf16."""
+        return self.cluster.peak(utilization_format(self.bytes_of.matmul))
 
 
 def planned_setting(config: RunConfig) -> PlannedSetting:

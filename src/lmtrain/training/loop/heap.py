@@ -6,6 +6,7 @@ for the same bytes again, and the kernel maps and clears them page by page: a qu
 """
 
 import ctypes
+import gc
 import os
 from typing import Final
 
@@ -31,6 +32,12 @@ def keep_freed_memory() -> bool:
         return False
     keeps_large = mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES) or mallopt(M_MMAP_THRESHOLD, LARGEST_OF_OLD_GLIBC)
     return bool(keeps_large and mallopt(M_TRIM_THRESHOLD, NEVER) and mallopt(M_TOP_PAD, GROWS_BY_BYTES))
+
+
+def settle_objects() -> None:
+    """Collect once, and leave the objects of compilation and set-up out of all later collections."""
+    gc.collect()
+    gc.freeze()
 
 
 def give_back_freed_memory() -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.training.loop.heap import settle_objects
 from lmtrain.training.loop.step_hooks import StepHooks, is_defined
 
 HOOKS_OF_A_MOVE: Final = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
@@ -56,6 +57,7 @@ class StepLoop(_TrainingEpochLoop):
             is_defined(one, name, DataHooks) for one in movers if one is not None for name in HOOKS_OF_A_MOVE
         )
         self._stays = self._is_moved_as_it_is and trainer.strategy.root_device.type == "cpu"
+        self._is_settled = trainer.strategy.root_device.type == "cpu"  # waits there hide no collection
         self._convert = trainer.precision_plugin.convert_input
 
     @override
@@ -64,8 +66,6 @@ class StepLoop(_TrainingEpochLoop):
             super().advance(data_fetcher)
             return
         trainer = self.trainer
-        if trainer.world_size > 1:
-            self._broadcast_sigterm_tensor()
         batch, _, _ = next(data_fetcher)
         batch_idx = self.batch_idx + 1
         self.batch_progress.is_last_batch = data_fetcher.done
@@ -92,6 +92,13 @@ class StepLoop(_TrainingEpochLoop):
         self._hooks.call("on_train_batch_end", output, batch, batch_idx)
         self._end_results()
         self.batch_progress.increment_completed()
+        if not self._is_settled and not self._should_accumulate():
+            self._is_settled = True
+            settle_objects()
+
+    @override
+    def _broadcast_sigterm_tensor(self) -> None:
+        """Send nothing: Lightning's own broadcasts a flag and waits for it at every micro-batch."""
 
     def _on_device(self, batch: Any) -> Any:
         trainer = self.trainer

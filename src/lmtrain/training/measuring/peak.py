@@ -6,6 +6,7 @@ import torch
 
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype, find_device
+from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.observed.measured import Measurements
 from lmtrain.precision.cpu_features import cpu_name
 
@@ -24,12 +25,15 @@ def device_peak(
 ) -> Peak | None:
     """Return the peak of products in a format on one device (one process, on CPU), or None where it is unknown.
 
+    Products in fp8 count by the peak of bf16.
+
     `cpu_threads` None is torch's own choice. `measured` is `lmtrain doctor`'s finding: it stands in for a table that
     lacks a GPU, and for measuring a CPU anew.
     """
     measured = measured or Measurements()
     uses_gpu = torch.cuda.is_available() and accelerator != "cpu"
     if uses_gpu or cluster.peak_flops is not None or cluster.device is not None:
+        matmul = utilization_format(matmul)
         detected = torch.cuda.get_device_name() if uses_gpu else None
         found = measured.find("gpu", name=detected) if detected and cluster.device in (None, detected) else None
         return cluster.peak(matmul, detected_device=detected) or (found and found.peak(matmul))
