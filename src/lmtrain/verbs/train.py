@@ -37,8 +37,6 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     # Read once, when torch is imported. Waiting OpenMP threads spin for long by default: where other
     # work shares the cores, that halves the speed; a short spin costs nothing on an idle machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    if "PYTORCH_CUDA_ALLOC_CONF" not in os.environ:  # its older name; read once too, when CUDA starts
-        os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # a GPU's freed memory stays one piece
     if AGENT in os.environ:
         die_with_parent(os.getppid())  # torchrun, killed, would leave its ranks training
     outer = outer_launcher(os.environ)

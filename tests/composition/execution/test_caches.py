@@ -44,3 +44,13 @@ def test_a_path_with_a_space_which_torch_does_not_quote_for_the_compiler_is_left
     keep_caches_in(tmp_path / "my project" / ".cache")
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
     assert "TRITON_CACHE_DIR" not in os.environ
+
+
+@pytest.mark.parametrize(("name", "value"), [("PYTORCH_CUDA_ALLOC_CONF", "x"), ("PYTORCH_ALLOC_CONF", "x")])
+def test_a_gpu_s_memory_grows_in_one_piece_unless_the_environment_says_how(monkeypatch, tmp_path, name, value):
+    monkeypatch.setattr(os, "environ", {})
+    keep_caches_in(tmp_path)
+    assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    monkeypatch.setattr(os, "environ", {name: value})
+    keep_caches_in(tmp_path)
+    assert os.environ.get("PYTORCH_ALLOC_CONF") == (value if name == "PYTORCH_ALLOC_CONF" else None)
