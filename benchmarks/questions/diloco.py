@@ -23,7 +23,7 @@ from typing import Final
 from benchmarks.harness.diloco_page import Curve, Kind, draw, page
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
-RESULT: Final = PROJECT / "benchmarks/results/diloco_zen4_2cores_202611"
+RESULT: Final = PROJECT / "benchmarks/results/diloco_xeon_2cores_202611"
 OPTIMIZERS: Final = ("adamw_two_rates", "muon_plain")
 EVERY_STEPS: Final = (10, 30, 100)
 DELTAS: Final = ("bf16", "int8")
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a part of the names of the runs to train")
     parser.add_argument("--root", type=Path, default=Path("runs/diloco"), help="folder of the runs (%(default)s)")
     parser.add_argument("--result", type=Path, default=RESULT, help="page and plot, without their suffix")
-    parser.add_argument("--hardware", default="two Zen 4 cores that other work shared", help="as the page names it")
+    parser.add_argument("--hardware", default="two cores of an Intel Xeon that other work shared", help="as the page names it")
     parser.add_argument("--only-report", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     root = arguments.root.resolve()
