@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -25,11 +25,26 @@ if TYPE_CHECKING:
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
-    """Train a language model, or one a trial under -m; all are checked first, and the worst exit code counts.
+    """Train a language model, or one a trial under -m; --json ends with a line of the outcome.
 
     Raises:
         ConfigurationError: The command line is wrong; nothing was started.
     """
+    from lmtrain.verbs.outcome import outcome_line
+
+    outer = outer_launcher(os.environ)
+    asked, words = outcome_line(words, is_first_rank=outer is None or outer.rank == 0)
+    if asked is None:
+        return _train(words, program=program)
+
+    def tell(folder: Path) -> None:
+        asked.folder = folder
+
+    return asked.told(lambda: _train(words, program=program, tell=tell))
+
+
+def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lambda folder: None) -> int:
+    """Train; all trials are checked first, and the worst exit code counts. `tell` learns the folder, once known."""
     began, waited = time.monotonic(), waited_seconds()
     if HELP_FLAGS & set(words):
         print(help_page(conf_folder(), program=program, words=words))
@@ -47,7 +62,9 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
     if (searched := search_of(arguments)) is not None:
         from lmtrain.composition.execution.searching.prepared_search import prepare_search
 
-        return prepare_search(searched, one_job, outer=outer, program=program).run()
+        search = prepare_search(searched, one_job, outer=outer, program=program)
+        tell(search.folder.path)
+        return search.run()
     from lmtrain.composition.command_line.compose import Choices, for_each_config
 
     composed: list[tuple[dict[str, Any], Choices]] = []
@@ -64,10 +81,12 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
         from lmtrain.composition.execution.rehearsal import rehearse  # torch: for refusals that need it
 
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
+        tell(job.folder)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
     from lmtrain.composition.execution.sweep import run_sweep
 
     jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
+    tell(Path(jobs[0].root) / str(jobs[0].sweep))
     return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))
 
 

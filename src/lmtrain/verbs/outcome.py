@@ -1,0 +1,105 @@
+"""The last line of `train --json`: how a run or a sweep ended, for programs that start them."""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.sweep_file import read_sweep
+
+STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}
+FLAGS: Final = ("--json", "--against")
+
+
+@dataclass(kw_only=True)
+class OutcomeLine:
+    """What was asked for beside a training; `folder` is of its run or sweep, None before it is known."""
+
+    against: Path | None = None
+    speaks: bool = True
+    folder: Path | None = None
+    _message: str | None = field(default=None, init=False)
+
+    def told(self, train: Callable[[], int]) -> int:
+        """Train, and print the line whatever the end; return the exit code.
+
+        Raises:
+            ConfigurationError: There is no baseline; nothing was started.
+        """
+        baseline = self._baseline()
+        code = 1
+        try:
+            code = train()
+        except LMTRAIN_ERRORS as error:
+            code, self._message = error.exit_code, redact_text(str(error))
+            raise
+        finally:
+            if self.speaks:
+                print(json.dumps(self._line(code, baseline)), flush=True)
+        return code
+
+    def _baseline(self) -> list[Any]:
+        if self.against is None:
+            return []
+        from lmtrain.report.against import baseline_runs
+
+        return [*baseline_runs(self.against.absolute())]
+
+    def _line(self, code: int, baseline: Sequence[Any]) -> dict[str, Any]:
+        line: dict[str, Any] = {"exit_code": code, "exit_reason": self._message or STOPPED.get(code, ""), "run": None}
+        if self.folder is None or not self.folder.exists():
+            return line
+        sweep = read_sweep(self.folder)
+        if sweep is not None:
+            best = sweep.best_trial()
+            states = [trial.state for trial in sweep.trials]
+            counts = {state: states.count(state) for state in dict.fromkeys(states)}
+            return {**line, "sweep": str(self.folder), "metric": sweep.metric, "trials": counts,
+                    "best": None if best is None else asdict(best)}  # fmt: skip
+        return {**line, **run_outcome(self.folder, code, self._message), **self._verdict(baseline)}
+
+    def _verdict(self, baseline: Sequence[Any]) -> dict[str, Any]:
+        if not baseline or self.folder is None:
+            return {}
+        from lmtrain.report.against import against
+        from lmtrain.report.compared_run import read_compared_run
+
+        found = against(read_compared_run(self.folder), baseline, name=str(self.against))
+        return {"against": found.to_json()}
+
+
+def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
+    """Return a run's end as plain values: score in bits per byte, tokens, seconds of all attempts, dollars."""
+    from lmtrain.report.run_facts import read_run
+    from lmtrain.report.run_ledger import read_attempts
+
+    facts = read_run(folder)
+    horizon: Any = read_json(folder / "plan.json").get("horizon", {})
+    spent = facts.step >= int(horizon.get("steps", 0)) > 0
+    ended = f"budget.{horizon.get('limited_by')} is spent" if spent else "stopped before its budget's end"
+    return {
+        "run": str(folder),
+        "exit_reason": message or STOPPED.get(code) or (ended if code == EXIT_DONE else "failed"),
+        "score": None if facts.held_out is None else facts.held_out.after,
+        "metric": "validation/bits_per_byte",
+        "step": facts.step,
+        "tokens": facts.tokens,
+        "seconds": sum(attempt.wall_seconds for attempt in read_attempts(folder)),
+        "usd": facts.usd,
+    }
+
+
+def outcome_line(words: Sequence[str], *, is_first_rank: bool) -> tuple[OutcomeLine | None, list[str]]:
+    """Take --json and --against RUN out of a command line; without them there is no line."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--against", type=Path)
+    if not any(word.partition("=")[0] in FLAGS for word in words):
+        return None, [*words]
+    asked, others = parser.parse_known_args([*words])
+    return OutcomeLine(against=asked.against, speaks=is_first_rank), others
