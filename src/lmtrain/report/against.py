@@ -64,7 +64,7 @@ def against(run: ComparedRun, baseline: Sequence[ComparedRun], *, name: str) -> 
     """Judge a finished run by a baseline's seeds."""
     values = [each.final for each in baseline]
     found = spread(values)
-    facts = {"baseline": name, "num_seeds": found.num, "mean": found.mean, "deviation": found.standard_deviation}
+    facts: Any = {"baseline": name, "num_seeds": found.num, "mean": found.mean, "deviation": found.standard_deviation}
     if reason := _why_not(run, baseline[0]):
         return Against(**facts, difference=None, plus_minus=None, verdict="unknown", reason=reason)
     difference = run.final - found.mean
