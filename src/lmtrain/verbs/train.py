@@ -21,6 +21,7 @@ from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:
     from lmtrain.composition.command_line.compose import Choices
+    from lmtrain.composition.command_line.search_words import SearchWords
     from lmtrain.composition.run_config import RunConfig
 
 
@@ -60,11 +61,7 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     from lmtrain.composition.command_line.search_words import search_of
 
     if (searched := search_of(arguments)) is not None:
-        from lmtrain.composition.execution.searching.prepared_search import prepare_search
-
-        search = prepare_search(searched, one_job, outer=outer, program=program)
-        tell(search.folder.path)
-        return search.run()
+        return _search(searched, outer, program=program, tell=tell)
     from lmtrain.composition.command_line.compose import Choices, for_each_config
 
     composed: list[tuple[dict[str, Any], Choices]] = []
@@ -88,6 +85,15 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
     tell(Path(jobs[0].root) / str(jobs[0].sweep))
     return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))
+
+
+def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[[Path], None]) -> int:
+    """Search for values."""
+    from lmtrain.composition.execution.searching.prepared_search import prepare_search
+
+    search = prepare_search(words, one_job, outer=outer, program=program)
+    tell(search.folder.path)
+    return search.run()
 
 
 def _jobs_of_trials(
