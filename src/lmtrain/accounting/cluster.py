@@ -26,6 +26,7 @@ class Peak:
 class Cluster:
     """The machines a run uses; `device` None means the device found, `peak_flops` None means the table's.
 
+    `memory_bytes` are those of one device, None: the table's; less for a slice of one.
     `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
     `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
     the devices. `device_hours_per_failure` is a device's mean time between two failures of a run, for the cadence of
@@ -36,6 +37,7 @@ class Cluster:
 
     name: str
     device: str | None = None
+    memory_bytes: float | None = None
     num_nodes: int = 1
     devices_per_node: int = 1
     network_bytes_per_second: float | None = None
@@ -50,6 +52,7 @@ class Cluster:
     def __post_init__(self) -> None:
         _require("num_nodes", self.num_nodes, lambda value: value >= 1, "is not a number of machines; nearest valid: 1")
         _require("devices_per_node", self.devices_per_node, lambda value: value >= 1, "is below 1; nearest valid: 1")
+        _require("memory_bytes", self.memory_bytes, lambda value: value > 0, "is not above 0; null uses the table")
         _require("peak_flops", self.peak_flops, lambda value: value > 0, "is not above 0; null uses the table")
         for key, price in (("usd_per_gpu_hour", self.usd_per_gpu_hour), ("usd_per_kwh", self.usd_per_kwh)):
             _require(key, price, lambda value: value >= 0, "is below 0; null is no price")
@@ -84,6 +87,13 @@ class Cluster:
     def known_device(self) -> Device | None:
         """Return the table's row of the configured device, if it has one."""
         return find_device(self.device) if self.device else None
+
+    @property
+    def device_bytes(self) -> int | None:
+        """Return the memory of one device, None where it is not known before the run."""
+        if self.memory_bytes is not None:
+            return int(self.memory_bytes)
+        return self.known_device.memory_bytes if self.known_device else None
 
     def peak(self, dtype: MatmulDtype, *, detected_device: str | None = None) -> Peak | None:
         """Return the peak of one device for matmuls in `dtype`; None for a device outside the table."""

@@ -53,6 +53,16 @@ def none_facts() -> RecomputeFacts:
     return RecomputeFacts(recomputes=False, is_cut=True, share=0.0)
 
 
+def auto(model: LanguageModel) -> LanguageModel:
+    """Keep every activation, where no plan has chosen."""
+    return model
+
+
+def auto_facts() -> RecomputeFacts:
+    """Let a plan choose by the memory of the device."""
+    return RecomputeFacts(recomputes=False, is_cut=True, share=0.0, chooses=True)
+
+
 def every_block(model: LanguageModel) -> LanguageModel:
     """Keep only each block's input."""
     for block in model.blocks:

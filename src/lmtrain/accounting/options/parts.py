@@ -20,13 +20,20 @@ class AttentionFacts:
 class RecomputeFacts:
     """A recomputation; `is_cut` where the compiler, if any, decides about a block's kept tensors.
 
-    `share` of the model's blocks compute their products with weights twice.
+    `share` of the model's blocks compute their products with weights twice. `chooses`: a plan puts another one in its
+    place, the first with room for enough tokens at a time.
     """
 
     group: ClassVar[str] = "recompute"
     recomputes: bool = True
     is_cut: bool = False
     share: float = 1.0
+    chooses: bool = False
+
+    @property
+    def keeps_all(self) -> bool:
+        """Tell whether nothing is computed again, in any plan."""
+        return not self.recomputes and not self.chooses
 
     @property
     def keeps_least(self) -> bool:

@@ -20,7 +20,7 @@ from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.parts.strategy import build_strategy
-from lmtrain.composition.planning.auto_batch import batch_of
+from lmtrain.composition.planning.auto_batch import batch_of, recompute_here
 from lmtrain.composition.planning.calibration import measured_flops
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
@@ -71,7 +71,7 @@ def build_run(
 
     `earlier_seconds` is how long earlier attempts of the run took; `fork_step` where it left another run.
     """
-    config = job.config
+    config = recompute_here(job.config)
     batch = batch_of(config)
     precision = build_precision(config)
     datamodule = config.data.build(batch=batch, seed=config.seed)

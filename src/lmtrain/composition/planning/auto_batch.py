@@ -8,12 +8,14 @@ import torch
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
+from lmtrain.composition.planning.auto_recompute import chooses_recompute, with_recompute
 from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.less_memory import less_memory
 from lmtrain.composition.planning.plan import fitted_batch
 from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.planning.tried_words import with_words
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.settings import TrainerSettings
 from lmtrain.errors import ConfigurationError, OutOfMemory
@@ -41,6 +43,20 @@ def batch_of(config: RunConfig) -> BatchPlan:
     return broadcast_outcome(lambda: _largest(config))
 
 
+def recompute_here(config: RunConfig) -> RunConfig:
+    """Return the config with a recomputation that chooses settled for this device; the first rank decides for all."""
+    if not chooses_recompute(config):
+        return config
+    word = broadcast_outcome(lambda: _recompute_word(config))
+    return with_words(config, [word])
+
+
+def _recompute_word(config: RunConfig) -> str:
+    chosen, reason = with_recompute(config, setting_here)
+    print(reason, flush=True)
+    return f"recompute={chosen.recompute.word}"
+
+
 def held_device(trainer: TrainerSettings) -> HeldDevice:
     """Return the device of this rank; ranks on one CPU share its free memory."""
     if torch.cuda.is_available() and trainer.accelerator != "cpu":
@@ -61,7 +77,8 @@ def setting_here(config: RunConfig) -> Setting:
     elif planned.host:  # this process is there already, not in the free memory
         planned = replace(planned, host=replace(planned.host, process_bytes=0))
     facts = model_facts(config, planned)
-    return replace(fit_setting(planned, facts), device_bytes=device.num_bytes)
+    most_bytes = min(device.num_bytes, int(config.cluster.memory_bytes or device.num_bytes))
+    return replace(fit_setting(planned, facts), device_bytes=most_bytes)
 
 
 def is_out_of_memory(failure: RuntimeError) -> bool:

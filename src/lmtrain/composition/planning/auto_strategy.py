@@ -43,20 +43,20 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
     else tensor groups too, also where nothing fits. A micro batch of a typed size is tried first, then one sequence.
     Activations are measured only where the rest fits.
     """
-    device = config.cluster.known_device
-    if not config.spread.chooses or config.num_ranks == 1 or device is None:
+    device_bytes = config.cluster.device_bytes
+    if not config.spread.chooses or config.num_ranks == 1 or device_bytes is None:
         return config, None
     asked, single = config.batch, replace(config.batch, micro_batch_sequences=1)
     tried: list[Tried] = []
     for batch in dict.fromkeys((asked, single)) if isinstance(asked.micro_batch_sequences, int) else (single,):
-        tried = list(_tried(config, batch, device.memory_bytes))
-        if tried and tried[-1].num_bytes <= device.memory_bytes:
+        tried = list(_tried(config, batch, device_bytes))
+        if tried and tried[-1].num_bytes <= device_bytes:
             break
     if not tried:
         return config, None  # the plan names the fault
     *others, last = tried
-    fits = last.num_bytes <= device.memory_bytes
-    told = [last.told("takes" if fits else "needs") + f" of {_gb(device.memory_bytes)} a device"]
+    fits = last.num_bytes <= device_bytes
+    told = [last.told("takes" if fits else "needs") + f" of {_gb(device_bytes)} a device"]
     told += [one.told("needs") for one in others]
     return last.config, f"strategy={config.strategy.word}: {'' if fits else 'nothing fits; '}{'; '.join(told)}"
 

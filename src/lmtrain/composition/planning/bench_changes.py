@@ -40,7 +40,7 @@ def _choices(config: RunConfig, *, can_compile: bool) -> list[Change]:
         if setting.precision.bytes_of.activations > chosen.activations:
             found.append(Change(words=(word,), why=f"products in {chosen.matmul}"))
     if setting.recompute.recomputes:
-        plain = words_of(RecomputeFacts, lambda other: not other.recomputes)
+        plain = words_of(RecomputeFacts, lambda other: other.keeps_all)
         found += _each(plain, "no activation is computed twice; takes more memory")
     if not setting.attention.chooses:
         place: dict[str, Any] = {"on_gpu": False, "is_compiled": setting.is_compiled}

@@ -12,7 +12,6 @@ INPUTS_OF_A_LAYER: Final = 2  # of attention and of the feed-forward
 def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
     """Return the setting behind the memory of a device."""
     setting.spread.pipeline.require_layers(len(facts.shape.attention))
-    device = setting.cluster.known_device
     return Setting(
         facts=facts,
         precision=setting.bytes_of,
@@ -22,7 +21,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         pipeline=setting.spread.pipeline,
         keeps_whole_gradients=setting.spread.shards_over is not None and not setting.spread.reduces_every_micro_step,
         most_shards=setting.spread.most_shards,
-        device_bytes=device.memory_bytes if device else None,
+        device_bytes=setting.cluster.device_bytes,
         host=setting.host,
     )
 

@@ -6,6 +6,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.fit import largest_micro_batch, memory_of
 from lmtrain.composition.planning.auto_batch import held_device, setting_here
+from lmtrain.composition.planning.auto_recompute import with_recompute
 from lmtrain.composition.planning.less_memory import less_memory
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -28,6 +29,7 @@ def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) 
     least = num_parameters * FEWEST_BYTES_A_PARAMETER + tokens * FEWEST_BYTES_A_TOKEN
     if least < CLEARLY_ENOUGH * device.num_bytes:
         return
+    config, _ = with_recompute(config, setting_here)  # with the recomputation that the run will choose
     setting = setting_here(config)
     needed, held = memory_of(setting, batch).total, setting.device_bytes or device.num_bytes
     if needed <= held:

@@ -56,7 +56,7 @@ def _plain_words() -> list[str]:
     return [
         words_of(ModelSpread, lambda spread: spread.most_ranks == 1)[0],
         words_of(CompileFacts, lambda compilation: not compilation.compiles)[0],
-        words_of(RecomputeFacts, lambda recompute: not recompute.recomputes)[0],
+        words_of(RecomputeFacts, lambda recompute: recompute.keeps_all)[0],
     ]
 
 

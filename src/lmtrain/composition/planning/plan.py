@@ -16,6 +16,7 @@ from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.depth_dial import offered
 from lmtrain.composition.parts.schedules import require_ramps_fit
+from lmtrain.composition.planning.auto_recompute import with_recompute
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.calibration import peak_here
 from lmtrain.composition.planning.disk_guard import planned_checkpoints
@@ -67,7 +68,8 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         config = read_config(composed, allowed=arguments.allowed_targets)
         refuse_typed(config, choices.overrides)
         require_settings(config)
-        config, chosen = with_strategy(config)
+        config, *chosen = with_strategy(config)
+        config, *more = with_recompute(config)
         setting = planned_setting(config)
         facts = model_facts(config, setting)
         planned = plan_on_paper(config, setting, facts)
@@ -81,8 +83,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         fit = fit_setting(setting, facts)
         possible = changes(config, setting, is_tight=planned.fits is False)
         said = advice(planned, fit, possible)
-        if chosen:
-            said = replace(said, lines=(chosen, *said.lines))
+        said = replace(said, lines=(*filter(None, (*chosen, *more)), *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said, config.init_from))
 
     for_each_config(task, arguments, config_name="train")

@@ -43,7 +43,7 @@ def _obstacles(config: RunConfig, *, num_ranks: int, device: str) -> Iterator[tu
     if recomputation.recomputes:
         yield (
             f"recompute={recompute} reads the state of random numbers, which a recording forbids",
-            one_of(words_of(RecomputeFacts, lambda other: not other.recomputes)),
+            one_of(words_of(RecomputeFacts, lambda other: other.keeps_all)),
         )
     if config.trainer.detect_anomaly:
         yield "trainer.detect_anomaly=true looks at every operation", "trainer.detect_anomaly=false"

@@ -1,0 +1,108 @@
+"""A recomputation in place of one that chooses: the least that leaves a device room for enough tokens at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.options.parts import RecomputeFacts
+from lmtrain.accounting.training_plan.fit import Setting, fits, largest_micro_batch, memory_of
+from lmtrain.composition.command_line.group_options import words_of
+from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.planning.fit_setting import fit_setting
+from lmtrain.composition.planning.known_models import model_facts
+from lmtrain.composition.planning.setting import planned_setting
+from lmtrain.composition.planning.tried_words import with_words
+from lmtrain.composition.run_config import RunConfig
+
+# Fewer rows than this leave a large GPU's units without work in products of a width of 1,024 and more.
+ENOUGH_TOKENS: Final = 8_192
+LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
+    lambda facts: facts.keeps_all,
+    lambda facts: facts.recomputes and facts.is_cut,
+    lambda facts: facts.keeps_least,
+)
+
+
+@dataclass(frozen=True)
+class TriedRecompute:
+    """A config with another recomputation, and the batch that fits the device with it, None without one."""
+
+    option: str
+    config: RunConfig
+    batch: BatchPlan | None
+    num_bytes: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        """Return the tokens of one forward pass."""
+        return 0 if self.batch is None else self.batch.micro_batch_sequences * self.batch.context_tokens
+
+    @property
+    def told(self) -> str:
+        """Return a few words."""
+        return f"{self.option} leaves room for " + (f"{self.num_tokens:,} tokens" if self.batch else "no sequence")
+
+
+def chooses_recompute(config: RunConfig) -> bool:
+    """Tell whether a plan is to choose."""
+    found = facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed)
+    return found is not None and found.chooses
+
+
+def setting_on_paper(config: RunConfig) -> Setting:
+    """Return the setting behind the memory of a device in the table."""
+    planned = planned_setting(config)
+    return fit_setting(planned, model_facts(config, planned))
+
+
+def with_recompute(
+    config: RunConfig, setting_of: Callable[[RunConfig], Setting] = setting_on_paper
+) -> tuple[RunConfig, str | None]:
+    """Return the config with the recomputation chosen, and the reason; as it is, where nothing chooses.
+
+    The first is taken that leaves room for ENOUGH_TOKENS at a time, or a rank's whole share of a step; else the one
+    with the most room. A typed micro batch has to fit. `setting_of` gives the memory's setting of a config.
+    """
+    if not chooses_recompute(config):
+        return config, None
+    tried: list[TriedRecompute] = []
+    for kind in LEAST_FIRST:
+        for word in words_of(RecomputeFacts, kind):
+            changed = with_words(config, [word])
+            setting = setting_of(changed)
+            if setting.device_bytes is None:
+                return changed, f"{config.recompute.word}: the device's memory is known at the start of a run alone"
+            tried.append(_tried(word, changed, setting))
+            if _is_enough(tried[-1], config):
+                return _chosen(config, tried, tried[-1], setting.device_bytes)
+    best = max(tried, key=lambda one: one.num_tokens)
+    return _chosen(config, tried, best, int(setting_of(best.config).device_bytes or 0))
+
+
+def _tried(word: str, config: RunConfig, setting: Setting) -> TriedRecompute:
+    asked, option = config.batch, word.partition("=")[2]
+    if asked.micro_batch_sequences == "auto":
+        whole = config.divided(replace(asked, micro_batch_sequences=None))
+        batch = largest_micro_batch(setting, whole)
+    else:
+        batch = config.divided(asked)
+        batch = batch if fits(setting, batch) else None
+    return TriedRecompute(option, config, batch, memory_of(setting, batch).total if batch else 0)
+
+
+def _is_enough(tried: TriedRecompute, config: RunConfig) -> bool:
+    if tried.batch is None:
+        return False
+    is_typed = config.batch.micro_batch_sequences != "auto"
+    is_whole = tried.batch.accumulation_micro_steps == 1
+    return is_typed or is_whole or tried.num_tokens >= ENOUGH_TOKENS
+
+
+def _chosen(
+    config: RunConfig, tried: list[TriedRecompute], chosen: TriedRecompute, device_bytes: int
+) -> tuple[RunConfig, str]:
+    others = [one.told for one in tried if one is not chosen]
+    room = f"{chosen.num_tokens:,} tokens at a time take {chosen.num_bytes / 1e9:.1f} of {device_bytes / 1e9:.1f} GB"
+    told = room if chosen.batch else f"nothing fits {device_bytes / 1e9:.1f} GB"
+    return chosen.config, "; ".join([f"recompute={config.recompute.word}: {chosen.option}, {told}", *others])
