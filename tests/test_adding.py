@@ -191,17 +191,21 @@ print(auto_batch.out_of_memory(config, batch))
 def test_they_train_on_two_ranks_go_on_on_one_and_are_exported(project: Path) -> None:
     together = [*RUN, *SMALL_GPT, "optimizer=signum", "precision=bf16_light"]
     together += ["batch.micro_batch_sequences=auto", "schedule=constant"]
-    for words in (
+    runs = [
         ["run.name=straight", "budget.steps=5"],
         ["run.name=nodes", "budget.steps=3", "strategy=pairs", PAIR],
         ["run.name=nodes", "budget.steps=5", "strategy=single"],
-    ):
-        ended = run(project, "train.py", *together, *words)
-        assert ended.returncode == 0, ended.stderr
-        assert "batch.micro_batch_sequences=auto: " in ended.stdout
+    ]
+    code = f"""
+from lmtrain.cli import serve
+for words in {runs}:
+    assert serve("train", [*{together}, *words], program="train.py") == 0
+assert serve("export", ["hf", "runs/nodes", "out"], program="lmtrain export") == 0
+"""
+    ended = run(project, "-c", code)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("batch.micro_batch_sequences=auto: ") == 3
     straight, nodes = (tiny.losses(project / "runs" / name) for name in ("straight", "nodes"))
     assert nodes.keys() == straight.keys() == set(range(1, 6))
     assert nodes == pytest.approx(straight, rel=1e-3)  # of bf16, whose roundings turn signs of small averages
-    ended = run(project, "-m", "lmtrain.cli", "export", "hf", "runs/nodes", "out")
-    assert ended.returncode == 0, ended.stderr
     assert (project / "out" / "model.safetensors").is_file()
