@@ -115,6 +115,26 @@ def test_a_pipelines_file_allows_no_target(flag: str, touched: Path, capsys: pyt
     assert "pipeline.stages.a.words: no file allows a target" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("node", "part"),
+    [
+        ("{partition: p, setup: touch touched}", "engine.setup is a line of shell"),
+        ('{partition: "p\\ntouch touched"}', "has several lines"),
+        ('{partition: p, sbatch: {comment: "x\\ntouch touched"}}', "has several lines"),
+    ],
+)
+def test_a_file_writes_no_line_of_shell(
+    node: str, part: str, touched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = touched.parent / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    lines = ["# @package _global_", "defaults:", "  - override /engine: slurm", f"engine: {node}"]
+    (folder / "mine.yaml").write_text("\n".join(lines))
+    words = ["--config-dir", "conf", "+experiment=mine", "source=python_stdlib"]
+    assert serve("prepare", words, program="lmtrain") == EXIT_CONFIGURATION
+    assert part in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("word", ["LD_PRELOAD: evil.so", "PYTHONPATH: .", "NCCL_NET_PLUGIN: /tmp/evil.so"])
 def test_a_file_sets_no_variable_that_loads_code(word: str, touched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = touched.parent / "conf" / "experiment"

@@ -49,11 +49,12 @@ class SlurmEngine:
         `sbatch` has more directives by their long names; `dry_run` writes the scripts and submits nothing.
 
         Raises:
-            ConfigurationError: Not a positive number.
+            ConfigurationError: Not a positive number, or text of several lines.
             EnvironmentProblem: The extra is not installed.
         """
         require_positive(num_tasks=num_tasks, max_array_tasks=max_array_tasks, cpus_per_task=cpus_per_task)
         require_positive(memory_gib_per_cpu=memory_gib_per_cpu, max_running_tasks=max_running_tasks or 1)
+        _require_one_line(partition, time_limit, qos, setup or "", *(sbatch or {}), *(sbatch or {}).values())
         require_extra("engine=slurm")
         self._num_tasks = num_tasks
         self._poll_seconds = poll_seconds
@@ -139,3 +140,10 @@ def _is_queued(job_id: Any) -> bool:
     """Return whether SLURM still knows a job as waiting or running."""
     asked = subprocess.run(["squeue", "--noheader", f"--jobs={job_id}"], capture_output=True, text=True, check=False)
     return asked.returncode == 0 and bool(asked.stdout.strip())
+
+
+def _require_one_line(*words: str) -> None:
+    """Refuse a line break: behind it a directive's value would be a line of the script."""
+    for word in words:
+        if len(str(word).splitlines()) > 1:
+            raise ConfigurationError(f"engine={word!r} has several lines; a setting of SLURM is one.")

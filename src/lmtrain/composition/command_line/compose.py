@@ -23,6 +23,7 @@ from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
+from lmtrain.composition.command_line.shell_lines import refuse_untyped_shell
 from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.unknown_words import is_setting, unknown_key, unknown_option
@@ -65,6 +66,8 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str) -> No
             if config_name == "train":
                 _require_every_group(choices.overrides)
             found.append((_plain(composed), choices))
+            if flags.config_dir is not None:
+                refuse_untyped_shell(found[-1][0], arguments.overrides)
     for config, choices in found:
         task(_scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices)
 
