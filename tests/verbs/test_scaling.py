@@ -55,6 +55,9 @@ def test_a_sweep_gives_its_law_a_prediction_and_a_verdict_on_a_run_kept_out(
     assert "large, kept out" in plot.read_text()
     assert scaling([str(sweep), "--flops", "1e22"]) == 0
     assert "beyond 10 times the band says too little" in capsys.readouterr().out
+    small = sweep_of(tmp_path / "small", [1e18, 1e19, 1e20], [0.001, 0.002, 0.003, 0.004])
+    assert scaling([str(small), "--law-only"]) == 0
+    assert "The law's best size is far from all models of the sweep" in capsys.readouterr().out
 
 
 def test_another_recipe_is_told_in_compute_to_an_equal_loss(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

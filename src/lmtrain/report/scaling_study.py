@@ -35,10 +35,17 @@ class ScalingPrediction:
     loss_band: tuple[float, float]
     num_parameters_band: tuple[float, float]
     isoflop_num_parameters: float | None = None
+    sizes: tuple[float, float]
 
     @property
     def warning(self) -> str | None:
-        """Return a line where the prediction is further away than its band knows."""
+        """Return a line where the prediction is further away than its band knows, or its size than the models."""
+        low, high = self.sizes
+        if not low / BEYOND <= self.num_parameters <= high * max(BEYOND, self.times_beyond):
+            return (
+                f"The law's best size is far from all models of the sweep, {low:.3g} to {high:.3g} parameters: these "
+                "runs do not determine it; sweep sizes on both sides of a best one."
+            )
         if self.times_beyond <= BEYOND * (1 + 1e-9):
             return None
         return (
@@ -89,6 +96,7 @@ class ScalingStudy:
             loss=self.law.surface.loss(size, tokens),
             loss_band=self.law.band(lambda each: each.loss(*optimum(each, flops))),
             num_parameters_band=self.law.band(lambda each: optimum(each, flops)[0]),
+            sizes=(min(p.num_parameters for p in self.points), max(p.num_parameters for p in self.points)),
             isoflop_num_parameters=minima_law.num_parameters(flops) if minima_law else None,
         )
 
