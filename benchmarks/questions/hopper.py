@@ -6,8 +6,9 @@
     python benchmarks/questions/hopper.py                              # a CPU: every part as a toy; keeps nothing
 
 First the ceilings (`benchmarks/questions/ceilings.py` beside this), then the parts in order. Every row is in the JSON
-as soon as it is measured, so that a call that is cut short loses one row; parts of earlier calls in the same folder
-stay. The peers take part where `--peers FOLDER` has checkouts of them, as in `benchmarks/questions/train_step.py`.
+as soon as it is measured, so that a call that is cut short loses one row; rows of earlier calls in the same folder
+stay until they are measured again, and `--merge` joins reports of several folders. The peers take part where
+`--peers FOLDER` has checkouts of them, as in `benchmarks/questions/train_step.py`.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from benchmarks.questions.ceilings import page as ceilings_page
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
 COMMAND: Final = "python benchmarks/questions/hopper.py --hardware h200"
+NAMED_BY: Final = ("model", "precision", "loop", "path", "start", "what")
 
 
 def measure(names: list[str], *, bench: Bench, scratch: Path, path: Path) -> dict[str, Any]:
@@ -47,13 +49,45 @@ def measure(names: list[str], *, bench: Bench, scratch: Path, path: Path) -> dic
         "date": time.strftime("%Y-%m-%d"),
     }
     for name in names:
-        report["parts"][name] = []
+        rows: list[dict[str, Any]] = report["parts"].setdefault(name, [])
         for row in PARTS[name](bench, scratch):
-            report["parts"][name].append(row)
+            keep_row(rows, row)
             path.write_text(json.dumps(report, indent=1) + "\n")
             told = row.get("not_measured", "measured")
             print(f"{name}, {row.get('model', '')}: {told}", file=sys.stderr, flush=True)
     return report
+
+
+def keep_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    """Put a row into the place of the one of the same measurement; a measured one gives way to a measured one alone."""
+    place = next((place for place, held in enumerate(rows) if named(held) == named(row)), None)
+    if place is None:
+        rows.append(row)
+    elif "not_measured" not in row or "not_measured" in rows[place]:
+        rows[place] = row
+
+
+def named(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what a row is of."""
+    return tuple(row.get(key) for key in NAMED_BY)
+
+
+def merged(paths: list[Path]) -> dict[str, Any]:
+    """Return one report of several, each perhaps begun in an empty folder, later ones last.
+
+    Raises: ValueError where they are of different devices.
+    """
+    found = read(paths[0])
+    for path in paths[1:]:
+        other = read(path)
+        if (found["device"], found["is_toy"]) != (other["device"], other["is_toy"]):
+            raise ValueError(f"{path} is of {other['device']}, and {paths[0]} of {found['device']}: one page each.")
+        parts = found["parts"]
+        found |= other | {"parts": parts}
+        for name, rows in other["parts"].items():
+            for row in rows:
+                keep_row(parts.setdefault(name, []), row)
+    return found
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -82,6 +116,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--hardware", default="here", help="word for the file names, such as h200")
     parser.add_argument("--out", type=Path, help="folder of JSON, pages and traces; benchmarks/results with --hardware")
     parser.add_argument("--peers", default="", help="folder of checkouts: nanoGPT, litgpt, nanochat, OLMo-core, ...")
+    parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="reports to join; nothing is measured")
     parser.add_argument("--page", action="store_true", help="measure nothing, render the page anew")
     arguments = parser.parse_args()
     arguments.is_kept = arguments.out is not None or arguments.hardware != "here"
@@ -107,7 +142,10 @@ def main() -> int:
     path = out / f"hopper_{arguments.hardware}.json"
     try:
         report = read(path)
-        if not arguments.page:
+        if arguments.merge:
+            report = merged(arguments.merge)
+            path.write_text(json.dumps(report, indent=1) + "\n")
+        elif not arguments.page:
             bench = this_machine(is_toy=arguments.toy, peers=arguments.peers)
             if "ceilings" in arguments.only:
                 stem = out / f"ceilings_{arguments.hardware}"

@@ -15,7 +15,7 @@ from benchmarks.harness.hopper.marks_page import MARKS, page
 from benchmarks.harness.hopper.peers import against_fastest
 from benchmarks.harness.hopper.rows import Bench
 from benchmarks.peers.hopper import full_trainer
-from benchmarks.peers.hopper.profiles import kind_of
+from benchmarks.peers.hopper.profiles import is_counted, kind_of
 from benchmarks.questions import hopper
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.rules.float8_head import require_float8_head
@@ -243,3 +243,31 @@ def test_a_run_s_folder_tells_stalls_waits_and_the_first_step(tmp_path):
 def test_a_run_that_fails_says_its_last_line(tmp_path):
     with pytest.raises(RuntimeError, match=r"train.py ended with 2: lmtrain: .*modell"):
         user_runs.train(["modell=x"], root=tmp_path, name="broken", cache=tmp_path)
+
+
+def test_a_measured_row_gives_way_to_a_measured_one_alone(tmp_path):
+    rows = [{"model": "m", "precision": "fp8", "tokens_per_second": 1.0}]
+    hopper.keep_row(rows, {"model": "m", "precision": "fp8", "not_measured": "no room"})
+    hopper.keep_row(rows, {"model": "m", "precision": "bf16", "not_measured": "no room"})
+    assert rows[0]["tokens_per_second"] == 1.0
+    hopper.keep_row(rows, {"model": "m", "precision": "bf16", "tokens_per_second": 2.0})
+    assert [row["tokens_per_second"] for row in rows] == [1.0, 2.0]
+    one, two, other = (tmp_path / name for name in ("1.json", "2.json", "3.json"))
+    report = {"device": "d", "is_toy": False}
+    one.write_text(json.dumps(report | {"parts": {"speed": rows}}))
+    two.write_text(json.dumps(report | {"parts": {"speed": [rows[1] | {"tokens_per_second": 3.0}], "data": [{}]}}))
+    found = hopper.merged([one, two])["parts"]
+    assert [row["tokens_per_second"] for row in found["speed"]] == [1.0, 3.0]
+    assert found["data"] == [{}]
+    other.write_text(json.dumps(report | {"device": "e", "parts": {}}))
+    with pytest.raises(ValueError, match="one page each"):
+        hopper.merged([one, other])
+
+
+def test_an_annotation_is_no_kernel():
+    kernel, annotation = (
+        SimpleNamespace(key="k", device_type="DeviceType.CUDA", is_user_annotation=is_annotation)
+        for is_annotation in (False, True)
+    )
+    assert is_counted(kernel, on_gpu=True)
+    assert not is_counted(annotation, on_gpu=True)

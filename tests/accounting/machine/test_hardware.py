@@ -14,9 +14,14 @@ from lmtrain.errors import ConfigurationError
         ("NVIDIA A100-SXM4-80GB", 312, 19.5, None, 80),
         ("NVIDIA B200", 2250, 75, 4500, 180),
         ("AMD Instinct MI300X", 1307.4, 163.4, 2614.9, 192),
-        ("NVIDIA L4", 121, None, None, 24),
-        ("NVIDIA L40S", 362, None, None, 48),
-        ("NVIDIA GeForce RTX 4090", 165.2, None, None, 24),
+        ("NVIDIA H200 NVL", 835, 60, 1671, 141),
+        ("NVIDIA H20", 148, 44, 296, 96),
+        ("NVIDIA GB200", 2500, 80, 5000, 186),
+        ("NVIDIA A100 80GB PCIe", 312, 19.5, None, 80),
+        ("NVIDIA L4", 121, 30.3, 242, 24),
+        ("NVIDIA L40S", 362, 91.6, 733, 48),
+        ("NVIDIA GeForce RTX 4090", 165.2, 82.6, 330.3, 24),
+        ("NVIDIA GeForce RTX 5090", 209.5, 104.8, 419, 32),
     ],
 )
 def test_table_has_the_dense_peaks(name, bf16_tera, fp32_tera, fp8_tera, memory_gb):
@@ -28,7 +33,7 @@ def test_table_has_the_dense_peaks(name, bf16_tera, fp32_tera, fp8_tera, memory_
     assert device.memory_bytes == memory_gb * 10**9
 
 
-@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA H100", "L4", "nvidia l4", "NVIDIA H200 NVL", ""])
+@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA H100", "L4", "nvidia l4", "NVIDIA H800", "NVIDIA B300", ""])
 def test_a_name_that_only_resembles_one_is_unknown(name):
     assert find_device(name) is None
 
@@ -46,9 +51,10 @@ def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
     [
         ("h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
         ("L4", ["NVIDIA L4"]),
-        ("a100 80gb", ["NVIDIA A100-SXM4-80GB"]),
-        ("amd", ["AMD Instinct MI300X"]),
+        ("a100 80gb", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"]),
+        ("amd", ["AMD Instinct MI300X", "AMD Instinct MI325X"]),
         ("NVIDIA H200", ["NVIDIA H200"]),
+        ("h200", ["NVIDIA H200", "NVIDIA H200 NVL"]),
     ],
 )
 def test_words_find_the_products_that_have_them_all(words, names):
@@ -71,4 +77,6 @@ def test_words_of_no_product_are_refused_with_the_nearest(words, near):
 
 
 def test_every_device_has_its_multiprocessors():
-    assert {device.num_multiprocessors for device in DEVICES.values()} == {132, 114, 108, 148, 58, 142, 128, 304}
+    assert {device.num_multiprocessors for device in DEVICES.values()} == {
+        *(132, 114, 78, 108, 148, 304, 72, 84, 142, 58, 82, 128, 170)
+    }

@@ -1,7 +1,8 @@
 """Accelerators we know, by exact product name; any other name has no peak, never a guess.
 
-Figures: NVIDIA's and AMD's data sheets. Peaks are dense, without 2:4 sparsity, as in training ("1979
-TFLOP/s" for an H100 in bf16 is the sparse figure). A link's rate is of one direction: NVLink where there is one, else
+Figures: the data sheet of each product, of GeForce cards the white papers of their architecture (Ampere GA102, Ada,
+Blackwell) with fp32 accumulation. Peaks are dense, without 2:4 sparsity, as in training ("1979 TFLOP/s" for an H100 in
+bf16 is the sparse figure). A link's rate is of one direction: NVLink where there is one, else
 PCIe; of an MI300X, Infinity Fabric's seven links of 64 GB/s to the others of its node. AMD's compute units stand as
 multiprocessors, and its matrix products in fp32 as fp32.
 """
@@ -47,13 +48,27 @@ _TABLE: Final[tuple[_Row, ...]] = (
     ("NVIDIA H100 PCIe", 756, 378, 51, 1513, 80, 2.0, 300, 350, 114),
     ("NVIDIA H100 NVL", 835, 417, 60, 1670, 94, 3.9, 300, 400, 132),
     ("NVIDIA H200", 989.4, 494.7, 66.9, 1978.9, 141, 4.8, 450, 700, 132),
-    ("NVIDIA A100-SXM4-40GB", 312, 156, 19.5, None, 40, 1.6, 300, 400, 108),
-    ("NVIDIA A100-SXM4-80GB", 312, 156, 19.5, None, 80, 2.0, 300, 400, 108),
+    ("NVIDIA H200 NVL", 835, 417, 60, 1671, 141, 4.8, 450, 600, 132),
+    ("NVIDIA H20", 148, 74, 44, 296, 96, 4.0, 450, 400, 78),
+    ("NVIDIA GH200 480GB", 989.4, 494.7, 66.9, 1978.9, 96, 4.0, 450, 1000, 132),
+    ("NVIDIA A100-SXM4-40GB", 312, 156, 19.5, None, 40, 1.555, 300, 400, 108),
+    ("NVIDIA A100-SXM4-80GB", 312, 156, 19.5, None, 80, 2.039, 300, 400, 108),
+    ("NVIDIA A100-PCIE-40GB", 312, 156, 19.5, None, 40, 1.555, 300, 250, 108),
+    ("NVIDIA A100 80GB PCIe", 312, 156, 19.5, None, 80, 1.935, 300, 300, 108),
+    ("NVIDIA A800-SXM4-80GB", 312, 156, 19.5, None, 80, 2.039, 200, 400, 108),
     ("NVIDIA B200", 2250, 1125, 75, 4500, 180, 8.0, 900, 1000, 148),
+    ("NVIDIA GB200", 2500, 1250, 80, 5000, 186, 8.0, 900, 1200, 148),
     ("AMD Instinct MI300X", 1307.4, 653.7, 163.4, 2614.9, 192, 5.3, 448, 750, 304),
-    ("NVIDIA L4", 121, None, None, None, 24, 0.3, 32, 72, 58),
-    ("NVIDIA L40S", 362, None, None, None, 48, 0.864, 32, 350, 142),
-    ("NVIDIA GeForce RTX 4090", 165.2, None, None, None, 24, 1.008, 32, 450, 128),
+    ("AMD Instinct MI325X", 1307.4, 653.7, 163.4, 2614.9, 256, 6.0, 448, 1000, 304),
+    ("NVIDIA A10", 125, 62.5, 31.2, None, 24, 0.6, 32, 150, 72),
+    ("NVIDIA A40", 149.7, 74.8, 37.4, None, 48, 0.696, 56.25, 300, 84),
+    ("NVIDIA RTX A6000", 154.8, 77.4, 38.7, None, 48, 0.768, 56.25, 300, 84),
+    ("NVIDIA RTX 6000 Ada Generation", 364.2, 182.1, 91.1, 728.5, 48, 0.96, 32, 300, 142),
+    ("NVIDIA L4", 121, 60, 30.3, 242, 24, 0.3, 32, 72, 58),
+    ("NVIDIA L40S", 362, 183, 91.6, 733, 48, 0.864, 32, 350, 142),
+    ("NVIDIA GeForce RTX 3090", 71, 35.6, 35.6, None, 24, 0.936, 56.25, 350, 82),
+    ("NVIDIA GeForce RTX 4090", 165.2, 82.6, 82.6, 330.3, 24, 1.008, 32, 450, 128),
+    ("NVIDIA GeForce RTX 5090", 209.5, 104.8, 104.8, 419, 32, 1.792, 64, 575, 170),
 )
 
 
@@ -106,10 +121,12 @@ def find_device(name: str) -> Device | None:
 
 
 def find_devices(words: str) -> tuple[Device, ...]:
-    """Return the devices with all of these words in their names, in any case: h100 is three, l4 is no L40S.
+    """Return the device of this name, or those with all of these words in any case: h100 is three, l4 is no L40S.
 
     Raises: ConfigurationError with the nearest names where there is none.
     """
+    if words in DEVICES:
+        return (DEVICES[words],)
     asked = _words(words)
     if found := tuple(device for name, device in DEVICES.items() if asked and asked <= _words(name)):
         return found
