@@ -21,6 +21,8 @@ GIVEN = {
     "model/imported": IMPORTED,
     "optimizer/inherited": ["optimizer._target_=lmtrain.optim.sgd.sgd", "+optimizer.lr=1"],
     "scaling/depth_dial": ["model=nano"],
+    "source/preference_pairs": ["source.paths=[README.md]"],
+    "task/dpo": ["source.paths=[README.md]"],
     "source/files": ["source.paths=[README.md]"],
     "source/hf_dataset": ["source.name=x"],
     "data/shards": ["data.folder.path=x"],

@@ -115,7 +115,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a part of the names of the runs to train")
     parser.add_argument("--root", type=Path, default=Path("runs/diloco"), help="folder of the runs (%(default)s)")
     parser.add_argument("--result", type=Path, default=RESULT, help="page and plot, without their suffix")
-    parser.add_argument("--hardware", default="two cores of an Intel Xeon that other work shared", help="as the page names it")
+    parser.add_argument(
+        "--hardware", default="two cores of an Intel Xeon that other work shared", help="as the page names it"
+    )
     parser.add_argument("--only-report", action="store_true", help="train nothing")
     arguments = parser.parse_args()
     root = arguments.root.resolve()

@@ -135,7 +135,7 @@ def corpus(folder: Path) -> Curve:
 
     def first_batch(path: Path) -> None:
         module = TokenDataModule(folder=path, batch=batch, seed=0)
-        rows, order = module._rows_in_order()  # noqa: SLF001
+        rows, order = module.rows_in_order()
         next(iter(TrainingBatches(rows, RankRows(order, batch=batch, rank=0, start_step=0))))
 
     points: list[tuple[float, float]] = []

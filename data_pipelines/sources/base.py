@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+REJECTED: Final = "rejected"  # of a pair's last turn: the answer that was not preferred
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_pipelines.sources.base import Document
-from data_pipelines.stages.render import Rendered, render_documents
+from data_pipelines.stages.render import Rendered, both_of, mask_prompt, render_documents
 from data_pipelines.stages.split import SPLITS
 from data_pipelines.stages.spool import Block, num_bytes
 from lmtrain.data.layout import DTYPES
@@ -79,7 +79,12 @@ def with_end_of_text(rendered: Rendered, *, end_of_text_id: int) -> Rendered:
 
 
 def _encode(documents: Sequence[Document], places: list[int], tokenizer: Tokenizer, dtype: str) -> Encoded:
+    pairs = [both_of(document) for document in documents]
+    places = [place for place, both in zip(places, pairs, strict=True) for _ in both]
+    is_answer = [len(both) > 1 for both in pairs for _ in both]
+    documents = [one for both in pairs for one in both]
     rendered = render_documents(documents, tokenizer)
+    _mask_prompts(rendered, documents, is_answer, tokenizer)
     if documents[0].messages is None:
         _require_lossless(documents[0], rendered.ids[: rendered.ends[0]], tokenizer)
     ended = with_end_of_text(rendered, end_of_text_id=tokenizer.end_of_text_id)
@@ -93,6 +98,17 @@ def _encode(documents: Sequence[Document], places: list[int], tokenizer: Tokeniz
         is_text = np.array([document.messages is None for document in documents])
         mask[ended.ends[is_text] - 1] = 1
     return Encoded(ended.ids.astype(DTYPES[dtype]), ended.ends, text_bytes, np.array(places, np.int64), mask)
+
+
+def _mask_prompts(
+    rendered: Rendered, documents: Sequence[Document], is_answer: Sequence[bool], tokenizer: Tokenizer
+) -> None:
+    """Leave loss on the last answer alone, in the conversations of pairs."""
+    if rendered.loss_mask is not None and any(is_answer):
+        masks = np.split(rendered.loss_mask, rendered.ends[:-1])  # views
+        for mask, document, is_one in zip(masks, documents, is_answer, strict=True):
+            if is_one:
+                mask_prompt(mask, document, tokenizer)
 
 
 def _require_lossless(document: Document, ids: NDArray[np.uint32], tokenizer: Tokenizer) -> None:

@@ -1,16 +1,16 @@
 """Documents to ids: texts as they are, conversations with their special tokens and a loss mask beside them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_pipelines.sources.base import Document, Skipped
+from data_pipelines.sources.base import REJECTED, Document, Skipped
 from data_pipelines.stages.stage import Item, LooksAtEach
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tokenizers.chat import render_batch
+from lmtrain.tokenizers.chat import render_batch, render_prompt
 from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 
@@ -61,6 +61,22 @@ def render_documents(documents: Sequence[Document], tokenizer: Tokenizer, *, sty
         ends=np.cumsum([len(ids) for ids, _ in pieces], dtype=np.int64),
         loss_mask=np.concatenate([mask for _, mask in pieces]),
     )
+
+
+def both_of(document: Document) -> list[Document]:
+    """Return a pair's two conversations, the preferred one first; any other document alone."""
+    last = document.messages[-1] if document.messages else {}
+    if document.messages is None or REJECTED not in last:
+        return [document]
+    chosen = {name: value for name, value in last.items() if name != REJECTED}
+    prompt = document.messages[:-1]
+    return [replace(document, messages=(*prompt, *answer)) for answer in ((chosen,), last[REJECTED])]
+
+
+def mask_prompt(mask: NDArray[np.bool_], document: Document, tokenizer: Tokenizer) -> None:
+    """Take the loss off all but the last answer of a conversation, in place."""
+    assert document.messages is not None
+    mask[: len(render_prompt(tokenizer, document.messages[:-1]))] = False
 
 
 def _all_with_loss(ids: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:

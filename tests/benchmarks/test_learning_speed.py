@@ -83,7 +83,7 @@ def test_loops_are_scored_as_our_own_evaluation_scores(task):
 
 def test_peers_read_the_rows_that_the_trainer_reads(task):
     batch = plan_batches(Batch(context_tokens=16, tokens_per_step=48))
-    rows, order = TokenDataModule(folder=task.folder, batch=batch, seed=5)._rows_in_order()
+    rows, order = TokenDataModule(folder=task.folder, batch=batch, seed=5).rows_in_order()
     trainer = TrainingBatches(rows, RankRows(order, batch=batch, rank=0, start_step=0))
     for mine, theirs in itertools.islice(zip(task.rows(), trainer, strict=False), 40):
         assert torch.equal(mine, theirs.long())

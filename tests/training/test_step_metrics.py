@@ -60,9 +60,9 @@ def test_tokens_that_carried_loss_are_counted_over_all_steps():
 def test_totals_belong_to_the_open_step_alone():
     metrics = StepMetrics()
     metrics.add_micro_step(total(5.0, 2))
-    assert metrics.reduce_micro_steps() == (5.0, 2.0)
+    assert metrics.reduce_micro_steps()[:2] == (5.0, 2.0)
     metrics.add_micro_step(total(1.0, 1))
-    assert metrics.reduce_micro_steps() == (1.0, 1.0)
+    assert metrics.reduce_micro_steps()[:2] == (1.0, 1.0)
 
 
 def test_no_graph_is_kept():
@@ -75,7 +75,7 @@ def test_sums_are_exact_where_fp32_drops_a_token():
     metrics = StepMetrics()
     metrics.add_micro_step(total(float(2**24), 2**24))
     metrics.add_micro_step(total(1.0, 1))
-    assert metrics.reduce_micro_steps() == (2**24 + 1, 2**24 + 1)
+    assert metrics.reduce_micro_steps()[:2] == (2**24 + 1, 2**24 + 1)
 
 
 def test_nothing_is_read_from_the_device_before_a_drain():

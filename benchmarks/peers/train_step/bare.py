@@ -18,7 +18,7 @@ GIVEN = "our model, loader and fused AdamW in a hand-written loop; loss read eve
 def batches(run: Any) -> TrainingBatches:
     """Read what the Trainer would read."""
     datamodule = run.datamodule
-    rows, order = datamodule._rows_in_order()  # noqa: SLF001
+    rows, order = datamodule.rows_in_order()
     return TrainingBatches(rows, RankRows(order, batch=run.context.plan.batch, rank=0, start_step=0))
 
 

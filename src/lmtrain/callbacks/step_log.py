@@ -68,6 +68,8 @@ class StepLog(pl.Callback):
                 "train/gradient_norm": record.gradient_norm,
                 "train/lr": record.lr,
             }
+            if module.objective is not None:
+                metrics |= zip(module.objective.measures, record.further, strict=True)
             if num_skipped is not None:
                 num_skipped += record.was_skipped
                 metrics["train/skipped_steps"] = num_skipped

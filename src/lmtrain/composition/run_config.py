@@ -63,6 +63,7 @@ class RunConfig:
     spikes: Node
     weight_average: Node
     adapter: Node
+    objective: Node
     precision: Node
     strategy: Node
     recompute: Node

@@ -17,12 +17,13 @@ class RowBatch(NamedTuple):
     """Rows of ids [B, T + 1]: inputs are all but the last, targets all but the first.
 
     `documents` [B, T] counts the documents of a row at each input; None where all see one another. `loss_mask` [B, T]
-    marks the targets with loss; None where all do.
+    marks the targets with loss; None where all do. `reference` [B] are log-probabilities of rows by a reference model.
     """
 
     ids: Ids
     documents: NDArray[np.int32] | None = None
     loss_mask: NDArray[np.bool_] | None = None
+    reference: NDArray[np.float32] | None = None
 
 
 class LocatedRows(Protocol):

@@ -29,6 +29,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.training.batches.batches_ahead import BatchesAhead
 from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.batches.training_batches import Order, RankRows, TrainingBatches, worker_loader
+from lmtrain.training.objectives.reference import ReferenceScores
 from lmtrain.training.side_stream import side_stream
 
 
@@ -64,6 +65,8 @@ class TokenDataModule(pl.LightningDataModule):
         self._num_workers = num_workers
         self._packing = packing or Contiguous()
         self._check: BackgroundCheck | None = None
+        self.rows_together = 1  # neighbouring rows that stay together in the order, as both answers of a pair
+        self.references: ReferenceScores | None = None
 
     @property
     def identity(self) -> dict[str, str]:
@@ -78,7 +81,7 @@ class TokenDataModule(pl.LightningDataModule):
         assert self.trainer is not None
         if self.trainer.global_rank == 0 and self._check is None:
             self._check = BackgroundCheck(self._datasets)
-        rows, order = self._rows_in_order()
+        rows, order = self.rows_in_order()
         rank_rows = RankRows(
             order,
             batch=self._batch,
@@ -97,7 +100,7 @@ class TokenDataModule(pl.LightningDataModule):
 
     def rows_of_step(self, step: int) -> tuple[NDArray[np.int64], RowBatch]:
         """Return the numbers [G] and the rows [G, T + 1] of one step (from 0) in its order, those of all ranks."""
-        rows, order = self._rows_in_order()
+        rows, order = self.rows_in_order()
         first, num_sequences = step * self._batch.sequences_per_step, self._batch.sequences_per_step
         numbers = order(np.arange(first, first + num_sequences))
         return numbers, read_rows(rows, numbers)
@@ -181,7 +184,8 @@ class TokenDataModule(pl.LightningDataModule):
                 require_known(ids, dataset.manifest.vocab_size)
             yield tuple(torch.from_numpy(part) for part in parts)
 
-    def _rows_in_order(self) -> tuple[Rows, Order]:
+    def rows_in_order(self) -> tuple[Rows, Order]:
+        """Return the rows to train on, and their order."""
         context_tokens = self._batch.context_tokens
         sources = [
             with_known_ids(self._packing.rows(dataset, context_tokens=context_tokens), dataset.manifest)
@@ -189,7 +193,11 @@ class TokenDataModule(pl.LightningDataModule):
         ]
         if len(sources) == 1:
             rows = sources[0]
-            return rows, WindowOrder(num_windows=rows.num_rows, seed=self._seed, fingerprint=rows.fingerprint)
+            together = self.rows_together
+            order = WindowOrder(num_windows=rows.num_rows // together, seed=self._seed, fingerprint=rows.fingerprint)
+            if self.references is not None:
+                rows = self.references.beside(rows)
+            return rows, order if together == 1 else (lambda at: order(at // together) * together + at % together)
         dtype = max((dataset.manifest.dtype for dataset in self._datasets), key=lambda name: int(name[4:]))
         mixed = MixedRows(sources, interleave=self._interleave(), seed=self._seed, dtype=dtype)
         return mixed, mixed.order

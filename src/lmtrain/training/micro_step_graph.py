@@ -14,10 +14,11 @@ from typing_extensions import override
 
 from lmtrain.models.loss import LossTotal
 from lmtrain.training.batches.token_batch import TokenBatch
+from lmtrain.training.objectives.objective import ObjectiveSums
 
 WARM_UP_MICRO_STEPS: Final = 3  # for the compiler, the libraries' choice of kernels, and the memory of gradients
 Result = TypeVar("Result")
-MicroStep = Callable[[TokenBatch], tuple[LossTotal, Tensor]]
+MicroStep = Callable[[TokenBatch], tuple[LossTotal | ObjectiveSums, Tensor]]
 
 
 class Graph(Protocol):
@@ -81,9 +82,9 @@ class RecordedMicroStep:
         self._inputs: TokenBatch | None = None
         self._gradients: list[Tensor | None] = []
         self._addresses: list[int] = []
-        self._results: tuple[LossTotal, Tensor] | None = None
+        self._results: tuple[LossTotal | ObjectiveSums, Tensor] | None = None
 
-    def __call__(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
+    def __call__(self, batch: Tensor | TokenBatch) -> tuple[LossTotal | ObjectiveSums, Tensor]:
         """Add a batch's gradients, and return its sums and its loss, without a gradient.
 
         Raises: RuntimeError where a gradient or the memory of a weight is no longer the recorded one.

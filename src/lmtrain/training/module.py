@@ -21,6 +21,7 @@ from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph
+from lmtrain.training.objectives.objective import Objective
 from lmtrain.training.optimizer_step import OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
@@ -49,6 +50,8 @@ class CausalLMModule(pl.LightningModule):
         spikes: SpikeFilter | None = None,
         weight_average: WeightAverage | None = None,
         outer: OuterStep | None = None,
+        objective: Objective | None = None,
+        before_training: Callable[["CausalLMModule"], object] | None = None,
         scales_loss: bool = False,
         make_graph: MakeGraph | None = None,
         transforms: ModelTransforms | None = None,
@@ -58,7 +61,8 @@ class CausalLMModule(pl.LightningModule):
         A budget of time moves `total_steps` while training goes on. `spikes` decides on the steps to take back. With an
         `outer` step each rank is a worker with gradients of its own.
         `scales_loss`: the precision skips steps whose gradient is not finite. `make_graph` makes the recorder of
-        micro-steps, for launching each as one; gradients stay in memory for it.
+        micro-steps, for launching each as one; gradients stay in memory for it. `objective` takes the place of the loss
+        of next tokens; `before_training` is called once, with the weights that the run starts from.
         """
         super().__init__()
         self.language_model = model
@@ -69,6 +73,8 @@ class CausalLMModule(pl.LightningModule):
         self.spikes = spikes
         self.weight_average = weight_average
         self.outer = outer
+        self.objective = objective
+        self._before_training = before_training
         self._optimizer = optimizer
         self._scheduled = partial(
             Hyperparameters, lr=schedule, momentum=momentum_schedule, weight_decay=weight_decay_schedule
@@ -82,6 +88,7 @@ class CausalLMModule(pl.LightningModule):
             spikes=spikes,
             weight_average=weight_average,
             outer=outer,
+            objective=objective,
             scales_loss=scales_loss,
         )
         self._make_graph = make_graph
@@ -104,6 +111,8 @@ class CausalLMModule(pl.LightningModule):
             self.weight_average.start(self.language_model)
         if self.outer is not None:
             self.outer.start(self.language_model)
+        if self._before_training is not None:
+            self._before_training(self)
 
     @property
     def weight_holders(self) -> list[object]:

@@ -20,8 +20,12 @@ the model (DDP, FSDP), autocast and the loss scale. `CausalLMModule` passes its 
 Workers that train apart (DiLoCo) divide by their own valid tokens, and meet in `settle`, where gradients are gone and
 weights are this step's.
 
-Places for more: a second, frozen model (preference tuning) is called in `share_of`, beside the first. A generator
-(rewards) fills batches: it writes with the weights that `settle` left, so the loader reads none ahead.
+An `objective` other than the loss of next tokens (preferences) takes its place in `share_of`: model and batch to a
+micro-batch's sums. Its reference model spoke before the first step, and the batch holds those log-probabilities; a
+second, frozen model would be called there, beside the first.
+
+A place for more: a generator (rewards) fills batches. It writes with the weights that `settle` left, so the loader
+reads none ahead.
 """
 
 from dataclasses import dataclass
@@ -40,10 +44,13 @@ from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.hyperparameters import Hyperparameters
 from lmtrain.training.micro_step_graph import Graph, RecordedMicroStep
+from lmtrain.training.objectives.objective import Objective, ObjectiveSums
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics, StepSums
 from lmtrain.training.undo import Undo
 from lmtrain.training.weight_average import WeightAverage
+
+Sums = LossTotal | ObjectiveSums
 
 
 @final
@@ -53,7 +60,7 @@ class OptimizerStep:
 
     `spikes` decides on the steps to take back. `scales_loss`: the precision skips steps whose gradient is not finite.
     `graph` records micro-steps, each then one launch; gradients stay in memory for it. `outer` is the step
-    of all ranks together, where each of them is a worker.
+    of all ranks together, where each of them is a worker. `objective` takes the place of the loss of next tokens.
     """
 
     model: LanguageModel
@@ -68,6 +75,7 @@ class OptimizerStep:
     scales_loss: bool = False
     graph: Graph | None = None
     outer: OuterStep | None = None
+    objective: Objective | None = None
 
     def __post_init__(self) -> None:
         """Look up the constants of all steps."""
@@ -88,14 +96,17 @@ class OptimizerStep:
             total, loss = self.share_of(batch)
         else:
             total, loss = self._recorded(batch)
-            total = LossTotal(*(sums.clone() for sums in total))  # the next micro-step fills the same memory
+            total = type(total)(*(sums.clone() for sums in total))  # the next micro-step fills the same memory
         self.metrics.add_micro_step(total)
         return loss
 
-    def share_of(self, batch: Tensor | TokenBatch) -> tuple[LossTotal, Tensor]:
+    def share_of(self, batch: Tensor | TokenBatch) -> tuple[Sums, Tensor]:
         """Return a micro-batch's sums, and the scalar to differentiate."""
-        inputs, targets, documents = training_tokens(batch)
-        total: LossTotal = self.model(inputs, targets, self.loss, documents)
+        if self.objective is not None:
+            total: Sums = self.objective(self.model, batch)
+        else:
+            inputs, targets, documents = training_tokens(batch)
+            total = self.model(inputs, targets, self.loss, documents)
         return total, total.objective * self._loss_weight
 
     def backward(self, loss: Tensor, *arguments: Any, **settings: Any) -> None:
@@ -106,14 +117,17 @@ class OptimizerStep:
     def prepare(self, step: int, total_steps: int) -> None:
         """Make gradients and optimizer ready for step number `step`, counted from 0, and record the step."""
         sums = self.metrics.reduce_micro_steps()
-        norm = self._divide_and_clip(sums.num_tokens)
+        norm = self._divide_and_clip(sums.divisor)
         lr = self.hyperparameters.set_for(step, total_steps)
         skip = self._judge(sums, norm)
         self.metrics.finish_step(step + 1, sums=sums, gradient_norm=norm, lr=lr, skip=skip)
 
-    def _divide_and_clip(self, num_tokens: Tensor) -> Tensor:
-        """Divide gradients by the valid tokens [] and clip them, in one pass; return their norm [] before clipping."""
-        divisor = num_tokens.clamp(min=1) / self._tokens_per_step  # no token of a whole step may carry loss
+    def _divide_and_clip(self, count: Tensor) -> Tensor:
+        """Divide gradients by the valid tokens, or an objective's units [], and clip them, in one pass.
+
+        Return their norm [] before clipping.
+        """
+        divisor = count.clamp(min=1) / self._tokens_per_step  # no token of a whole step may carry loss
         undivided = global_norm(self._parameters)
         norm = undivided / divisor
         if self.gradient_clip_norm is not None:
@@ -154,9 +168,9 @@ class OptimizerStep:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def _forward_and_backward(self, batch: TokenBatch) -> tuple[LossTotal, Tensor]:
+    def _forward_and_backward(self, batch: TokenBatch) -> tuple[Sums, Tensor]:
         """Do a whole micro-step, as a graph records it."""
         total, loss = self.share_of(batch)
         with torch.autocast(loss.device.type, enabled=False):  # as outside of a graph: the forward pass alone is cast
             (loss / self.batch.accumulation_micro_steps).backward()
-        return LossTotal(*(sums.detach() for sums in total)), loss.detach()
+        return type(total)(*(sums.detach() for sums in total)), loss.detach()

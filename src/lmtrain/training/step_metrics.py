@@ -13,6 +13,7 @@ from torch import Tensor, distributed
 
 from lmtrain.models.loss import LossTotal
 from lmtrain.tracking.clock import unix_seconds
+from lmtrain.training.objectives.objective import ObjectiveSums
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,29 @@ class StepRecord:
     lr: float
     was_skipped: bool = False
     num_tokens: int = field(default=1, compare=False)
+    further: tuple[float, ...] = field(default=(), compare=False)
     time: float = field(default=0.0, compare=False)
 
 
 class StepSums(NamedTuple):
-    """Nats and valid tokens of a step over all micro-batches and ranks: scalars on the device, of any type."""
+    """Nats and valid tokens of a step over all micro-batches and ranks: scalars on the device, of any type.
+
+    `further` [K] are an objective's own sums, None without them.
+    """
 
     nats: Tensor
     num_tokens: Tensor
+    further: Tensor | None = None
+
+    @property
+    def divisor(self) -> Tensor:
+        """Return the divisor of gradients and of the loss: tokens, or the first of the further sums."""
+        return self.num_tokens if self.further is None else self.further[0]
 
     @property
     def loss(self) -> Tensor:
-        """Return nats per token, float64 []."""
-        return self.nats.double() / self.num_tokens
+        """Return nats per token, or the objective per unit of the count, float64 []."""
+        return self.nats.double() / self.divisor
 
 
 class FinishedStep(NamedTuple):
@@ -56,7 +67,7 @@ class FinishedStep(NamedTuple):
 
 
 def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
-    """Return loss, gradient norm, whether it was skipped, and valid tokens of each step: one copy, one host sync.
+    """Return loss, gradient norm, whether it was skipped, valid tokens and further means of each step: one host sync.
 
     Either every step has a flag, or none has.
     """
@@ -65,24 +76,38 @@ def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
         [one.sums.num_tokens for one in steps],
         [one.gradient_norm for one in steps],
         [one.skip for one in steps if one.skip is not None],
+        [one.sums.divisor for one in steps],
     ]
+    columns += [
+        list(column)
+        for column in zip(*(one.sums.further for one in steps if one.sums.further is not None), strict=True)
+    ]
+    has_flags = bool(columns[3])
     read: list[list[float]] = torch.stack([torch.stack(column).double() for column in columns if column]).tolist()
-    nats, tokens, norms, *flags = read
-    skipped = flags[0] if flags else [0.0] * len(steps)
+    nats, tokens, norms, *others = read
+    skipped = others.pop(0) if has_flags else [0.0] * len(steps)
+    counts, *further = others
+    means = [
+        [total / count if count else math.nan for total, count in zip(one, counts, strict=True)] for one in further[1:]
+    ]
     return [
-        [total / num if num else math.nan, norm, flag, num]
-        for total, num, norm, flag in zip(nats, tokens, norms, skipped, strict=True)
+        [total / count if count else math.nan, norm, flag, num, *more]
+        for total, count, norm, flag, num, *more in zip(nats, counts, norms, skipped, tokens, *means, strict=True)
     ]
 
 
 def over_workers(steps: Sequence[FinishedStep], *, num_workers: int) -> list[FinishedStep]:
     """Return steps of this worker with the sums and the mean gradient norm of all workers: one all-reduce."""
-    own = torch.stack([torch.stack([*one.sums, one.gradient_norm]).double() for one in steps])
+    own = torch.stack([torch.stack([*one.sums[:2], one.gradient_norm]).double() for one in steps])
     distributed.all_reduce(own)
     return [
         one._replace(sums=StepSums(nats, num_tokens), gradient_norm=norms / num_workers)
         for one, (nats, num_tokens, norms) in zip(steps, own, strict=True)
     ]
+
+
+def _further(sums: StepSums) -> list[Tensor]:
+    return [] if sums.further is None else [sums.further.double()]
 
 
 class StepMetrics:
@@ -98,9 +123,10 @@ class StepMetrics:
         self._drained_tokens = 0
         self._first_step_tokens: int | None = None
 
-    def add_micro_step(self, total: LossTotal) -> None:
+    def add_micro_step(self, total: LossTotal | ObjectiveSums) -> None:
         """Remember one micro-batch's summed loss and valid tokens, without leaving the device."""
-        self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens))
+        further = total.further if isinstance(total, ObjectiveSums) else None
+        self._micro_steps.append(StepSums(total.nats.detach(), total.num_tokens, further))
 
     @property
     def last_step(self) -> FinishedStep | None:
@@ -141,11 +167,12 @@ class StepMetrics:
         self._micro_steps.clear()
         if not (others or is_distributed):
             return first
-        totals = torch.stack([torch.stack(parts).double().sum() for parts in zip(first, *others, strict=True)])
+        flat = [torch.cat([torch.stack(one[:2]).double(), *_further(one)]) for one in (first, *others)]
+        totals = torch.stack(flat).sum(dim=0)
         if is_distributed:
             distributed.all_reduce(totals)
             totals = totals if self._num_copies == 1 else totals / self._num_copies
-        return StepSums(totals[0], totals[1])
+        return StepSums(totals[0], totals[1], None if first.further is None else totals[2:])
 
     def finish_step(
         self, step: int, *, sums: StepSums, gradient_norm: Tensor, lr: float, skip: Tensor | None = None
@@ -170,13 +197,19 @@ class StepMetrics:
         if self._num_workers > 1:
             finished = over_workers(finished, num_workers=self._num_workers)
         values = fetch(finished)
-        tokens = [int(num_tokens) for *_, num_tokens in values]
+        tokens = [int(value[3]) for value in values]
         self._drained_tokens += sum(tokens)
         if self._first_step_tokens is None:
             self._first_step_tokens = tokens[0]
         records = [
-            StepRecord(one.step, loss, norm, one.lr, was_skipped=bool(skipped), num_tokens=int(num), time=one.time)
-            for one, (loss, norm, skipped, num) in zip(finished, values, strict=True)
+            StepRecord(
+                *(one.step, loss, norm, one.lr),
+                was_skipped=bool(skipped),
+                num_tokens=int(num),
+                further=tuple(more),
+                time=one.time,
+            )
+            for one, (loss, norm, skipped, num, *more) in zip(finished, values, strict=True)
         ]
         for follower in self._followers:
             follower += records

@@ -16,6 +16,7 @@ from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
+from lmtrain.composition.parts.objective import objective_of, reference_of
 from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.composition.parts.schedules import schedules_of
@@ -101,10 +102,9 @@ def build_run(
     callbacks = build_callbacks(config, facts)
     agreement = config_hash({"config": config.values, "data": datamodule.identity})
     agree = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
+    parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
     return Run(
-        module=build_module(
-            config, model=model, context=context, parallelism=parallelism, precision=precision, fork_step=fork_step
-        ),
+        module=build_module(config, precision=precision, fork_step=fork_step, **parts),
         datamodule=datamodule,
         trainer=build_trainer(config, precision, parallelism, [agree, *callbacks.values()], context),
         context=context,
@@ -166,13 +166,14 @@ def build_module(
     config: RunConfig,
     *,
     model: LanguageModel,
+    datamodule: TokenDataModule,
     context: RunContext,
     parallelism: Parallelism,
     precision: Precision,
     fork_step: int | None = None,
 ) -> CausalLMModule:
     """Join model, loss, optimizer, schedules and transforms."""
-    plan = context.plan
+    plan, objective = context.plan, objective_of(config)
     return CausalLMModule(
         model,
         loss=fit_loss(config, model),
@@ -181,6 +182,10 @@ def build_module(
         spikes=config.spikes.build(),
         weight_average=config.weight_average.build(),
         outer=parallelism.outer,
+        objective=objective,
+        before_training=reference_of(
+            objective, start=fingerprint_of(config.init_from), datamodule=datamodule, context=context
+        ),
         batch=context.plan.batch,
         total_steps=context.plan.horizon.steps,
         seed=config.seed,
@@ -253,7 +258,8 @@ def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float
     kept = {node.key: node.target for node in (config.spikes, config.weight_average)}
     return {
         **flatten(config.model.without("attention").values, "model"),
-        **_adapter_identity(config),
+        **_identity_of(config.adapter.without("start", "dropout")),
+        **_identity_of(config.objective),
         "init_from": fingerprint_of(config.init_from),
         "optimizer._target_": config.optimizer.target,
         "data.fingerprint": dataset.manifest.fingerprint,
@@ -265,7 +271,6 @@ def identity(config: RunConfig, dataset: Dataset) -> dict[str, str | int | float
     }
 
 
-def _adapter_identity(config: RunConfig) -> dict[str, str | int | float | None]:
-    """Name the settings of an adapter; a run without one has none."""
-    is_none = gives_nothing(config.adapter.target)
-    return {} if is_none else flatten(config.adapter.without("start", "dropout").values, "adapter")
+def _identity_of(node: Node) -> dict[str, str | int | float | None]:
+    """Name the settings of a part that a run may be without: then it has none."""
+    return {} if gives_nothing(node.target) else flatten(node.values, node.key)

@@ -61,6 +61,7 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "make": _kind("data_pipelines.make_tokenizer.TokenizerReport"),
         "model": _kind("lmtrain.models.base.LanguageModel"),
         "momentum_schedule": _factor("lmtrain.optim."),
+        "objective": _kind("lmtrain.training.objectives.dpo.DirectPreference", or_none=True),
         "optimizer": _kind(
             "torch.optim.Optimizer", "lmtrain.optim.", "torch.optim.", "torchao.optim.", called_with=("model",)
         ),

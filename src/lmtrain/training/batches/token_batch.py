@@ -13,12 +13,15 @@ IGNORED = -100
 class TokenBatch(NamedTuple):
     """Ids [B, T + 1] in the shards' type, int32 documents [B, T] of the inputs, bool loss mask [B, T] of the targets.
 
+    fp32 `reference` [B] are log-probabilities of the sequences by the model that a preference is learned beside.
+
     None where a row is one document, and where every target carries loss.
     """
 
     ids: Tensor
     documents: Tensor | None = None
     loss_mask: Tensor | None = None
+    reference: Tensor | None = None
 
 
 class TrainingTokens(NamedTuple):
@@ -32,12 +35,13 @@ class TrainingTokens(NamedTuple):
 def to_batch(rows: RowBatch) -> Tensor | TokenBatch:
     """Wrap rows as tensors without a copy: ids alone where they say everything."""
     ids = torch.from_numpy(rows.ids)
-    if rows.documents is None and rows.loss_mask is None:
+    if rows.documents is None and rows.loss_mask is None and rows.reference is None:
         return ids
     return TokenBatch(
         ids,
         None if rows.documents is None else torch.from_numpy(rows.documents),
         None if rows.loss_mask is None else torch.from_numpy(rows.loss_mask),
+        None if rows.reference is None else torch.from_numpy(rows.reference),
     )
 
 

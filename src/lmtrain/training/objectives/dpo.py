@@ -1,0 +1,89 @@
+"""Direct preference optimization: the preferred answer gains on the other one beside a reference, arXiv 2305.18290.
+
+-log sigmoid(beta ((log p(chosen) - log r(chosen)) - (log p(rejected) - log r(rejected)))) of each pair, eq. 7, with
+log-probabilities summed over an answer's tokens; the reference r is the model that the run starts from. B sequences,
+P = B / 2 pairs, the preferred answer first.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.losses.sequence_log_probs import SequenceLogProbs
+from lmtrain.models.base import LanguageModel
+from lmtrain.models.loss import LossTotal
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
+from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
+from lmtrain.training.objectives.objective import ObjectiveSums
+
+LOG_PROBS: Final = SequenceLogProbs()
+
+
+def none() -> None:
+    """Minimise the loss of next tokens."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DirectPreference:
+    """`beta` weighs the distance from the reference; `label_smoothing` is the share of pairs taken to be swapped.
+
+    Raises:
+        ConfigurationError: A number that cannot be.
+    """
+
+    beta: float
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.beta < math.inf:
+            raise ConfigurationError(f"objective.beta={self.beta:g} is not above 0; 0.1 is usual.")
+        if not 0 <= self.label_smoothing < 0.5:
+            raise ConfigurationError(
+                f"objective.label_smoothing={self.label_smoothing:g} is not at least 0 and below 0.5; nearest valid: 0."
+            )
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Return the names of the means over pairs."""
+        return tuple(f"preference/{name}" for name in ("chosen_reward", "rejected_reward", "accuracy", "margin"))
+
+    @property
+    def rows_together(self) -> int:
+        """Return the answers of a pair."""
+        return 2
+
+    def require(self, model: LanguageModel) -> None:
+        """Refuse a mixture of experts, whose penalty is of next tokens.
+
+        Raises: ConfigurationError.
+        """
+        if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
+            raise ConfigurationError("task=dpo: model.experts has a penalty beside the loss; take a dense model.")
+
+    def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
+        """Return the sums over the batch's pairs."""
+        assert isinstance(batch, TokenBatch)
+        assert batch.reference is not None, "the data of a preference comes with its reference"
+        inputs, targets, documents = training_tokens(batch)
+        total: LossTotal = model(inputs, targets, LOG_PROBS, documents)
+        return self.of_pairs(total, batch.reference)
+
+    def of_pairs(self, total: LossTotal, reference: Tensor) -> ObjectiveSums:
+        """Return the sums over pairs, from log-probabilities [B] of sequences by the model and by the reference."""
+        rewards = self.beta * (total.objective - reference)
+        chosen, rejected = rewards.view(-1, 2).unbind(dim=-1)  # [P] each
+        margin = chosen - rejected
+        loss = -F.logsigmoid(margin) * (1 - self.label_smoothing) - F.logsigmoid(-margin) * self.label_smoothing
+        sums = (torch.ones_like(margin), chosen, rejected, (margin > 0).float(), margin)
+        return ObjectiveSums(
+            objective=loss.sum(),
+            nats=loss.detach().sum(dtype=torch.float64),
+            num_tokens=total.num_tokens,
+            further=torch.stack([one.detach().sum(dtype=torch.float64) for one in sums]),
+        )
