@@ -7,8 +7,9 @@ import pytest
 
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.command_line.help_topics import describe
-from lmtrain.composition.command_line.paths import conf_folder, group_folders, option_files
+from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.execution.check_config import check_config
+from tests.configs import option_files
 
 FILES = option_files()
 IMPORTED = [
@@ -17,6 +18,7 @@ IMPORTED = [
     "+model.max_context_tokens=256",
 ]
 GIVEN = {
+    "callbacks/push": ["callbacks.push.repository=me/model"],
     "experiment/imported": IMPORTED,
     "model/imported": IMPORTED,
     "optimizer/inherited": ["optimizer._target_=lmtrain.optim.sgd.sgd", "+optimizer.lr=1"],
