@@ -10,6 +10,11 @@ from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.run_config import RunConfig, read_config
 
 
+def option_files() -> list[Path]:
+    """Return the files of all options of a run, sorted by group."""
+    return [file for folder in group_folders() for file in sorted(folder.glob("*.yaml"))]
+
+
 def config_of(*words: str) -> RunConfig:
     """Compose and read the config of some overrides; nothing of it is checked against what it builds."""
     return read_config(compose_config([*words]))

@@ -60,7 +60,7 @@ def test_every_key_has_a_meaning() -> None:
         meanings = meanings_in(file.parent)
         rows = (
             dict(option_rows(file))
-            if file.parent.name not in {"debug", "experiment", "hparams_search", "machine"}
+            if file.parent.name not in {"debug", "experiment", "hardware", "hparams_search", "machine"}
             else {}
         )
         silent |= {key for key, (_, comment) in rows.items() if not comment and key not in meanings}
