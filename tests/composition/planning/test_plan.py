@@ -30,7 +30,7 @@ def test_the_devices_that_a_plan_advises_are_the_fewest_that_divide_its_step_and
     (whole,) = planned_runs([*words, "strategy=ddp", step])
     advised = next(line for line in whole.advice.lines if line.startswith("fits on "))
     (typed,) = planned_runs([*words, step, *typed_words(advised)[0]])
-    assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, int(advised.split()[2]))
+    assert (typed.plan.fits, typed.plan.batch.num_ranks) == (True, int(advised.split()[2].replace(",", "")))
     (half,) = planned_runs([*words, step, "strategy=fsdp", f"cluster.num_nodes={typed.plan.batch.num_ranks // 16}"])
     assert half.plan.fits is False
 
