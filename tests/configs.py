@@ -20,11 +20,6 @@ def config_of(*words: str) -> RunConfig:
     return read_config(compose_config([*words]))
 
 
-def option_files() -> list[Path]:
-    """Return the files of all options of a run, sorted by group."""
-    return [file for folder in group_folders() for file in sorted(folder.glob("*.yaml"))]
-
-
 @cache
 def default_config() -> RunConfig:
     """Return the reading of a config without words, composed once."""
