@@ -26,7 +26,8 @@ PROBLEMS: Final = (
     ),
     (
         ("no kernel image is available", "not compatible with the current pytorch", "too old to be supported by"),
-        "the GPU is too old for this torch or this kernel: install one built for it, or run without that kernel or without compilation.",
+        "the GPU is too old for this torch or this kernel: install one built for it, or run without "
+        "that kernel or without compilation.",
     ),
     (
         (
