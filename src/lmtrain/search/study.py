@@ -6,6 +6,7 @@ locked already. An unfinished last line, of a process killed while writing, is c
 
 import itertools
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,15 +64,9 @@ def require_optuna(sampler: str) -> None:
     Raises:
         EnvironmentProblem: One is missing.
     """
-    try:
-        import optuna  # noqa: F401
-
-        if sampler == "cmaes":
-            import cmaes  # noqa: F401
-    except ImportError as missing:
-        raise EnvironmentProblem(
-            f"hydra/sweeper=optuna needs the package {missing.name}: pip install 'lmtrain[sweep]'."
-        ) from missing
+    for package in ("optuna", *(["cmaes"] if sampler == "cmaes" else [])):
+        if find_spec(package) is None:
+            raise EnvironmentProblem(f"hydra/sweeper=optuna needs the package {package}: pip install 'lmtrain[sweep]'.")
 
 
 def sampler_of(settings: SearchSettings, *, num_drawn: int) -> "BaseSampler":

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Final, Protocol
 
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
@@ -92,5 +92,11 @@ class LocalRunner:
 
 
 def _start(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
-    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, env=dict(environment), start_new_session=True, **options)
+    return subprocess.Popen(
+        command,
+        env=dict(environment),
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
