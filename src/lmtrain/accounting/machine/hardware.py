@@ -1,10 +1,10 @@
 """Accelerators we know, by exact product name; any other name has no peak, never a guess.
 
-Figures: the data sheet of each product, of GeForce cards the white papers of their architecture (Ampere GA102, Ada,
-Blackwell) with fp32 accumulation. Peaks are dense, without 2:4 sparsity, as in training ("1979 TFLOP/s" for an H100 in
-bf16 is the sparse figure). A link's rate is of one direction: NVLink where there is one, else
-PCIe; of an MI300X, Infinity Fabric's seven links of 64 GB/s to the others of its node. AMD's compute units stand as
-multiprocessors, and its matrix products in fp32 as fp32.
+Figures: those of each product's data sheet, of GeForce cards those of their architecture's white paper (Ampere GA102,
+Ada, Blackwell) with fp32 accumulation; copied from lists of them, not held against the sheets again. Peaks are dense,
+without 2:4 sparsity, as in training ("1979 TFLOP/s" for an H100 in bf16 is the sparse figure). A link's rate is of one
+direction: NVLink where there is one, else PCIe; of an MI300X, Infinity Fabric's seven links of 64 GB/s to the others of
+its node. AMD's compute units stand as multiprocessors, and its matrix products in fp32 as fp32.
 """
 
 import re
