@@ -35,7 +35,7 @@ def ask(*words: str, **more: str) -> tuple[int, str, int, set[str]]:
 def test_help_imports_nothing_heavy_not_even_hydra() -> None:
     code, answer, num_modules, packages = ask("train", "--help")
     assert code == 0
-    assert "llama_3_2_1b" in answer
+    assert "llama_tiny" in answer
     assert not packages & (HEAVY | {"hydra", "omegaconf"})
     assert num_modules < NUM_MODULES["help"]
 
