@@ -73,7 +73,18 @@ MAY_BE_SKIPPED = (
     "malloc is not glibc's",
     "the counter sees a masked product",
     # Options that a run of a few steps on a CPU refuses, each in its own words.
-    *("attention=", "loss=", "momentum_schedule=", "optimizer=", "precision=", "scaling=", "schedule=", "strategy="),
+    *(
+        "attention=",
+        "loss=",
+        "momentum_schedule=",
+        "objective=",
+        "optimizer=",
+        "task=",
+        "precision=",
+        "scaling=",
+        "schedule=",
+        "strategy=",
+    ),
     "weight_decay_schedule=",
 )
 

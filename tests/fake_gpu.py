@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.utils._triton
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd
@@ -162,10 +163,19 @@ def fake_gpu() -> Generator[FakeGpu]:
             for name, value in members.items():
                 stack.enter_context(mock.patch.object(owner, name, value, create=True))
         stack.enter_context(inductor.patch(SETTINGS))
+        _forget_triton()
+        stack.callback(_forget_triton)
         torch._dynamo.reset()
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         yield found
     torch._dynamo.reset()
+
+
+def _forget_triton() -> None:
+    """Let torch ask anew for a GPU with triton: it keeps its first answer."""
+    for kept in vars(torch.utils._triton).values():
+        if hasattr(kept, "cache_clear"):
+            kept.cache_clear()
 
 
 def _replacements(found: FakeGpu) -> dict[Any, dict[str, Any]]:

@@ -35,8 +35,8 @@ OPTIONS = [
 ]
 NOT_COUNTABLE = {"optimizer=adamw_8bit": "its compiled step does not run under a counter of operators"}
 # Python calls in a step between log points, of the Trainer with every default callback and the tiny model: they were
-# 1,145 with torch 2.13 and lightning 2.6 in our own loop; a tenth more is allowed.
-MOST_CALLS = 1_260
+# 1,298 with torch 2.13 and lightning 2.6 in our own loop, with a heartbeat (1,145 without); a twelfth more is allowed.
+MOST_CALLS = 1_400
 
 
 def build(folder: Path, *words: str) -> Run:

@@ -28,8 +28,8 @@ def test_dtype_that_a_device_lacks_has_no_peak():
 
 
 def test_misspelt_device_is_refused_with_the_nearest_name():
-    with pytest.raises(ConfigurationError, match=r"cluster\.device=NVIDIA H20 .*Did you mean 'NVIDIA H200'\?"):
-        Cluster(name="x", device="NVIDIA H20")
+    with pytest.raises(ConfigurationError, match=r"cluster\.device=NVIDIA H200X .*Did you mean 'NVIDIA H200'\?"):
+        Cluster(name="x", device="NVIDIA H200X")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_page_is_plain_without_a_terminal(capsys: pytest.CaptureFixture[str]
         ("cluster.mfu=1.4", r"cluster\.mfu=1\.4 is not above 0 and at most 1"),
         ("budget.tokens=2h", r"budget\.tokens=2h is not a number"),
         ("budget.tokens=-5", r"budget\.tokens=-5 is not above 0"),
-        ("cluster.device=NVIDIA H20", r"Did you mean 'NVIDIA H200'"),
+        ("cluster.device=NVIDIA H200X", r"Did you mean 'NVIDIA H200'"),
         ("budget.usd=500", r"budget\.usd=500 needs a price"),
         ("init_from=nowhere", r"init_from=nowhere is neither a run"),
     ],

@@ -79,11 +79,16 @@ def _by_device(rows: Sequence[ProductRow]) -> list[str]:
     shown = None
     for row in rows:
         if not is_one_format and row.device != shown:
-            cells.append([row.device])
-        name = "  measured here" if row.is_measured and row.device == shown else row.device
+            cells.append([_short(row.device)])
+        name = "  measured here" if row.is_measured and row.device == shown else _short(row.device)
         cells.append([name if is_one_format else f"  {row.dtype}{' measured here' * row.is_measured}", *_cells(row)])
         shown = row.device
     return _table(head, cells)
+
+
+def _short(device: str) -> str:
+    """Return a device's name as it fits the column."""
+    return device.removesuffix(" Generation")
 
 
 def _cells(row: ProductRow) -> list[str]:

@@ -50,6 +50,7 @@ def evaluation_parser(program: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog=program,
+        usage="%(prog)s [OPTION ...] run",
         description="Score a model: bits per byte of its run's test split, or as asked for below.",
     )
     add_model(parser)

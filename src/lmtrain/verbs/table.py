@@ -47,7 +47,7 @@ VERBS: Final = {
     ),
     "export": (
         "lmtrain.verbs.export:export",
-        "give a model to transformers, vLLM, llama.cpp or PEFT: hf, gguf, peft",
+        "give a model to others: hf (also vLLM), gguf, peft",
     ),
     "import": ("lmtrain.verbs.import_hf:import_model", "take a model of transformers or an adapter of PEFT: hf, peft"),
     "push": ("lmtrain.verbs.push:push", "send a run to the Hugging Face Hub: its model, or all of it"),

@@ -50,10 +50,10 @@ def test_every_group_has_its_options_that_are_not_plain():
         "weight_average": {"ema"},
         "compile": {"none"},
         "loss": {"chunked"},
-        "recompute": {"none"},
+        "recompute": {"auto", "none"},
         "schedule": {"cooldown", "inverse_sqrt", "linear", "trapezoid", "warmup_cosine"},
     }
-    assert saying(RecomputeFacts, "is_cut") == {"none", "selective"}
+    assert saying(RecomputeFacts, "is_cut") == {"auto", "none", "selective"}
     assert saying(CompileFacts, "falls_back") == {"auto"}
     assert saying(AttentionFacts, "chooses") == {"auto"}
 

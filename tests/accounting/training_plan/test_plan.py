@@ -25,7 +25,7 @@ def plan():
 
 def test_json_has_the_keys_that_scripts_rely_on(plan):
     report = plan.to_json()
-    assert report["parameters"] == {"total": 1000, "embedding": 100, "matmul": 900, "active": 1000}
+    assert report["parameters"] == {"total": 1000, "embedding": 100, "matmul": 900, "active": 1000, "trained": 1000}
     assert report["batch"]["tokens_per_step"] == 256
     assert report["horizon"]["steps"] == 4
     assert report["horizon"]["tokens"] == 1024
@@ -40,7 +40,8 @@ def test_json_survives_a_round_trip(plan):
 
 def test_what_is_not_known_is_null_or_absent(plan):
     report = plan.to_json()
-    assert report["peak"] == {"flops": None, "source": "unknown", "measured_flops": None}
+    unknown = {"flops": None, "measured_flops": None, "single_device_tokens_per_second": None}
+    assert report["peak"] == {**unknown, "source": "unknown"}
     assert "memory" not in report
     assert "time" not in report
 

@@ -43,8 +43,8 @@ def test_dimensions_that_do_not_meet_are_refused(left, right, message):
 def test_a_row_a_format_that_the_device_has():
     product = product_of((4096, 4096), (4096, 4096))
     assert [row.dtype for row in product_rows(product, [H100], MATMUL_DTYPES)] == list(MATMUL_DTYPES)
-    l4 = of_table(DEVICES["NVIDIA L4"])
-    assert [row.dtype for row in product_rows(product, [l4], MATMUL_DTYPES)] == ["bf16", "fp16"]
+    a100 = of_table(DEVICES["NVIDIA A100-SXM4-40GB"])
+    assert [row.dtype for row in product_rows(product, [a100], MATMUL_DTYPES)] == ["bf16", "fp16", "tf32", "fp32"]
 
 
 def test_the_balance_parts_computing_from_memory():

@@ -10,11 +10,11 @@ PRECISIONS = [path.stem for path in (conf_folder() / "precision").glob("*.yaml")
 @pytest.mark.parametrize(
     ("option", "near"),
     [
-        ("fp16", "Did you mean 'fp16_mixed'? `--help precision` lists all 7."),
-        ("bf16", "Did you mean 'bf16_mixed' or 'bf16_true'? `--help precision` lists all 7."),
-        ("half", "Did you mean 'bf16_mixed' or 'fp16_mixed'? `--help precision` lists all 7."),
-        ("Float32", "Did you mean 'fp32'? `--help precision` lists all 7."),
-        ("bf16-mixed", "Did you mean 'bf16_mixed'? `--help precision` lists all 7."),
+        ("fp16", "Did you mean 'fp16_mixed'? `--help precision` lists all 8."),
+        ("bf16", "Did you mean 'bf16_mixed' or 'bf16_residual' or 'bf16_true'? `--help precision` lists all 8."),
+        ("half", "Did you mean 'bf16_mixed' or 'fp16_mixed'? `--help precision` lists all 8."),
+        ("Float32", "Did you mean 'fp32'? `--help precision` lists all 8."),
+        ("bf16-mixed", "Did you mean 'bf16_mixed'? `--help precision` lists all 8."),
         ("zzz", "fp8, tf32."),
     ],
 )

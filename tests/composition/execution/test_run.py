@@ -90,7 +90,7 @@ def test_a_run_that_was_told_to_stop_has_the_code_of_its_signal(stop_signal: int
         trainer=SimpleNamespace(fit=lambda module, **settings: seen.update(settings)),
         module=None,
         datamodule=None,
-        context=SimpleNamespace(events=SimpleNamespace(close=lambda: None)),
+        context=SimpleNamespace(events=SimpleNamespace(close=lambda: None), folder=None),
         callbacks={"stop": stop},
     )
     assert fit(run, None) == code

@@ -161,7 +161,7 @@ def test_shards_within_a_node_are_planned_from_what_the_strategy_says(elsewhere:
     assert hybrid.plan.communication.reduced_bytes == pytest.approx(7 * shard + shard)
 
 
-RECOMPUTED = {"none": 0.0, "every_block": 1.0, "selective": 0.0, "memory_budget": 0.5}
+RECOMPUTED = {"auto": 0.0, "none": 0.0, "every_block": 1.0, "selective": 0.0, "memory_budget": 0.5}
 
 
 def test_every_recomputation_says_what_it_computes_twice() -> None:
