@@ -35,3 +35,4 @@ def test_a_line_a_document_without_control_characters_of_its_text() -> None:
 def test_a_whole_text_stands_under_its_place() -> None:
     lines = full_lines(ONE)
     assert lines == ["sequence 3, tokens 0 to 6, 2.500 nats/token", "  | first", "  | second", ""]
+    assert full_lines(replace(ONE, text="a\x1b[31m"))[1] == "  | a\N{REPLACEMENT CHARACTER}[31m"

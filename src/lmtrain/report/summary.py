@@ -12,6 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.markup import visible
 from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOutScore, RunFacts, command, read_run
 from lmtrain.report.show import plain_text, show
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
@@ -99,7 +100,7 @@ def _sample(facts: RunFacts) -> list[Text]:
 
 def printable(text: str) -> str:
     """Replace a terminal's control characters: a model may write any byte."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text).expandtabs(4)
+    return visible(text).expandtabs(4)
 
 
 def _places(facts: RunFacts) -> list[Text]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from lmtrain.report.markup import visible
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepDocument:
@@ -56,7 +58,7 @@ def full_lines(document: StepDocument) -> list[str]:
     loss = "" if document.nats_per_token is None else f", {document.nats_per_token:.3f} nats/token"
     head = f"sequence {document.sequence}, tokens {document.first_token:,} to "
     last = document.first_token + document.num_tokens - 1
-    return [f"{head}{last:,}{loss}", *(f"  | {line}" for line in document.text.splitlines()), ""]
+    return [f"{head}{last:,}{loss}", *(f"  | {line}" for line in visible(document.text).splitlines()), ""]
 
 
 def one_line(text: str) -> str:
