@@ -1,4 +1,4 @@
-"""Programs that pass, that fail, and that would do harm; the last ones end without doing it."""
+"""Programs that pass or fail, and harmful ones, ended before their harm."""
 
 import socket
 from pathlib import Path
