@@ -1,5 +1,9 @@
+import json
 from pathlib import Path
 
+import pytest
+
+from lmtrain.errors import DataError
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, read_sweep
 
 
@@ -13,3 +17,12 @@ def test_a_sweep_is_read_as_it_was_written_with_its_best_trial(tmp_path: Path) -
     assert sweep.best == 2
     assert read_sweep(tmp_path) == sweep
     assert read_sweep(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("other", [{"version": 0}, {"new_key": 1}, {"trials": [{"number": 0, "new_key": 1}]}])
+def test_a_sweep_of_another_version_is_refused(tmp_path: Path, other: dict[str, object]) -> None:
+    SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c").save(tmp_path)
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | other))
+    with pytest.raises(DataError, match="another version of lmtrain"):
+        read_sweep(tmp_path)

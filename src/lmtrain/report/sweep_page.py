@@ -14,17 +14,21 @@ from lmtrain.report.comparison_chart import ink_of
 from lmtrain.report.comparison_page import difference_words, reach_words, target_words
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.markup import Markup, joined, table, tag
+from lmtrain.report.parallel_axes import STYLE as PARALLEL_STYLE
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
+from lmtrain.report.sweep_trials import sweep_sections
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.tracking.atomic_files import write_text
 from lmtrain.tracking.settled_status import settled_status
+from lmtrain.tracking.sweep_file import SweepFile, read_sweep
 
 
 def write_sweep_report(sweep: Path) -> Path:
-    """Write sweep-ID.html beside a sweep's runs and return its path.
+    """Write SWEEP.html beside a sweep's folder and return its path.
 
     Raises:
         ConfigurationError: No run is of this sweep.
+        DataError: The sweep is of another version.
     """
     path = sweep.with_name(f"{sweep.name}.html")
     write_text(path, sweep_page(sweep))
@@ -37,22 +41,36 @@ def sweep_page(sweep: Path) -> str:
     Raises:
         ConfigurationError: No run is of this sweep.
     """
-    folders = find_runs([sweep])
+    told = read_sweep(sweep)
+    folders = _runs(sweep, told)
     trials = {folder: read_run(folder) for folder in folders}
     statuses = {folder: status.shown.lower() if (status := settled_status(folder)) else "" for folder in folders}
     try:
         found, refusal = compare(folders), ""
     except (ConfigurationError, DataError) as error:
         found, refusal = None, str(error)
-    counts = ", ".join(f"{number} {status}" for status, number in Counter(statuses.values()).items())
-    header = [
-        tag("h1", sweep.name),
-        tag("p", f"{len(folders)} trial{'s' * (len(folders) != 1)}: {counts}"),
-        _tiles(found),
-    ]
+    header = [tag("h1", sweep.name), tag("p", _counts(told, statuses)), _tiles(found)]
+    told_of = Markup("") if told is None else sweep_sections(told, sweep, trials)
     compared = [tag("p", refusal)] if found is None else [_curves(found), _finals(found), _reaches(found), _left(found)]
     listed = _trials(trials, statuses, beside=sweep.parent)
-    return web_page(f"{sweep.name}: a sweep of lmtrain", tag("header", *header), *compared, listed)
+    title = f"{sweep.name}: a sweep of lmtrain"
+    return web_page(title, tag("header", *header), told_of, *compared, listed, style=PARALLEL_STYLE)
+
+
+def _runs(sweep: Path, told: SweepFile | None) -> list[Path]:
+    """Return the folders of a sweep's runs, none where all its trials were refused."""
+    try:
+        return find_runs([sweep])
+    except ConfigurationError:
+        if told is None:
+            raise
+        return []
+
+
+def _counts(told: SweepFile | None, statuses: Mapping[Path, str]) -> str:
+    states = [*statuses.values()] if told is None else [trial.state.replace("_", " ") for trial in told.trials]
+    counts = ", ".join(f"{number} {state}" for state, number in Counter(states).items())
+    return f"{len(states)} trial{'s' * (len(states) != 1)}: {counts}"
 
 
 def _tiles(found: Comparison | None) -> Markup:
@@ -115,12 +133,14 @@ def _left(found: Comparison) -> Markup:
 
 
 def _trials(trials: Mapping[Path, RunFacts], statuses: Mapping[Path, str], *, beside: Path) -> Markup:
+    if not trials:
+        return Markup("")
     shared = [word for word in next(iter(trials.values())).overrides
               if all(word in facts.overrides for facts in trials.values())]  # fmt: skip
     rows = [_trial(facts, statuses[folder], shared, beside=beside) for folder, facts in trials.items()]
-    listed = table(rows, head=("trial", "status", "step", "bits per byte", "tokens/s", "its own words"))
+    listed = table(rows, head=("run", "status", "step", "bits per byte", "tokens/s", "its own words"))
     same = [tag("h3", "The words of all of them"), tag("pre", " ".join(shared))] if shared else []
-    return section("Trials", listed, *same)
+    return section("Runs", listed, *same)
 
 
 def _trial(facts: RunFacts, status: str, shared: Sequence[str], *, beside: Path) -> tuple[str, ...]:

@@ -35,14 +35,14 @@ details{margin-top:.75rem}summary{cursor:pointer;color:var(--dim)}
 """
 
 
-def web_page(title: str, *sections: str) -> str:
-    """Return a whole file."""
+def web_page(title: str, *sections: str, style: str = "") -> str:
+    """Return a whole file; `style` is added to the style of all pages."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width,initial-scale=1"),
         tag("title", title),
-        tag("style", Markup(STYLE + CHART_STYLE)),
+        tag("style", Markup(STYLE + CHART_STYLE + style)),
     )
     return f"<!doctype html>\n{tag('html', head, tag('body', *sections), lang='en')}\n"
 

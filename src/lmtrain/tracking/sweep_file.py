@@ -95,12 +95,19 @@ def read_sweep(folder: Path) -> SweepFile | None:
     if not row:
         return None
     if row.pop("version", None) != VERSION:
-        raise DataError(
-            f"{folder / NAME} is of another version of lmtrain, and this one reads version {VERSION}; go on with that "
-            "version, or give the sweep another run.name."
-        )
-    trials: Any = [_trial(each) for each in row.pop("trials")]
-    return SweepFile(**row, trials=trials)
+        raise _of_another_version(folder)
+    try:
+        trials: Any = [_trial(each) for each in row.pop("trials")]
+        return SweepFile(**row, trials=trials)
+    except (TypeError, KeyError, AttributeError) as odd:  # keys that this version does not know, or lacks
+        raise _of_another_version(folder) from odd
+
+
+def _of_another_version(folder: Path) -> DataError:
+    return DataError(
+        f"{folder / NAME} is of another version of lmtrain, and this one reads version {VERSION}; go on with that "
+        "version, or give the sweep another run.name."
+    )
 
 
 def _trial(row: dict[str, Any]) -> SweepTrial:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.spread import difference
+from lmtrain.report.trial_words import noise_words, score_words
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 MOST_LINES = 5
@@ -59,30 +59,7 @@ class TrialLines:
                 print(noise)
             print(f"train the best: {self.program} {shlex.join([*self.fixed, *finished[0].words])}")
         print(f"{self.folder}/sweep.json has all; side by side: lmtrain compare {self.folder}")
-
-
-def score_words(trial: SweepTrial) -> str:
-    """Return a trial's score, with its spread where several seeds have one."""
-    if trial.score is None:
-        return "-"
-    spread = "" if trial.deviation is None else f" ± {trial.deviation:.4f}, {len(trial.runs)} seeds"
-    return f"{trial.score:.4f}{spread}"
-
-
-def noise_words(best_first: Sequence[SweepTrial]) -> str | None:
-    """Tell whether the best trial's lead is more than noise, None where no seeds repeat."""
-    if len(best_first) < 2 or best_first[0].deviation is None:
-        return None
-    one, other = best_first[0], next((each for each in best_first[1:] if each.runs), None)
-    if other is None:
-        return None
-    of, against = ({str(run.seed): run.score for run in trial.runs if run.score is not None} for trial in (other, one))
-    found = difference(of, against)
-    if found.plus_minus is None:
-        return None
-    verdict = "within noise" if found.is_noise else "more than noise"
-    lead = f"{found.mean:.4f} ± {found.plus_minus:.4f} (95%)"
-    return f"trial {one.number} is {lead} better than trial {other.number}: {verdict}"
+        print(f"as a page, with each key's importance: lmtrain report {self.folder}")
 
 
 def _state_words(trial: SweepTrial) -> str:

@@ -1,0 +1,111 @@
+"""A sweep's trials as lines through parallel axes: an axis a key, one below another, and the score as the last.
+
+Axes lie across the page and lines run down it, so that names and values have their place on a phone too.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lmtrain.report.markup import Markup, tag
+from lmtrain.search.importance import Axis, axes_of
+
+WIDTH: Final = 400
+ROW_PIXELS: Final = 104
+AXIS_PIXELS: Final = 34  # of a row, from its top to its axis
+BEST_COLOUR: Final = "#eb6834"
+FAINTEST: Final = 0.2
+WORST_SHOWN: Final = 4.0  # medians above the best score: one trial that went wrong would press the others together
+STYLE: Final = """
+.parallel{position:relative;margin:12px 8px;font-size:12px;color:var(--dim)}
+.parallel svg{position:absolute;inset:0;width:100%;height:100%}
+.parallel svg *{vector-effect:non-scaling-stroke}
+.parallel span{position:absolute;line-height:1.2;white-space:nowrap;background:var(--page);padding:0 4px}
+.parallel .key{left:0;font-weight:600;color:var(--ink);max-width:100%;overflow:hidden;text-overflow:ellipsis}
+.parallel .middle{transform:translateX(-50%);overflow:hidden;text-overflow:ellipsis}
+.parallel .high{right:0}.parallel .low{left:0}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialLine:
+    """A trial's values as typed, and its score; None of a trial that has none."""
+
+    number: int
+    values: Mapping[str, str]
+    score: float | None
+
+
+def parallel_axes(
+    trials: Sequence[TrialLine], *, metric: str, order: Sequence[str] = (), space: Mapping[str, str] | None = None
+) -> Markup:
+    """Draw the trials, the best on top in its own colour, the others the fainter the worse; `order` puts keys first."""
+    found = axes_of([trial.values for trial in trials], space)
+    axes = {key: found[key] for key in sorted(found, key=lambda key: [*order, *found].index(key))}
+    scores = [trial.score for trial in trials if trial.score is not None]
+    if not axes or len(scores) < 2:
+        return Markup("")
+    ends = _score_ends(scores)
+    worst_first = sorted(trials, key=lambda trial: (trial.score is not None, -(trial.score or 0.0)))
+    height = ROW_PIXELS * (len(axes) + 1)
+    drawn = [_rule(row) for row in range(len(axes) + 1)]
+    drawn += [_line(trial, axes, ends, is_best=trial is worst_first[-1]) for trial in worst_first]
+    inside = tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", preserveAspectRatio="none", aria_hidden="true")
+    labels = [label for row, (key, axis) in enumerate(axes.items()) for label in _labels(row, key, axis)]
+    labels += _score_labels(len(axes), metric, scores, ends)
+    name = f"{len(scores)} trials through {', '.join(axes)} to {metric}"
+    return tag("div", inside, *labels, class_="parallel", role="img", aria_label=name, style=f"height:{height}px")
+
+
+def _score_ends(scores: Sequence[float]) -> tuple[float, float]:
+    low = min(scores)
+    high = min(max(scores), low + WORST_SHOWN * (statistics.median(scores) - low))
+    return low, high if high > low else max(scores)
+
+
+def _y(row: int) -> int:
+    return row * ROW_PIXELS + AXIS_PIXELS
+
+
+def _rule(row: int) -> Markup:
+    return tag("line", x1=0, x2=WIDTH, y1=_y(row), y2=_y(row), stroke="var(--dim)")
+
+
+def _line(trial: TrialLine, axes: Mapping[str, Axis], ends: tuple[float, float], *, is_best: bool) -> Markup:
+    """Draw a trial; one without a score is dotted and ends above the last axis."""
+    points = [(axis.place(trial.values[key]) * WIDTH, _y(row)) for row, (key, axis) in enumerate(axes.items())
+              if key in trial.values]  # fmt: skip
+    ink = {"stroke": "var(--dim)", "stroke_width": 1.5, "stroke_dasharray": "2 4"}
+    if trial.score is not None:
+        place = min(1.0, (trial.score - ends[0]) / ((ends[1] - ends[0]) or 1.0))
+        points.append((place * WIDTH, _y(len(axes))))
+        ink = {"stroke": "var(--line)", "stroke_width": 1.5, "stroke_opacity": f"{1 - (1 - FAINTEST) * place:.2f}"}
+    if is_best:
+        ink = {"stroke": BEST_COLOUR, "stroke_width": 3}
+    path = " ".join(f"{x:.1f},{y}" for x, y in points)
+    return tag("polyline", tag("title", f"trial {trial.number}"), points=path, fill="none", **ink)
+
+
+def _labels(row: int, key: str, axis: Axis) -> list[Markup]:
+    below = f"top:{_y(row) + 6}px"
+    found = [
+        tag("span", f"{key}{' (logarithmic)' if axis.is_log else ''}", class_="key", style=f"top:{_y(row) - 22}px")
+    ]
+    if not axis.names:
+        ends = (("low", axis.low), ("high", axis.high))
+        return [*found, *(tag("span", f"{value:.4g}", class_=side, style=below) for side, value in ends)]
+    width = f"max-width:{100 / len(axis.names):.1f}%"
+    return found + [
+        tag("span", name, class_="middle", style=f"{below};left:{axis.place(name):.1%};{width}") for name in axis.names
+    ]
+
+
+def _score_labels(row: int, metric: str, scores: Sequence[float], ends: tuple[float, float]) -> list[Markup]:
+    below = f"top:{_y(row) + 6}px"
+    more = " or more" if max(scores) > ends[1] else ""
+    return [
+        tag("span", f"{metric}, lower is better", class_="key", style=f"top:{_y(row) - 22}px"),
+        tag("span", f"{ends[0]:.4f}", class_="low", style=below),
+        tag("span", f"{ends[1]:.4f}{more}", class_="high", style=below),
+    ]
