@@ -4,9 +4,10 @@
     python benchmarks/questions/serve_load.py --minutes 60 --requests-per-second 3 --out load    # load.json, load.svg
 
 Clients ask for chats and completions, streamed or not, with prefixes in common; one in five leaves mid-answer, one in
-ten sends bytes that are no request. Every ten seconds the server's figures are read, and its memory: resident pages of
-its own, since those of files come and go with other work on the machine. It fails
-where the server dies, does not free the cache afterwards, or answers a whole request with other than 200 or 429.
+ten sends bytes that are no request. Every ten seconds the server's figures are read, its open files, its threads, and
+its memory: resident pages of its own, since those of files come and go with other work on the machine. It fails where
+the server dies, does not free the cache afterwards, drops a connection, or answers a whole request with other than 200
+or 429. Clients keep idle connections for httpx's own 5 s.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from inference import llama_settings, save
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
 SYSTEM = "You answer in one line, and you do not repeat the question. "
 EVERY_SECONDS = 10.0
-LIMITS = httpx.Limits(max_connections=None, keepalive_expiry=2.0)  # before the server's 5 s: no request meets its end
+FAILED = "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,13 @@ def main() -> None:
     if asked.out is not None:
         asked.out.with_suffix(".json").write_text(json.dumps(figures) + "\n", encoding="utf-8")
         draw(figures, asked.out.with_suffix(".svg"))
+    raise SystemExit(1 if figures["answered"][FAILED] else 0)
 
 
 async def load(server: "subprocess.Popen[bytes]", url: str, asked: Load) -> dict[str, Any]:
     """Ask for so many seconds; then everything must be free again."""
     answered: Counter[str] = Counter()
-    async with httpx.AsyncClient(base_url=url, timeout=120, limits=LIMITS) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=120, limits=httpx.Limits(max_connections=None)) as http:
         while True:
             try:
                 await http.get("/health")
@@ -93,9 +95,10 @@ async def load(server: "subprocess.Popen[bytes]", url: str, asked: Load) -> dict
         clients = [
             asyncio.create_task(ask(http, random.Random(n), ends, asked, answered)) for n in range(asked.num_clients)
         ]
-        resident, tokens = await watch(server, http, ends)
+        figures = await watch(server, http, ends)
         await asyncio.gather(*clients)
         await free(http)
+    resident = figures["resident_mib"]
     told = ", ".join(f"{count:,} {what}" for what, count in sorted(answered.items()))
     quarter = len(resident) // 4
     later = resident[quarter:]
@@ -103,7 +106,9 @@ async def load(server: "subprocess.Popen[bytes]", url: str, asked: Load) -> dict
     print(f"{asked.seconds / 60:.0f} minutes, {asked.num_clients} clients: {told}")
     print(f"resident memory: {resident[0]:.0f} MiB at first, {resident[quarter]:.0f} after a quarter,", end=" ")
     print(f"{resident[-1]:.0f} at the end; {slope:+.3f} MiB a minute after the quarter")
-    return {"every_seconds": EVERY_SECONDS, "resident_mib": resident, "new_tokens": tokens, "answered": answered}
+    print(f"open files: {min(figures['open_files'])} to {max(figures['open_files'])},", end=" ")
+    print(f"threads: {min(figures['threads'])} to {max(figures['threads'])}")
+    return {"every_seconds": EVERY_SECONDS, **figures, "answered": answered}
 
 
 async def ask(
@@ -112,27 +117,34 @@ async def ask(
     """Be one client, who asks again and again."""
     while time.monotonic() < ends:
         await asked.pause(source)
-        body: dict[str, Any] = {"max_tokens": source.randrange(1, 60), "temperature": source.choice([0, 0.8, 1.3])}
-        words = " ".join(str(source.randrange(1000)) for _ in range(source.randrange(1, 12)))
-        address = "/v1/completions"
-        if source.random() < 0.5:
-            address = "/v1/chat/completions"
-            body["messages"] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": words}]
-        else:
-            body["prompt"] = SYSTEM + words
-        if source.random() < 0.1:
-            answer = await http.post(
-                address, content=source.randbytes(200), headers={"Content-Type": "application/json"}
-            )
-            assert answer.status_code == 400, answer.text
-            answered["refused"] += 1
-        elif source.random() < 0.2:
-            async with http.stream("POST", address, json={**body, "max_tokens": 100, "stream": True}) as answer:
-                async for _ in answer.aiter_raw():
-                    break
-            answered["left mid-answer"] += 1
-        else:
-            await read_whole(http, address, body, source, answered)
+        try:
+            await ask_once(http, source, answered)
+        except httpx.TransportError as problem:
+            print(f"{time.strftime('%H:%M:%S')} failed: {problem!r}", flush=True)
+            answered[FAILED] += 1
+
+
+async def ask_once(http: httpx.AsyncClient, source: random.Random, answered: "Counter[str]") -> None:
+    """Ask for one text, or send nonsense."""
+    body: dict[str, Any] = {"max_tokens": source.randrange(1, 60), "temperature": source.choice([0, 0.8, 1.3])}
+    words = " ".join(str(source.randrange(1000)) for _ in range(source.randrange(1, 12)))
+    address = "/v1/completions"
+    if source.random() < 0.5:
+        address = "/v1/chat/completions"
+        body["messages"] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": words}]
+    else:
+        body["prompt"] = SYSTEM + words
+    if source.random() < 0.1:
+        answer = await http.post(address, content=source.randbytes(200), headers={"Content-Type": "application/json"})
+        assert answer.status_code == 400, answer.text
+        answered["refused"] += 1
+    elif source.random() < 0.2:
+        async with http.stream("POST", address, json={**body, "max_tokens": 100, "stream": True}) as answer:
+            async for _ in answer.aiter_raw():
+                break
+        answered["left mid-answer"] += 1
+    else:
+        await read_whole(http, address, body, source, answered)
 
 
 async def read_whole(
@@ -148,24 +160,23 @@ async def read_whole(
         answered["answered"] += 1
 
 
-async def watch(
-    server: "subprocess.Popen[bytes]", http: httpx.AsyncClient, ends: float
-) -> tuple[list[float], list[float]]:
-    """Return its own resident memory in MiB and the tokens written so far, every ten seconds."""
-    resident: list[float] = []
-    tokens: list[float] = []
+async def watch(server: "subprocess.Popen[bytes]", http: httpx.AsyncClient, ends: float) -> dict[str, list[float]]:
+    """Return the server's figures every ten seconds: its own resident memory in MiB, tokens, open files, threads."""
+    figures: dict[str, list[float]] = {"resident_mib": [], "new_tokens": [], "open_files": [], "threads": []}
+    process = Path(f"/proc/{server.pid}")
     while time.monotonic() < ends:
         await asyncio.sleep(EVERY_SECONDS)
         assert server.poll() is None, "the server has ended"
-        status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
-        (kilobytes,) = re.findall(r"RssAnon:\s+(\d+) kB", status)
-        resident.append(int(kilobytes) / 1024)
+        status = process.joinpath("status").read_text(encoding="ascii")
+        kilobytes, threads = (int(re.findall(rf"{name}:\s+(\d+)", status)[0]) for name in ("RssAnon", "Threads"))
         page = (await http.get("/metrics")).text
-        figures = {name: figure(page, name) for name in ("texts_running", "texts_waiting", "cache_share")}
-        told = ", ".join(f"{name} {value:g}" for name, value in figures.items())
-        tokens.append(figure(page, "new_tokens_total"))
-        print(f"{resident[-1]:.1f} MiB, {told}, {tokens[-1]:,.0f} tokens", flush=True)
-    return resident, tokens
+        now = (kilobytes / 1024, figure(page, "new_tokens_total"), len(list(process.joinpath("fd").iterdir())), threads)
+        for name, value in zip(figures, now, strict=True):
+            figures[name].append(value)
+        more = {name: figure(page, name) for name in ("texts_running", "texts_waiting", "cache_share")}
+        told = ", ".join(f"{name} {value:g}" for name, value in more.items())
+        print(f"{now[0]:.1f} MiB, {told}, {now[1]:,.0f} tokens, {now[2]} files, {threads} threads", flush=True)
+    return figures
 
 
 async def free(http: httpx.AsyncClient) -> None:
@@ -183,14 +194,18 @@ def figure(page: str, name: str) -> float:
 
 
 def draw(figures: dict[str, Any], path: Path) -> None:
-    """Draw resident memory and tokens over time."""
+    """Draw memory, open files, threads and tokens over time."""
     from matplotlib.figure import Figure
 
     minutes = [(index + 1) * figures["every_seconds"] / 60 for index in range(len(figures["resident_mib"]))]
-    figure_ = Figure(figsize=(7, 4), layout="constrained")
-    memory, tokens = figure_.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    figure_ = Figure(figsize=(7, 5), layout="constrained")
+    memory, held, tokens = figure_.subplots(3, 1, sharex=True, height_ratios=(3, 2, 2))
     memory.plot(minutes, figures["resident_mib"])
     memory.set(ylim=(0, None), ylabel="resident memory, MiB", title="lmtrain serve under load")
+    held.plot(minutes, figures["open_files"], label="open files")
+    held.plot(minutes, figures["threads"], label="threads")
+    held.set(ylim=(0, None))
+    held.legend()
     tokens.plot(minutes, figures["new_tokens"])
     tokens.set(ylim=(0, None), xlabel="minutes", ylabel="tokens written")
     figure_.savefig(path, metadata={"Date": None})

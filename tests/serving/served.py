@@ -6,13 +6,13 @@ import time
 from contextlib import contextmanager
 
 import httpx
-import uvicorn
 
 from lmtrain.inference.engine import EngineLimits
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.models.llama import Llama
 from lmtrain.serving.app import ServerSettings, build_app
 from lmtrain.serving.engine_thread import EngineWorker
+from lmtrain.serving.http_server import http_server
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import LLAMA, noisy
 
@@ -27,20 +27,20 @@ def small_model():
 
 @contextmanager
 def served(*, num_texts=4, num_waiting=200, **settings):
-    """Serve until the block ends; gives a client of its address, whose `worker` is the engine's."""
+    """Serve until the block ends; gives a client of its address, whose `worker` is the engine's, `server` uvicorn's."""
     worker = EngineWorker(small_model().engine(EngineLimits(num_texts=num_texts)), num_waiting=num_waiting)
     app = build_app(small_model(), worker, ServerSettings(**settings))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="error", timeout_graceful_shutdown=5))
+    server = http_server(app, host="127.0.0.1", port=port, drain_seconds=5)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
         while not server.started:
             time.sleep(0.01)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-            client.worker = worker
+            client.worker, client.server = worker, server
             yield client
     finally:
         server.should_exit = True

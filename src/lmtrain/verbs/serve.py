@@ -5,6 +5,7 @@ import importlib.util
 import ipaddress
 import secrets
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
@@ -20,11 +21,10 @@ def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
     key = read_key(arguments.api_key_file, host=arguments.host)
     require_free(arguments.host, arguments.port)
     loaded = read_model(arguments)
-    import uvicorn
-
     from lmtrain.inference.engine import EngineLimits
     from lmtrain.serving.app import ServerSettings, build_app
     from lmtrain.serving.engine_thread import EngineWorker
+    from lmtrain.serving.http_server import http_server
 
     limits = EngineLimits(
         num_texts=arguments.num_texts, cache_tokens=arguments.cache_tokens, prefill_tokens=arguments.prefill_tokens
@@ -33,15 +33,11 @@ def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
     settings = ServerSettings(api_key=key, max_body_bytes=arguments.max_body_bytes, host=arguments.host)
     name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     print(f"{loaded.name} is at http://{name}:{arguments.port}/ and /v1 (end with Ctrl-C)", flush=True)
+    app = build_app(loaded, worker, settings)
+    server = http_server(app, host=arguments.host, port=arguments.port, drain_seconds=arguments.drain_seconds)
     try:
-        uvicorn.run(
-            build_app(loaded, worker, settings),
-            host=arguments.host,
-            port=arguments.port,
-            log_level="warning",
-            timeout_graceful_shutdown=arguments.drain_seconds,
-            server_header=False,
-        )
+        with suppress(KeyboardInterrupt):
+            server.run()
     finally:
         worker.stop()
     return EXIT_DONE
