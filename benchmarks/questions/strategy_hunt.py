@@ -21,7 +21,8 @@ MODELS = ("gpt2", "llama", "qwen", "nano", "mixture")
 WITHIN_TENSOR_GROUPS = ("gpt2", "llama", "qwen", "nano")  # mixtures are refused there
 COMPILED = {"never": ("none",), "always": ("blocks", "whole"), "drawn": ("none", "none", "none", "blocks", "whole")}
 TENSOR_SIZES = {2: {"tensor": (2,), "fsdp_tensor": (2,)}, 4: {"tensor": (2, 4), "fsdp_tensor": (2,)}}
-SEQUENCES_PER_STEP, CASES_AT_ONCE = 8, 24
+SEQUENCES_PER_STEP = 8
+CASES_AT_ONCE = {True: 3, False: 24}  # compiled or not: a start of ranks has a time limit
 
 
 def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> dict[str, Any]:
@@ -97,8 +98,9 @@ def compared(cases: Sequence[dict[str, Any]], *, num_ranks: int) -> list[str | N
     with tempfile.TemporaryDirectory() as folder:
         distinct = list(dict.fromkeys(keys))
         expected = dict(zip(distinct, trained(Path(folder), list(map(json.loads, distinct))), strict=True))
-        for first in range(0, len(cases), CASES_AT_ONCE):  # a start of ranks has a time limit
-            part = slice(first, first + CASES_AT_ONCE)
+        at_once = CASES_AT_ONCE[any(case["compile"] != "none" for case in cases)]
+        for first in range(0, len(cases), at_once):
+            part = slice(first, first + at_once)
             found = trained(Path(folder), cases[part], num_ranks=num_ranks)
             problems += [disagreement(one, expected[key]) for one, key in zip(found, keys[part], strict=True)]
     return problems

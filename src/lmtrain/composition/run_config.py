@@ -24,6 +24,7 @@ SCALARS: Final[Mapping[str, Any]] = {
     "resume": str,
     "init_from": str | None,
     "gradient_clip_norm": float | None,
+    "optimizer_cpu_offload": bool,
     "deterministic": bool,
 }
 # Groups inside `data` (it repeats them).
@@ -42,6 +43,7 @@ class RunConfig:
     resume: str
     init_from: str | None
     gradient_clip_norm: float | None
+    optimizer_cpu_offload: bool
     deterministic: bool
     run: RunSettings
     batch: Batch

@@ -37,13 +37,15 @@ class Changes:
 
     `planned` gives the plan with some words typed beside, None where they are refused. `words_of_devices` are the words
     for a number of devices. `recomputed` decides the memory under each option that recomputes all blocks, None where it
-    is not known without measuring; `sharded` does so under strategies that shard over all ranks, with their words.
+    is not known without measuring; `offloaded` with optimizer state in host memory, where it may be; `sharded` under
+    strategies that shard over all ranks, with their words.
     """
 
     planned: Callable[[Sequence[str]], Plan | None]
     words_of_devices: Callable[[int], Sequence[str]]
     sharded: Callable[[], Sequence[tuple[Sequence[str], Setting]]]
     recomputed: Mapping[str, Setting | None] = field(default_factory=dict[str, Setting | None])
+    offloaded: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
 
 
 Words = Sequence[str]
@@ -73,6 +75,9 @@ def _why_not(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
         if recomputed is None:
             lines.append(f"{word} keeps only what enters each block")
         elif largest := _micro_batch(plan, recomputed):
+            lines += _lines("fits with ", _first(changes, [(word, largest)], _fits))
+    for word, offloaded in changes.offloaded.items():
+        if not smaller and (largest := _micro_batch(plan, offloaded)):
             lines += _lines("fits with ", _first(changes, [(word, largest)], _fits))
     return lines if smaller else [*lines, *_sharded(plan, setting, changes)]
 

@@ -120,6 +120,8 @@ def _memory(plan: Plan) -> Rows:
     total = kinds.pop("total")
     rows = [(kind.replace("_", " "), _gb(num_bytes)) for kind, num_bytes in kinds.items()]
     device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
+    if plan.offload is not None:
+        rows.append(("optimizer", f"a piece at a time, {_gb(plan.offload.host_bytes)} in host memory"))
     return [*rows, ("total", f"{_gb(total)} {device}")]
 
 

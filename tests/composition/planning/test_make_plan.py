@@ -6,6 +6,8 @@ import pytest
 
 from lmtrain.accounting.batches import plan_batches
 from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
+from lmtrain.accounting.model.memory import TrainedParameters
 from lmtrain.accounting.model.model_shape import AttentionShape, ModelShape
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from tests.accounting.training_plan.test_charts_of_plan import PLAN
@@ -18,8 +20,10 @@ def facts(config, **changes):
     plain = PlanFacts(
         shape=PLAN.shape,
         batch=plan_batches(config.batch),
-        value_bytes=2,
-        num_block_parameters=800,
+        parameters=TrainedParameters(
+            num_total=1000, num_hidden_matrix=800, num_largest_block=400, num_outside_blocks=200
+        ),
+        bytes_of=PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16"),
         train_tokens=1_000_000,
         held_out=[4096],
         peak=PEAK,

@@ -124,6 +124,7 @@ def device_memory(
     workspace: int = 0,
     allocator_margin: float = ALLOCATOR_MARGIN,
     host: HostMemory | None = None,
+    state_share: float = 1.0,
 ) -> DeviceMemory:
     """Count the bytes of one device, with weights, gradients and state sharded over `num_shards`, rounded up.
 
@@ -131,7 +132,8 @@ def device_memory(
     those of the shards.
 
     `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way. `host`
-    is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator.
+    is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator. `state_share` of the
+    optimizer's state is on the device at once, of averages all.
     """
     num_devices = num_shards * tensor_ranks
     share = pipeline.held_share(num_total=parameters.num_total, num_outside_blocks=parameters.num_outside_blocks)
@@ -139,6 +141,8 @@ def device_memory(
     trained = _share(math.ceil(parameters.num_trained * share), num_devices)
     whole = _share(parameters.num_trained, tensor_ranks) * FP32_BYTES if keeps_whole_gradients and num_shards > 1 else 0
     state = state_bytes(parameters, precision=precision, optimizer=optimizer)
+    averages = optimizer.average_bytes * parameters.num_total
+    state = state_share * (state - averages) + averages
     before_margin = DeviceMemory(
         weights=held * precision.weights,
         weights_copy=held * precision.compute_copy,

@@ -6,6 +6,7 @@ from typing import Final
 BF16_BYTES: Final = 2
 FP32_BYTES: Final = 4
 BLOCK_VALUES: Final = 256  # of 8-bit state to one fp32 scale
+STATE_PIECE_BYTES: Final = 256 * 1024**2  # of weights whose state is on a device at once, where the host keeps it
 
 
 @dataclass(frozen=True, kw_only=True)

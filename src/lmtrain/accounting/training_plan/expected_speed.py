@@ -20,6 +20,7 @@ def expected_speed(
     sent: CommunicationVolume | None = None,
     recomputed_flops: float = 0.0,
     bubble_share: float = 0.0,
+    offload_seconds: float = 0.0,
 ) -> Speed | None:
     """Return the time of a step at the cluster's stated utilization, or a usual one; None without a peak.
 
@@ -27,7 +28,8 @@ def expected_speed(
     computes again. A stated utilization is the model's (MFU), the usual one the hardware's (HFU). A `calibration` of
     this very config comes before the usual share. Where nothing is stated a step takes no less than its links do for
     the `sent` bytes, perhaps during all of its computing. `bubble_share` of a step is idle in a pipeline, told beside a
-    stated utilization and taken off the usual one.
+    stated utilization and taken off the usual one. `offload_seconds` of a step move optimizer state from host memory
+    and back, where no utilization is stated.
     """
     if peak is None:
         return None
@@ -55,6 +57,10 @@ def expected_speed(
         else:
             mfu, source = mfu * seconds / link_seconds, f"its links take longer than at {mfu:.0%} MFU, assumed"
             seconds = link_seconds
+    if offload_seconds and not cluster.mfu:
+        mfu *= seconds / (seconds + offload_seconds)
+        seconds += offload_seconds
+        source = f"{source}, and {offload_seconds:.2g} s for the state's way from host memory and back"
     return Speed(step_seconds=seconds, mfu_palm=mfu, hfu_palm=mfu * per_model_flop, source=source)
 
 

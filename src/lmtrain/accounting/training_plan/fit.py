@@ -10,7 +10,7 @@ from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.memory import DeviceMemory, HostMemory, device_memory
 from lmtrain.accounting.model.model_facts import ModelFacts
 from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
-from lmtrain.accounting.model.optimizer_state import OptimizerState
+from lmtrain.accounting.model.optimizer_state import STATE_PIECE_BYTES, OptimizerState
 
 NODE: Final = 8  # devices
 NUMBERS_OF_DEVICES: Final = (*range(1, NODE), *range(NODE, 65_537, NODE))
@@ -39,7 +39,8 @@ class Setting:
 
     Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_whole_gradients` of
     a rank's part, in fp32, between the micro-batches of a step beside the shards' own. `host` is the memory of a CPU
-    beside the tensors; None is a GPU.
+    beside the tensors; None is a GPU. `offloads_state`: optimizer state is in host memory between steps, and comes in
+    pieces.
     """
 
     facts: ModelFacts
@@ -52,6 +53,7 @@ class Setting:
     tensor: TensorGroup = TensorGroup()
     pipeline: Pipeline = ONE_STAGE
     host: HostMemory | None = None
+    offloads_state: bool = False
 
     def num_shards(self, num_ranks: int) -> int:
         """Return the number of devices sharing one copy of the model, or of its part."""
@@ -77,7 +79,17 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         ),
         workspace=setting.facts.workspace_bytes(batch.micro_batch_sequences) // setting.tensor.num_ranks,
         host=setting.host,
+        state_share=_state_share(setting, batch) if setting.offloads_state else 1.0,
     )
+
+
+def _state_share(setting: Setting, batch: BatchPlan) -> float:
+    """Return the share of a device's optimizer state on it at once: a piece, or that of its largest tensor."""
+    parameters, shape = setting.facts.parameters, setting.facts.shape
+    table = max(shape.num_embedding_parameters, parameters.num_outside_blocks - shape.num_embedding_parameters)
+    num_devices = setting.num_shards(batch.num_ranks) * setting.tensor.num_ranks
+    piece = max(table / num_devices, STATE_PIECE_BYTES / setting.precision.weights)
+    return min(1.0, piece * num_devices / max(1, parameters.num_trained))
 
 
 def largest_micro_batch(setting: Setting, batch: BatchPlan) -> BatchPlan | None:

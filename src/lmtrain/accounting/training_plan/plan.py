@@ -13,6 +13,7 @@ from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
+from lmtrain.accounting.training_plan.offload_plan import OffloadPlan
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 
 
@@ -63,6 +64,7 @@ class Plan:
     device_bytes: int | None = None
     components: Mapping[str, int] = field(default_factory=dict[str, int])
     memory: DeviceMemory | None = None
+    offload: OffloadPlan | None = None
     speed: Speed | None = None
     communication: CommunicationVolume | None = None
     evaluation: EvaluationPlan | None = None
@@ -143,6 +145,8 @@ class Plan:
                 "device_bytes": self.device_bytes,
                 "fits": self.fits,
             }
+        if self.offload is not None:
+            report["optimizer_cpu_offload"] = self.offload.to_json()
         if self.speed is not None and self.hours is not None:
             rate = self.batch.tokens_per_step / self.speed.step_seconds
             hours = {"evaluation_seconds": self.evaluation_seconds, "hours": self.hours, "days": self.hours / 24}

@@ -239,8 +239,8 @@ def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataMod
     facts = PlanFacts(
         shape=shape,
         batch=batch,
-        value_bytes=precision.bytes_of.activations,
-        num_block_parameters=trained_parameters(model).num_block_matrix(shape),
+        parameters=trained_parameters(model),
+        bytes_of=precision.bytes_of,
         train_tokens=datamodule.train_tokens,
         held_out=datamodule.held_out_tokens(validated_split(config)),
         folder=datamodule.dataset.folder,

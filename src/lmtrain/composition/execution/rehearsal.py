@@ -23,6 +23,7 @@ from lmtrain.composition.planning.disk_guard import require_disk
 from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
 from lmtrain.composition.rules.adapters import require_adaptable, require_trained_weights
+from lmtrain.composition.rules.cpu_offload import require_offload
 from lmtrain.composition.rules.objective import require_examples, require_objective
 from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.rules.workers import require_workers
@@ -58,6 +59,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
         precision.explain(model)  # refuses a precision unfit for the model
     require_parts(config)
     require_workers(config)
+    require_offload(config, on_cpu=device_type(config.trainer.accelerator) == "cpu")
     require_adaptable(config)
     require_objective(config)
     require_trained_weights(config)

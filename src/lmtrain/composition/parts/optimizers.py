@@ -11,6 +11,7 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.models.base import LanguageModel
+from lmtrain.optim.host_state import keep_state_on_host
 from lmtrain.optim.parameter_groups import group_lines, require_each_once
 
 SHARES_WORK: Final = "share_work"  # a setting of optimizers whose ranks hold the same weights
@@ -39,6 +40,8 @@ def build_optimizer(
 
     def build(model: LanguageModel) -> Optimizer:
         optimizer = _build(make, model, option=option)
+        if config.optimizer_cpu_offload:
+            optimizer = keep_state_on_host(optimizer)
         if rank == 0:
             print("\n  ".join([f"optimizer={option}", *group_lines(optimizer)]), flush=True)
         return optimizer

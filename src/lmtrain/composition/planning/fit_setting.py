@@ -23,6 +23,7 @@ def fit_setting(setting: PlannedSetting, facts: ModelFacts) -> Setting:
         most_shards=setting.spread.most_shards,
         device_bytes=setting.cluster.device_bytes,
         host=setting.host,
+        offloads_state=setting.offloads_state,
     )
 
 

@@ -7,12 +7,16 @@ from pathlib import Path
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.budgets import horizon
 from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.model.flops import block_forward_flops, flops_per_token, seen_tokens
+from lmtrain.accounting.model.memory import TrainedParameters, state_bytes
 from lmtrain.accounting.model.model_shape import ModelShape
+from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.offload_plan import OffloadPlan, planned_offload
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.planning.calibration import calibration_of, single_device_speed
@@ -25,16 +29,15 @@ from lmtrain.composition.run_config import RunConfig
 class PlanFacts:
     """The facts of model, data and devices beside a config.
 
-    `value_bytes` are those of one gathered weight, `num_block_parameters` those of the blocks' matrices that one token
-    meets, `held_out` the tokens of each source's validation, `folder` that of the data (None: as far as the config
-    tells). `peak` None is not known, for the reason in `peak_source`. `trusts_assumed_speed` lets a
-    budget of time end where an assumed speed says; else only where a stated one does.
+    `bytes_of` are those of a value by its role, `held_out` the tokens of each source's validation, `folder` that of the
+    data (None: as far as the config tells). `peak` None is not known, for the reason in `peak_source`.
+    `trusts_assumed_speed` lets a budget of time end where an assumed speed says; else only where a stated one does.
     """
 
     shape: ModelShape
     batch: BatchPlan
-    value_bytes: int
-    num_block_parameters: int
+    parameters: TrainedParameters
+    bytes_of: PrecisionBytes
     train_tokens: int | None
     held_out: Sequence[int]
     folder: Path | None = None
@@ -59,7 +62,7 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         batch,
         spread=require_facts(config.strategy.values, ModelSpread, allowed=config.allowed),
         shape=shape,
-        gathered_value_bytes=facts.value_bytes,
+        gathered_value_bytes=facts.bytes_of.activations,
         share_again=_recompute(config).share,
     )
     seen = seen_tokens(batch.context_tokens, documents=documents)
@@ -90,22 +93,35 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         scaling=config.scaling,
     )
     padding = held_out_padding(config, validated_split(config), facts.folder)
-    return with_evaluation(_beside_one_device(plan, config), config, held_out=facts.held_out, padding=padding)
+    return with_evaluation(_with_more(plan, config, facts), config, held_out=facts.held_out, padding=padding)
 
 
-def _beside_one_device(plan: Plan, config: RunConfig) -> Plan:
-    return replace(plan, single_device_tokens_per_second=single_device_speed(config, plan.batch))
+def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts) -> Plan:
+    """Add the speed of a device by itself, and optimizer state in host memory."""
+    alone = single_device_speed(config, plan.batch)
+    return replace(plan, single_device_tokens_per_second=alone, offload=_offload(config, facts))
 
 
 def _recompute(config: RunConfig) -> RecomputeFacts:
     return facts_of(config.recompute.values, RecomputeFacts, allowed=config.allowed) or RecomputeFacts()
 
 
+def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:
+    """Return a device's optimizer state in host memory, None where the device keeps it."""
+    if not config.optimizer_cpu_offload:
+        return None
+    optimizer = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
+    held = state_bytes(facts.parameters, precision=facts.bytes_of, optimizer=optimizer)
+    num_parts = config.spread.num_shards(facts.batch.num_ranks) * config.spread.tensor_ranks
+    return planned_offload(held // num_parts, device=config.cluster.device)
+
+
 def _speed(
     config: RunConfig, facts: PlanFacts, *, flops_per_token: float, seen: float, sent: CommunicationVolume
 ) -> Speed | None:
     """Return the time of a step, with the products recomputed in its backward pass."""
-    again = block_forward_flops(facts.shape, num_block_parameters=facts.num_block_parameters, seen=seen)
+    offload, num_block_parameters = _offload(config, facts), facts.parameters.num_block_matrix(facts.shape)
+    again = block_forward_flops(facts.shape, num_block_parameters=num_block_parameters, seen=seen)
     return expected_speed(
         config.cluster,
         facts.peak,
@@ -114,5 +130,6 @@ def _speed(
         calibration=calibration_of(config, facts.batch),
         sent=sent,
         recomputed_flops=_recompute(config).share * again,
+        offload_seconds=(offload.seconds or 0.0) if offload else 0.0,
         bubble_share=config.spread.pipeline.bubble_share(facts.batch.accumulation_micro_steps),
     )

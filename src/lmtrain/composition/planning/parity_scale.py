@@ -90,7 +90,7 @@ def _steady(config: RunConfig) -> Pair:
     own = config.optimizer.values
     changes = {key: value for key, value in STEADY.items() if key in own and _is_unsteady(own[key], value)}
     words = [f"optimizer.{key}={value}" for key, value in changes.items()]
-    changed = config.changed(optimizer={**own, **changes}, callbacks={})
+    changed = config.changed(optimizer={**own, **changes}, callbacks={}, optimizer_cpu_offload=False)
     if changed.batch.micro_batch_sequences == "auto":
         changed = with_words(changed, ["batch.micro_batch_sequences=1"])
         words.append("batch.micro_batch_sequences=1")

@@ -31,6 +31,7 @@ from lmtrain.composition.planning.prepared_tokens import (
 )
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
+from lmtrain.composition.rules.cpu_offload import KEY
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
@@ -104,8 +105,8 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
         PlanFacts(
             shape=facts.shape,
             batch=batch,
-            value_bytes=setting.bytes_of.activations,
-            num_block_parameters=facts.parameters.num_block_matrix(facts.shape),
+            parameters=facts.parameters,
+            bytes_of=setting.bytes_of,
             train_tokens=prepared_train_tokens(config),
             held_out=held_out_tokens(config, validated_split(config)),
             peak=setting.peak() or peak_here(config, setting),
@@ -138,6 +139,7 @@ def changes(config: RunConfig, setting: PlannedSetting, *, is_tight: bool) -> Ch
         words_of_devices=partial(words_of_devices, config),
         sharded=partial(sharded, config, setting),
         recomputed=recomputed(config, setting) if is_tight else {},
+        offloaded=offloaded(config) if is_tight else {},
     )
 
 
@@ -167,6 +169,19 @@ def recomputed(config: RunConfig, setting: PlannedSetting) -> dict[str, Setting 
         facts = facts_known(changed, planned)
         found[word] = fit_setting(planned, facts) if facts else None
     return found
+
+
+def offloaded(config: RunConfig) -> dict[str, Setting]:
+    """Return the memory's setting with optimizer state in host memory; nothing where that is so, or refused."""
+    word = f"{KEY}=true"
+    if config.optimizer_cpu_offload:
+        return {}
+    changed = with_words(config, [word])
+    try:
+        planned = planned_setting(changed)
+    except ConfigurationError:
+        return {}
+    return {word: fit_setting(planned, model_facts(changed, planned))}
 
 
 def _recomputing(setting: PlannedSetting) -> Sequence[str]:

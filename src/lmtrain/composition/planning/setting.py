@@ -17,6 +17,7 @@ from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.measured_here import kind_here, measurements_of
 from lmtrain.composition.rules.adapters import require_adaptable
+from lmtrain.composition.rules.cpu_offload import require_offload
 from lmtrain.composition.rules.float8_head import require_float8_head
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.recordable import require_recordable
@@ -32,7 +33,8 @@ from lmtrain.precision.cpu_features import bf16_flags
 class PlannedSetting:
     """The config's choices behind memory and speed, as its options describe them.
 
-    `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU.
+    `host` is the memory of a run on this machine's CPU beside its tensors, None on a GPU. `offloads_state`: optimizer
+    state is in host memory between steps.
     """
 
     cluster: Cluster
@@ -44,6 +46,7 @@ class PlannedSetting:
     attention: AttentionFacts
     is_compiled: bool
     host: HostMemory | None = None
+    offloads_state: bool = False
 
     @property
     def is_gpu(self) -> bool:
@@ -88,6 +91,8 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     compiles = config.compilation
     place: dict[str, Any] = {"on_gpu": on_gpu, "is_compiled": compiles.compiles}
     spread = require_facts(config.strategy.values, ModelSpread, allowed=allowed)
+    host = _host(config, is_compiled=compiles.compiles)
+    require_offload(config, on_cpu=host is not None)
     return PlannedSetting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
@@ -97,7 +102,8 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
         recompute=facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts(),
         attention=facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts(),
         is_compiled=compiles.compiles,
-        host=_host(config, is_compiled=compiles.compiles),
+        host=host,
+        offloads_state=config.optimizer_cpu_offload,
     )
 
 

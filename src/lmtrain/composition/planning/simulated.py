@@ -25,6 +25,7 @@ from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.optimizers import build_optimizer, rehearsed_optimizer
 from lmtrain.composition.parts.strategy import build_strategy
 from lmtrain.composition.planning.setting import PlannedSetting, attention_of, planned_setting
+from lmtrain.composition.rules.cpu_offload import KEY
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
@@ -71,6 +72,11 @@ def simulation(config: RunConfig) -> Simulation:
     Raises:
         ConfigurationError: The run itself would be refused.
     """
+    if config.optimizer_cpu_offload:
+        raise ConfigurationError(
+            f"{KEY}=true: a simulated device keeps its optimizer state; `lmtrain plan` counts the way to host memory; "
+            "nearest valid: false."
+        )
     setting = planned_setting(config)
     batch = config.divided(config.batch)
     model = planned_model(config)

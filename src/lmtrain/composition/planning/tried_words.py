@@ -21,10 +21,12 @@ FOLLOWERS: Final = {
 
 
 def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
-    """Return the config with options chosen, numbers set, and defaults following them."""
+    """Return the config with options chosen, numbers and switches set, and defaults following them."""
     for word in words:
         key, _, value = word.partition("=")
-        if "." not in key:
+        if isinstance(config.values.get(key), bool):
+            config = config.changed(**{key: value == "true"})
+        elif "." not in key:
             how_to_build = {name: held for name, held in config.values[key].items() if name.startswith("_")}
             config = config.changed(**{key: how_to_build | _settled(file_values(word), config.values)})
         else:
