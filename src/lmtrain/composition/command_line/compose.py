@@ -22,6 +22,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
+from lmtrain.composition.command_line.lean_compose import lean_composing
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.command_line.shell_lines import refuse_untyped_shell
 from lmtrain.composition.command_line.show_config import show
@@ -188,7 +189,7 @@ def _require_every_group(overrides: list[str]) -> None:
 @contextmanager
 def _our_configs() -> Generator[None]:
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"):
+    with initialize_config_dir(str(conf_folder().absolute()), version_base="1.3"), lean_composing():
         yield
 
 
