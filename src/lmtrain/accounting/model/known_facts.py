@@ -4,7 +4,7 @@ This holds for fused attention over the whole context: as many tokens keep as mu
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lmtrain.accounting.model.model_facts import LinearBytes, ModelFacts, facts_from_json
@@ -26,10 +26,9 @@ class KnownFacts:
         if not self.fewest_tokens <= context_tokens <= self.most_tokens:
             return None
         factor = context_tokens / self.context_tokens
-        content = self.facts.to_json()
-        for kind in MEMORY:
-            content[kind]["per_sequence"] *= factor
-        return facts_from_json(content)
+        memory = {kind: getattr(self.facts, kind) for kind in MEMORY}
+        grown = {kind: replace(of, per_sequence=of.per_sequence * factor) for kind, of in memory.items()}
+        return replace(self.facts, **grown)
 
 
 def known_facts(table: Mapping[str, Any], key: str, context_tokens: int) -> ModelFacts | None:

@@ -49,7 +49,8 @@ def choosing_precisions() -> Sequence[str]:
 def file_values(word: str) -> dict[str, Any]:
     """Return the settings in the file of GROUP=OPTION."""
     group, _, option = word.partition("=")
-    return yaml.safe_load((conf_folder() / group / f"{option}.yaml").read_text()) or {}
+    loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+    return yaml.load((conf_folder() / group / f"{option}.yaml").read_text(), Loader=loader) or {}  # noqa: S506
 
 
 def one_of(words: Sequence[str]) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.nodes.parameters import hints_of, parameters_of
 from lmtrain.composition.nodes.slots import Slot, slot_of
 from lmtrain.composition.nodes.targets import find_target
 from lmtrain.errors import ConfigurationError, suggest
@@ -43,8 +44,7 @@ def check_node(node: Any, *, key: str, allowed: Sequence[str] = (), slot: Slot |
 
 def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, allowed: Sequence[str]) -> dict[str, Any]:
     """Check one node's arguments against its target's signature, and each value against its annotation."""
-    parameters = inspect.signature(target).parameters
-    hints = get_type_hints(target.__init__ if isinstance(target, type) else target)
+    parameters, hints = parameters_of(target), hints_of(target)
     checked: dict[str, Any] = {}
     for name, value in node.items():
         full_key = f"{key}.{name}"

@@ -9,7 +9,6 @@ import __future__
 
 import ast
 import importlib.util
-import inspect
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from functools import cache
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from lmtrain.composition.nodes.check import check_value
+from lmtrain.composition.nodes.parameters import parameters_of
 from lmtrain.composition.nodes.source_signatures import OURS, statements_of
 from lmtrain.errors import ConfigurationError
 
@@ -52,7 +52,7 @@ def facts_of(
         describe = _described(module).get(_snake_case(name))
         if describe is None:
             return None
-        taken = inspect.signature(describe, eval_str=bool(key)).parameters
+        taken = parameters_of(describe, are_evaluated=bool(key))
         given = {name: value for name, value in {**node, **place}.items() if name in taken}
         if key:
             given = {name: check_value(given[name], taken[name].annotation, key=f"{key}.{name}") for name in given}

@@ -1,10 +1,10 @@
 """The one place where a checked config node becomes an object."""
 
 import functools
-import inspect
 from typing import Any
 
 from lmtrain.composition.nodes.check import LATE_FACTS, PARTIAL, TARGET
+from lmtrain.composition.nodes.parameters import parameters_of
 from lmtrain.composition.nodes.targets import import_target
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 
@@ -25,7 +25,7 @@ def instantiate(node: dict[str, Any], *, key: str, facts: dict[str, Any] | None 
         raise
     except (TypeError, ValueError, LookupError, AttributeError, ImportError, RuntimeError, OSError) as failure:
         raise ConfigurationError(f"{key} ({node[TARGET]}) could not be built: {failure}") from failure
-    names = inspect.signature(call).parameters
+    names = parameters_of(call.func)
     late = {name: fact for name, fact in (facts or {}).items() if name in LATE_FACTS and name in names}
     filled = functools.partial(call, **late, **more)
     return filled if node.get(PARTIAL) and not more else filled()
