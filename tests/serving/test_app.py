@@ -1,5 +1,8 @@
 import json
+import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import openai
@@ -7,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lmtrain.serving.app import NUM_READERS
 from tests.serving.served import CONTEXT, served
 
 HELLO = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temperature": 0}
@@ -160,6 +164,19 @@ def test_who_comes_when_too_many_wait_is_told_to_try_again():
         assert answer.status_code == 429
         assert answer.headers["retry-after"] == "1"
         assert client.post("/v1/completions", json={**body, "n": 2}).status_code == 200
+
+
+def test_threads_stay_the_same_however_many_ask_at_once():
+    before = set(threading.enumerate())
+    with served() as client, ThreadPoolExecutor(24) as clients:
+
+        def ask(number):
+            return client.post("/v1/completions", json={"prompt": f"{number}", "max_tokens": 1}).status_code
+
+        assert set(clients.map(ask, range(48))) == {200}
+        names = Counter(thread.name.rpartition("_")[0] or thread.name for thread in {*threading.enumerate()} - before)
+    assert names["reader"] <= NUM_READERS
+    assert not [name for name in names if name.startswith("AnyIO")]
 
 
 def test_a_key_is_asked_for_where_there_is_one():

@@ -49,7 +49,7 @@ class ChatFormat(Protocol):
         ...
 
     def tools(self, tools: Mapping[str, Tool]) -> ToolUse | None:
-        """Return how the model calls tools, given by name; None: it has no tokens to call them by."""
+        """Return how the model calls tools, given by name; None: its way to call them is not known here."""
         ...
 
 
@@ -80,10 +80,9 @@ class StyleFormat:
         rendered = render_prompt(self.tokenizer, messages, style=self.name)
         return [self.tokenizer.end_of_text_id, *rendered.tolist()]
 
-    def tools(self, tools: Mapping[str, Tool]) -> ToolUse | None:
-        """Return how the model calls tools, if the style has tokens for it."""
-        style = chat_style(self.tokenizer, self.name)
-        return None if style.call_tokens is None else StyleTools(self.tokenizer, style, tools)
+    def tools(self, tools: Mapping[str, Tool]) -> ToolUse:
+        """Return how the model calls tools."""
+        return StyleTools(self.tokenizer, chat_style(self.tokenizer, self.name), tools)
 
 
 @final

@@ -11,7 +11,8 @@ from typing import Literal, Protocol, final
 from lmtrain.errors import ConfigurationError
 from lmtrain.inference.blocks import BlockTable
 from lmtrain.inference.sampling_settings import Sampling
-from lmtrain.inference.text_stream import TextStream
+from lmtrain.inference.text_stream import HeldCall, TextStream
+from lmtrain.tokenizers.chat_styles import CallWords
 from lmtrain.tokenizers.conversation import ToolCall
 
 FinishReason = Literal["stop", "length", "cancelled"]
@@ -27,12 +28,12 @@ class ToolResult:
 
 
 class ToolUse(Protocol):
-    """Tools within an answer: the tokens `call_start` and `call_end` stand around each call, `turn_end` behind them."""
+    """Tools within an answer: calls between the two `call_tokens`, or else as `call_words`; `turn_end` behind them."""
 
     @property
-    def call_start(self) -> int: ...  # noqa: D102
+    def call_tokens(self) -> tuple[int, int] | None: ...  # noqa: D102
     @property
-    def call_end(self) -> int: ...  # noqa: D102
+    def call_words(self) -> CallWords | None: ...  # noqa: D102
     @property
     def turn_end(self) -> int: ...  # noqa: D102
 
@@ -121,6 +122,7 @@ class Generation:
         self.tool_turns: list[ToolTurn] = []
         self._turn_start, self._turn_text, self._is_call = len(self.tokens), 0, False
         self._stream = TextStream(pieces, stops=request.stops)
+        self._words = HeldCall(None if request.tools is None else request.tools.call_words)
         seed = None if request.seed is None else f"{request.seed}/{request.index}"  # a text's hash seeds alike anywhere
         self._random = random.Random(seed)
 
@@ -162,17 +164,17 @@ class Generation:
         elif is_full or len(self.new_tokens) >= self.request.num_new_tokens:
             self.finish_reason = "length"
         if self.finish_reason is not None:
-            text += self._stream.finish()
+            text += self._words.add(self._stream.finish()) + self._words.release()
             self.finish_reason = "stop" if self._stream.is_stopped else self.finish_reason
         self.text += text
         return Delta(self, text, token, score, self.finish_reason, results)
 
     def _text_of(self, token: int) -> str:
         """Return the text made certain by a token: none for an end, or inside a call."""
-        tools = self.request.tools
-        if tools is not None and token in (tools.call_start, tools.call_end):
-            self._is_call = token == tools.call_start
-        return "" if token in self.request.end_ids or self._is_call else self._stream.add(token)
+        edges = None if self.request.tools is None else self.request.tools.call_tokens
+        if edges is not None and token in edges:
+            self._is_call = token == edges[0]
+        return "" if token in self.request.end_ids or self._is_call else self._words.add(self._stream.add(token))
 
     def _use_tools(self, token: int) -> Sequence[ToolResult]:
         """Answer the calls of an ended turn, and let the text go on behind the results."""
@@ -181,7 +183,8 @@ class Generation:
             return ()
         results, forced = tools.answer(self.tokens[self._turn_start :])
         if results:
+            self._words.drop()
             self.tokens += forced
-            self.tool_turns.append(ToolTurn(self.text[self._turn_text :], results))
+            self.tool_turns.append(ToolTurn(self.text[self._turn_text :].rstrip("\n"), results))
             self._turn_start, self._turn_text, self._is_call = len(self.tokens), len(self.text), False
         return results

@@ -4,6 +4,8 @@ import codecs
 from collections.abc import Sequence
 from typing import final
 
+from lmtrain.tokenizers.chat_styles import CallWords
+
 
 @final
 class TextStream:
@@ -40,6 +42,42 @@ class TextStream:
         begun = max((_begun(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - begun :]
         return text[: len(text) - begun]
+
+
+@final
+class HeldCall:
+    """Words of one turn after another, held back from the begin of a call among them; None: calls are not in words."""
+
+    def __init__(self, words: CallWords | None) -> None:
+        self._words, self._held, self._is_first = words, "", True
+
+    def add(self, text: str) -> str:
+        """Return the words outside any call."""
+        if self._words is None:
+            return text
+        text = self._held + text
+        start = self._start(text, self._words)
+        self._held = text[start:]
+        self._is_first = self._is_first and start == 0
+        return text[:start]
+
+    def _start(self, text: str, words: CallWords) -> int:
+        """Return the first character to be held back."""
+        if words.end is None:
+            said = text.lstrip()
+            may_be_call = said.startswith(words.begin) or words.begin.startswith(said)
+            return 0 if self._is_first and may_be_call else len(text)
+        found = text.find(words.begin)
+        return found if found >= 0 else len(text) - _begun(text, words.begin)
+
+    def release(self) -> str:
+        """Return the words held back: no call after all."""
+        held, self._held = self._held, ""
+        return held
+
+    def drop(self) -> None:
+        """Forget an answered call's words; another turn begins."""
+        self._held, self._is_first = "", True
 
 
 def _begun(text: str, stop: str) -> int:

@@ -3,13 +3,14 @@
 import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from typing import Any, final
+from typing import Any, ParamSpec, TypeVar, final
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -25,7 +26,10 @@ from lmtrain.serving.metrics import ServerMetrics
 from lmtrain.serving.openai_answers import Writing, error
 from lmtrain.serving.pages import page_routes
 
+P = ParamSpec("P")
+T = TypeVar("T")
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+NUM_READERS = 4  # threads kept: those of starlette come and go, each with new memory
 HERE = {"localhost", "127.0.0.1", "[::1]"}
 
 
@@ -62,6 +66,7 @@ class Service:
         self._loaded, self._worker, self._settings = loaded, worker, settings
         self._format, self._metrics = chat_format(loaded), ServerMetrics()
         self._pieces = loaded.tokenizer.bytes_of_ids()
+        self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="reader")
 
     async def health(self, request: Request) -> Response:
         """Answer 200 while the engine works."""
@@ -89,13 +94,12 @@ class Service:
     async def chat(self, request: Request) -> Response:
         """Go on with a conversation."""
         body, client = await self._body(request), self._client(request)
-        asked = await run_in_threadpool(read_chat, body, self._loaded, self._format, client=client)
-        return await self._answer(request, asked)
+        return await self._answer(request, await self._read(read_chat, body, self._loaded, self._format, client=client))
 
     async def complete(self, request: Request) -> Response:
         """Go on with a text."""
         body, client = await self._body(request), self._client(request)
-        return await self._answer(request, await run_in_threadpool(read_completion, body, self._loaded, client=client))
+        return await self._answer(request, await self._read(read_completion, body, self._loaded, client=client))
 
     def guarded(self, serve: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
         """Let a handler answer those who may ask; turn its errors into one clear answer."""
@@ -139,11 +143,16 @@ class Service:
             content += chunk
             if len(content) > most:
                 raise HTTPException(413, f"the body is over {most} bytes; send less, or start with --max-body-bytes.")
-        body = await run_in_threadpool(parse, bytes(content))
+        body = await self._read(parse, bytes(content))
         if body.get("model", self._loaded.name) != self._loaded.name:
             name = str(body["model"])[:80]
             raise HTTPException(404, f"model={name} is not here; nearest valid: {self._loaded.name}.")
         return body
+
+    async def _read(self, read: Callable[P, T], *given: P.args, **settings: P.kwargs) -> T:
+        """Do slow work of a request in another thread."""
+        work = partial(read, *given, **settings)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     def _client(self, request: Request) -> str:
         return request.client.host if request.client else ""

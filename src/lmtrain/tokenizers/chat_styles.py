@@ -30,10 +30,27 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class CallWords:
+    """Calls among an assistant's words, each from `begin` to `end`; `end` None: the one call is the whole turn."""
+
+    begin: str
+    end: str | None = None
+    arguments_key: str = "arguments"
+
+    def calls(self, turn: bytes) -> list[bytes]:
+        """Return the JSON of each call in a turn; a call without its end is none."""
+        begin = self.begin.encode()
+        if self.end is None:
+            return [turn.strip()] if turn.strip().startswith(begin) else []
+        parts = (part.partition(self.end.encode()) for part in turn.split(begin)[1:])
+        return [call.strip() for call, end, _ in parts if end]
+
+
+@dataclass(frozen=True)
 class ChatStyle:
     """One way to write conversations.
 
-    `answer` stands before the assistant's words, each call between `call_tokens` (None: in words alone).
+    `answer` stands before the assistant's words, each call between `call_tokens`, or else as `call_words`.
     """
 
     name: str
@@ -41,6 +58,7 @@ class ChatStyle:
     write: Callable[[Sequence[Turn]], Iterable[Segment]]
     answer: tuple[Segment, ...]
     call_tokens: tuple[str, str] | None = None
+    call_words: CallWords | None = None
 
     def results(self, calls: Sequence[ToolCall], results: Sequence[str]) -> list[Segment]:
         """Return the segments between the end token of an assistant's calls and its next words."""
@@ -132,11 +150,18 @@ STYLES = (
         (_special("<|assistant_start|>"),),
         ("<|tool_call_start|>", "<|tool_call_end|>"),
     ),
-    ChatStyle("chatml", ("<|im_start|>", "<|im_end|>"), _write_chatml, _CHATML_ANSWER),
+    ChatStyle(
+        "chatml",
+        ("<|im_start|>", "<|im_end|>"),
+        _write_chatml,
+        _CHATML_ANSWER,
+        call_words=CallWords("<tool_call>", "</tool_call>"),
+    ),
     ChatStyle(
         "llama3",
         ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
         _write_llama3,
         _LLAMA3_ANSWER,
+        call_words=CallWords('{"name"', arguments_key="parameters"),
     ),
 )

@@ -97,14 +97,17 @@ def _part(part: Any, role: str, index: int) -> str:
     return _refuse(index, role, "content that is no text", f"it has a part of type {kind}, valid: text")
 
 
-def read_call(text: str) -> ToolCall:
-    """Return an assistant's call in JSON: an object of `name` and `arguments`.
+def read_call(text: str, *, arguments_key: str = "arguments") -> ToolCall:
+    """Return an assistant's call in JSON: an object of `name` and `arguments`, or another key of them.
 
     Raises:
         ConversationError: It is no such object.
     """
     try:
-        return _call(json.loads(text), 0)
+        given = json.loads(text)
+        if arguments_key != "arguments" and isinstance(given, Mapping):
+            given = {"name": given.get("name"), "arguments": given.get(arguments_key)}
+        return _call(given, 0)
     except (ValueError, RecursionError) as problem:
         if isinstance(problem, ConversationError):
             raise

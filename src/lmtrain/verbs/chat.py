@@ -49,12 +49,14 @@ def chat(words: list[str], *, program: str = "lmtrain chat") -> int:
     )
     if arguments.tool and session.tools is None:
         raise ConfigurationError(
-            f"--tool {arguments.tool[0]}: the {session.format.name} chat format has no tokens for calls; leave it out."
+            f"--tool {arguments.tool[0]}: the {session.format.name} chat format has no calls; leave it out."
         )
     context = loaded.model.max_context_tokens
     print(f"{loaded.name}: context {context:,} tokens, {session.format.name} chat format. /help lists commands.")
     if session.format.name == "plain":
         print("It has no chat tokens: turns are plain words, and it may not answer well.")
+    if session.tools is None:
+        print(f"Without tools: the {session.format.name} chat format has no calls known here.")
     return converse(session, read=_read_line)
 
 

@@ -12,9 +12,9 @@ from lmtrain.inference.paged_attention import paged
 from lmtrain.inference.sampling import choose
 from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.inference.tools.calculator import calculator
-from lmtrain.inference.tools.style_tools import MAX_CALL_BYTES, MAX_RESULT_CHARACTERS
+from lmtrain.inference.tools.style_tools import MAX_CALL_BYTES, MAX_RESULT_CHARACTERS, StyleTools
 from lmtrain.models.llama import Llama
-from lmtrain.tokenizers.chat import render
+from lmtrain.tokenizers.chat import chat_style, render
 from tests.inference.cached import LLAMA, noisy, uncached, write
 from tests.tokenizers.conversations import byte_tokenizer
 
@@ -137,6 +137,63 @@ def test_results_beyond_the_room_end_the_text(says, num_new_tokens, context):
     )
     (generation,) = write(an_engine(model), [request])
     assert generation.finish_reason == "length"
+
+
+CALLS_IN_WORDS = {
+    "chatml": b'<tool_call>\n{"name": "calculator", "arguments": {"expression": "12*3"}}\n</tool_call>',
+    "llama3": b'{"name": "calculator", "parameters": {"expression": "12*3"}}',
+}
+
+
+@pytest.mark.parametrize(("style", "words"), [("chatml", "I count."), ("llama3", "")])
+def test_calls_in_words_are_answered_as_training_writes_them_and_are_not_shown(says, style, words):
+    tokenizer = byte_tokenizer(style)
+    end = tokenizer.special_tokens[chat_style(tokenizer, style).end]
+    sizes = {**LLAMA, "vocab_size": tokenizer.vocab_size, "max_context_tokens": 512, "attention": paged}
+    loaded = LoadedModel(
+        name="x", model=noisy(Llama(**sizes)), tokenizer=tokenizer, end_ids=frozenset({end, tokenizer.end_of_text_id})
+    )
+    talk = ChatSession(loaded, sampling=Sampling(), num_new_tokens=300, tools={"calculator": calculator})
+    turn = b"\n".join([*([words.encode()] if words else []), CALLS_IN_WORDS[style]])
+    says(*turn, end, *b"It is 36.", end)
+    said = list(talk.answer("12 times 3?"))
+    assert talk.messages == [ASKED[0], {**ANSWERED[1], "content": words}, *ANSWERED[2:]]
+    assert "".join(delta.text for delta in said) == "\n".join([words, "It is 36."]).lstrip()
+    prompt = talk.format.prompt(ASKED)
+    _, forced = StyleTools(tokenizer, chat_style(tokenizer, style), {"calculator": calculator}).answer([*turn, end])
+    expected = [tokenizer.end_of_text_id, *render(tokenizer, talk.messages)[0].tolist()]
+    assert [*prompt, *turn, end, *forced, *b"It is 36.", end] == expected[: len(expected) - (style == "chatml")]
+
+
+@pytest.mark.parametrize(
+    ("style", "said", "shown"),
+    [
+        ("chatml", b"a <tool", "a <tool"),  # the begin of a call alone
+        ("chatml", b'<tool_call>{"name": "calculator"', '<tool_call>{"name": "calculator"'),  # without its end
+        ("llama3", b'{"name', '{"name'),
+        ("llama3", b' {"x": 1}', ' {"x": 1}'),
+        ("llama3", b'See {"name": 1}', 'See {"name": 1}'),
+    ],
+)
+def test_words_that_are_no_call_are_shown(says, style, said, shown):
+    tokenizer = byte_tokenizer(style)
+    made = StyleTools(tokenizer, chat_style(tokenizer, style), {"calculator": calculator})
+    sizes = {**LLAMA, "vocab_size": tokenizer.vocab_size, "max_context_tokens": 256, "attention": paged}
+    says(*said, made.turn_end)
+    request = Request(prompt=[5], num_new_tokens=90, end_ids=frozenset({made.turn_end}), tools=made)
+    engine = TextEngine(noisy(Llama(**sizes)), tokenizer.bytes_of_ids(), limits=EngineLimits(num_texts=1))
+    (generation,) = write(engine, [request])
+    assert (generation.text, generation.finish_reason, generation.tool_turns) == (shown, "stop", [])
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"12*3", b"\xff", b'{"name": "calculator", "arguments": {"expression": "os"}}']
+)
+def test_a_failed_call_in_words_has_the_result_error(content):
+    tokenizer = byte_tokenizer("chatml")
+    made = StyleTools(tokenizer, chat_style(tokenizer, "chatml"), {"calculator": calculator})
+    (used,), _ = made.answer([*b"<tool_call>", *content, *b"</tool_call>"])
+    assert used.result == "error"
 
 
 def test_a_session_keeps_the_calls_and_their_results(model, says):

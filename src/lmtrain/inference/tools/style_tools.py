@@ -1,4 +1,4 @@
-"""A model's calls between the tool tokens of its chat style, answered within its answer."""
+"""A model's calls in the way of its chat style, between tokens or in words, answered within its answer."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,20 +18,21 @@ MAX_RESULT_CHARACTERS = 2000
 
 @final
 class StyleTools:
-    """Tools by name, for a style with call tokens; any failed call gets the result `error`."""
+    """Tools by name; any failed call gets the result `error`."""
 
     def __init__(self, tokenizer: Tokenizer, style: ChatStyle, tools: Mapping[str, Tool]) -> None:
-        """Take a style with its call tokens in the tokenizer."""
-        assert style.call_tokens is not None
-        specials = tokenizer.special_tokens
-        self.call_start, self.call_end = (specials[name] for name in style.call_tokens)
+        """Take a style with its tokens in the tokenizer."""
+        specials, tokens = tokenizer.special_tokens, style.call_tokens
+        self.call_tokens = None if tokens is None else (specials[tokens[0]], specials[tokens[1]])
+        self.call_words = style.call_words
         self.turn_end = specials[style.end]
         self._tokenizer, self._style, self._tools = tokenizer, style, tools
         self._pieces = tokenizer.bytes_of_ids()
 
     def answer(self, turn: Sequence[int]) -> tuple[Sequence[ToolResult], Sequence[int]]:
         """Return the results of a turn's calls, in order, and the ids up to the model's next words."""
-        results = [self._result(content) for content in self._calls(turn)]
+        calls = self._calls(turn) if self.call_words is None else self.call_words.calls(self._bytes(turn))
+        results = [self._result(content) for content in calls]
         if not results:
             return (), ()
         segments = self._style.results([each.call for each in results], [each.result for each in results])
@@ -39,19 +40,24 @@ class StyleTools:
 
     def _calls(self, turn: Sequence[int]) -> Iterator[bytes]:
         """Yield the text between the call tokens; a call without its end is none."""
+        assert self.call_tokens is not None
         start: int | None = None
         for place, token in enumerate(turn):
-            if token == self.call_start:
+            if token == self.call_tokens[0]:
                 start = place + 1
-            elif token == self.call_end and start is not None:
-                yield b"".join(self._pieces[each] for each in turn[start:place] if each < len(self._pieces))
+            elif token == self.call_tokens[1] and start is not None:
+                yield self._bytes(turn[start:place])
                 start = None
+
+    def _bytes(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self._pieces[each] for each in tokens if each < len(self._pieces))
 
     def _result(self, content: bytes) -> ToolResult:
         try:
             if len(content) > MAX_CALL_BYTES:
                 raise ConversationError("a tool call", f"over {MAX_CALL_BYTES} bytes", "write less")
-            call = read_call(content.decode())
+            key = "arguments" if self.call_words is None else self.call_words.arguments_key
+            call = read_call(content.decode(), arguments_key=key)
         except ValueError:  # neither text, nor JSON, nor a call: all of them are ValueErrors
             return ToolResult(ToolCall("invalid", {"text": content[:MAX_CALL_BYTES].decode(errors="replace")}), ERROR)
         try:
