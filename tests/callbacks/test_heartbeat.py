@@ -1,12 +1,13 @@
 import os
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from lmtrain.callbacks.heartbeat import Heartbeat
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.heartbeat import Beat, read_beat
+from lmtrain.tracking.heartbeat import CONNECTION_LOST, Beat, BeatFile, read_beat
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import TinyModel
 
@@ -34,3 +35,25 @@ def test_a_run_s_beats_name_its_step_and_activity_and_its_thread_ends_with_it(ma
 def test_a_report_sooner_than_two_beats_is_refused(make_run):
     with pytest.raises(ConfigurationError, match=r"report_after_seconds=3 .* nearest valid: 10"):
         Heartbeat(report_after_seconds=3, context=make_run(steps=1).context)
+
+
+def test_a_broken_connection_names_the_silent_rank_of_another_host_and_not_those_that_lost_it_too(
+    make_run, monkeypatch, capsys
+):
+    run = make_run(steps=1)
+    heartbeat = Heartbeat(context=run.context)
+    monkeypatch.setattr(heartbeat, "_grace_seconds", 0.0)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("socket.gethostname", lambda: "node1")
+        for rank, activity in ((1, CONNECTION_LOST), (2, "backward")):
+            BeatFile(run.context.folder, rank).activity(activity, step=7)
+    trainer = SimpleNamespace(world_size=3, global_step=6)
+    heartbeat.setup(trainer, None, "fit")  # pyright: ignore[reportArgumentType]
+    heartbeat.on_exception(trainer, None, RuntimeError("Connection closed by peer"))  # pyright: ignore[reportArgumentType]
+    told = capsys.readouterr().err
+    assert told.startswith("rank 2 on node1 is silent: backward of step 7, for ")
+    assert told.count("\n") == 1
+    own = read_beat(run.context.folder, 0)
+    assert own is not None
+    assert own.activity == CONNECTION_LOST
+    heartbeat.teardown(trainer, None, "fit")  # pyright: ignore[reportArgumentType]

@@ -1,6 +1,7 @@
 """A sign of life of each rank: a hang is told with the late rank and its stack, a death with its last activity."""
 
 import sys
+import time
 from typing import Any, Final
 
 import lightning.pytorch as pl
@@ -12,7 +13,7 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.hang_watch import HangWatch
-from lmtrain.tracking.heartbeat import BeatFile, ended_ranks, read_beats
+from lmtrain.tracking.heartbeat import CONNECTION_LOST, BeatFile, ended_ranks, read_beats, silent_ranks
 from lmtrain.tracking.stopwatch import Kind
 from lmtrain.training.context import RunContext
 
@@ -21,6 +22,8 @@ ACTIVITY_OF_KIND: Final[dict[Kind, str]] = {
     "checkpoint": "checkpoint",
     "evaluation": "evaluation",
 }
+GRACE_SECONDS: Final = 4.0  # for ranks on other hosts to tell of a lost connection; a shared disk shows it after three
+LOOK_SECONDS: Final = 0.5
 
 
 class Heartbeat(pl.Callback):
@@ -36,6 +39,7 @@ class Heartbeat(pl.Callback):
         self, *, every_seconds: float = 5.0, report_after_seconds: float | None = None, context: RunContext
     ) -> None:
         super().__init__()
+        self._grace_seconds = GRACE_SECONDS
         _check(every_seconds, report_after_seconds)
         self._every_seconds, self._report_after = every_seconds, report_after_seconds
         self._context = context
@@ -87,9 +91,7 @@ class Heartbeat(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Name the ranks whose end this rank's broken connection comes from."""
         if trainer.world_size > 1 and isinstance(exception, RuntimeError) and not isinstance(exception, LMTRAIN_ERRORS):
-            beats = read_beats(self._context.folder, trainer.world_size)
-            for beat in ended_ranks(beats, besides=self._context.rank):
-                sys.stderr.write(f"rank {beat.rank} on {beat.host} has ended: {beat.told(now=unix_seconds())}\n")
+            self._tell_of_lost_ranks(trainer.world_size)
 
     @override
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -99,6 +101,21 @@ class Heartbeat(pl.Callback):
         if self._file is not None:
             self._file.close()
         self._file = self._watch = None
+
+    def _tell_of_lost_ranks(self, num_ranks: int) -> None:
+        """Name the ended ranks of this host; of others those that do not soon say that they lost a connection too."""
+        if self._file is not None:
+            self._file.activity(CONNECTION_LOST, step=self._step)
+            self._file.alive(at=unix_seconds())
+        beats = read_beats(self._context.folder, num_ranks)
+        for beat in ended_ranks(beats, besides=self._context.rank):
+            sys.stderr.write(f"rank {beat.rank} on {beat.host} has ended: {beat.told(now=unix_seconds())}\n")
+        until = time.monotonic() + self._grace_seconds
+        while (silent := silent_ranks(beats, besides=self._context.rank)) and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+            beats = read_beats(self._context.folder, num_ranks)
+        for beat in silent:
+            sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.told(now=unix_seconds())}\n")
 
     def _follow(self, kind: Kind) -> None:
         pauses = ("checkpoint", "evaluation")

@@ -18,7 +18,9 @@ from lmtrain.tracking.clock import unix_seconds
 ACTIVITIES: Final = (
     *("set-up", "forward", "backward", "optimizer", "between steps", "evaluation", "checkpoint"),
     "reading data",
+    "connection lost",
 )
+CONNECTION_LOST: Final = ACTIVITIES[-1]
 _RECORD: Final = struct.Struct("<4QB2d64s")
 _NO_STEP: Final = 0
 
@@ -117,6 +119,12 @@ def ended_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
     """Return the ranks of this host whose process is gone, `besides` the reader's."""
     host = socket.gethostname()
     return [beat for beat in beats if beat.rank != besides and beat.host == host and not _lives(beat.process)]
+
+
+def silent_ranks(beats: Sequence[Beat], *, besides: int) -> list[Beat]:
+    """Return the ranks of other hosts that have not told of a lost connection: it broke at one of them."""
+    host = socket.gethostname()
+    return [beat for beat in beats if beat.rank != besides and beat.host != host and beat.activity != CONNECTION_LOST]
 
 
 def _lives(process: int) -> bool:
