@@ -21,7 +21,7 @@ BAR_HEIGHT: Final = 26
 COLOURS: Final = {
     "compute": "#2a78d6", "setup": "#eda100", "compile": "#4a3aa7", "data_wait": "#e87ba4",
     "communication": "#008300", "host_overhead": "#898781", "checkpoint": "#1baf7a", "evaluation": "#eb6834",
-    "logging": "#c3c2b7", "preempted": "#7c5c3e", "lost": "#e34948",
+    "logging": "#c3c2b7", "generation": "#00a3a3", "preempted": "#7c5c3e", "lost": "#e34948",
 }  # fmt: skip
 STYLE: Final = """
 .plot{position:relative;height:200px;margin:12px 24px 28px calc(var(--gutter) + 8px);font-size:12px;color:var(--dim)}

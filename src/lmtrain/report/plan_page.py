@@ -110,7 +110,16 @@ def _flops(plan: Plan) -> Rows:
         *([] if plan.seen_tokens is None else [("attention over", seen)]),
         ("a token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)"),
         ("the run", f"{plan.horizon.flops:.4e} (PaLM)"),
+        *([] if plan.generation is None else [("writing answers", _writing(plan))]),
     ]
+
+
+def _writing(plan: Plan) -> str:
+    """State the tokens and FLOPs of a step's answers, and the time they take at least."""
+    assert plan.generation is not None
+    told = plan.generation
+    took = f", {plan.generation_seconds_per_step:.3g} s at least, beside the step below" if plan.speed else ""
+    return f"{told.flops_per_step:.4e} a step for up to {told.written_tokens:,} tokens{took}"
 
 
 def _memory(plan: Plan) -> Rows:

@@ -25,6 +25,7 @@ PAUSES: Final[dict[str, Kind]] = {
     "first_step": "compile",
     "validation": "evaluation",
     "text_samples": "evaluation",
+    "generation": "generation",
     "checkpoint": "checkpoint",
     "trace": "logging",
 }

@@ -13,6 +13,7 @@ Kind = Literal[
     "compute",
     "data_wait",
     "communication",
+    "generation",
     "host_overhead",
     "checkpoint",
     "evaluation",

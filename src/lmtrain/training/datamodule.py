@@ -27,6 +27,7 @@ from lmtrain.data.rows import RowBatch, Rows, read_rows
 from lmtrain.data.shards import Dataset, open_dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.batches.batches_ahead import BatchesAhead
+from lmtrain.training.batches.examples import Examples
 from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.batches.training_batches import Order, RankRows, TrainingBatches, worker_loader
 from lmtrain.training.objectives.reference import ReferenceScores
@@ -65,7 +66,7 @@ class TokenDataModule(pl.LightningDataModule):
         self._num_workers = num_workers
         self._packing = packing or Contiguous()
         self._check: BackgroundCheck | None = None
-        self.rows_together = 1  # neighbouring rows that stay together in the order, as both answers of a pair
+        self.examples = Examples()
         self.references: ReferenceScores | None = None
 
     @property
@@ -193,11 +194,13 @@ class TokenDataModule(pl.LightningDataModule):
         ]
         if len(sources) == 1:
             rows = sources[0]
-            together = self.rows_together
-            order = WindowOrder(num_windows=rows.num_rows // together, seed=self._seed, fingerprint=rows.fingerprint)
+            examples = self.examples
+            order = WindowOrder(
+                num_windows=rows.num_rows // examples.rows_together, seed=self._seed, fingerprint=rows.fingerprint
+            )
             if self.references is not None:
                 rows = self.references.beside(rows)
-            return rows, order if together == 1 else (lambda at: order(at // together) * together + at % together)
+            return rows, examples.ordered(order, rows_per_step=self._batch.sequences_per_step)
         dtype = max((dataset.manifest.dtype for dataset in self._datasets), key=lambda name: int(name[4:]))
         mixed = MixedRows(sources, interleave=self._interleave(), seed=self._seed, dtype=dtype)
         return mixed, mixed.order

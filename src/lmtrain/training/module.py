@@ -22,6 +22,7 @@ from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph
 from lmtrain.training.objectives.objective import Objective
+from lmtrain.training.objectives.ranks_states import gathered, of_rank
 from lmtrain.training.optimizer_step import OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
@@ -29,6 +30,7 @@ from lmtrain.training.transforms import ModelTransforms
 from lmtrain.training.weight_average import WeightAverage
 
 MASK: Final = (1 << 64) - 1
+OBJECTIVE: Final = "objective"  # a checkpoint's key
 
 
 class CausalLMModule(pl.LightningModule):
@@ -144,7 +146,11 @@ class CausalLMModule(pl.LightningModule):
         """Reseed from (seed, step, micro step, rank), so that dropout and the like resume with nothing saved."""
         del batch
         device, rank = self._place
-        seed_device(device, keyed_seed(self._seed, self.trainer.global_step, batch_idx % self._micro_steps, rank))
+        step, micro_step = self.trainer.global_step, batch_idx % self._micro_steps
+        seed = keyed_seed(self._seed, step, micro_step, rank)
+        seed_device(device, seed)
+        if self.objective is not None:
+            self.objective.begin(step=step, micro_step=micro_step, seed=seed)
 
     def training_step(self, batch: Tensor | TokenBatch, batch_idx: int) -> Tensor:
         """Return this micro-batch's share of the step's loss."""
@@ -178,11 +184,23 @@ class CausalLMModule(pl.LightningModule):
         step = self.trainer.global_step  # Lightning counts the step as done after this hook
         self.step.settle(step, is_last=step + 1 >= self.total_steps)
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the objective's state, of all ranks."""
+        states = [] if self.objective is None else gathered(self.objective.state())
+        if any(states):
+            checkpoint[OBJECTIVE] = states
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restate Lightning's micro-batch counters for this run's accumulation, perhaps other than the saved one.
 
-        Checkpoints lie on step boundaries, so micro-batches done = steps x micro-steps.
+        Checkpoints lie on step boundaries, so micro-batches done = steps x micro-steps. An objective's own state is of
+        as many ranks.
+
+        Raises:
+            ConfigurationError: It is of another number of ranks, or of other micro-batches.
         """
+        if self.objective is not None and OBJECTIVE in checkpoint:
+            self.objective.load(of_rank(checkpoint[OBJECTIVE], self.trainer.global_rank, self.trainer.world_size))
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         done = int(checkpoint["global_step"]) * self._micro_steps
         for span in ("total", "current"):

@@ -24,8 +24,8 @@ An `objective` other than the loss of next tokens (preferences) takes its place 
 micro-batch's sums. Its reference model spoke before the first step, and the batch holds those log-probabilities; a
 second, frozen model would be called there, beside the first.
 
-A place for more: a generator (rewards) fills batches. It writes with the weights that `settle` left, so the loader
-reads none ahead.
+One of rewards (GRPO) writes there too: the loader reads questions ahead, and the answers to a micro-batch of them are
+written inside `share_of`, with the weights that `settle` left.
 """
 
 from dataclasses import dataclass

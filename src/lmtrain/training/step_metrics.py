@@ -37,7 +37,7 @@ class StepRecord:
 class StepSums(NamedTuple):
     """Nats and valid tokens of a step over all micro-batches and ranks: scalars on the device, of any type.
 
-    `further` [K] are an objective's own sums, None without them.
+    `further` [K] are an objective's own sums: the divisor, the examples, and measures over these; None without them.
     """
 
     nats: Tensor
@@ -88,7 +88,8 @@ def fetch(steps: Sequence[FinishedStep]) -> list[list[float]]:
     skipped = others.pop(0) if has_flags else [0.0] * len(steps)
     counts, *further = others
     means = [
-        [total / count if count else math.nan for total, count in zip(one, counts, strict=True)] for one in further[1:]
+        [total / count if count else math.nan for total, count in zip(one, further[1], strict=True)]
+        for one in further[2:]
     ]
     return [
         [total / count if count else math.nan, norm, flag, num, *more]

@@ -1,4 +1,4 @@
-"""`task=dpo` as a person types it: the reference, a resume, ranks, and refusals."""
+"""`task=dpo` and `task=grpo` as a person types them: a resume, ranks, adapters, and refusals."""
 
 import json
 
@@ -19,6 +19,14 @@ SPLITS = ["data.folder.validation_fraction=0.1", "data.folder.test_fraction=0.1"
 DPO = [
     *("init_from=runs/base", "task=dpo", "source.paths=[pairs.jsonl]", "batch.context_tokens=32", *tiny.QUIET),
     *("run.log_every_steps=1", "data.folder.references=false", "optimizer.lr=3e-3", "schedule=constant", *SPLITS),
+]
+
+GRPO = [
+    *("init_from=runs/base", "task=grpo", "source=preference_pairs", "source.paths=[pairs.jsonl]", *tiny.QUIET),
+    *("run.log_every_steps=1", "batch.context_tokens=32", "optimizer.lr=1e-2", "data.folder.references=false", *SPLITS),
+    *("objective.num_generations=4", "objective.num_new_tokens=8", "batch.micro_batch_sequences=4"),
+    *("batch.tokens_per_step=256", "objective.num_iterations=2", "objective.beta=0.01"),
+    *("objective.rewards.text._target_=tests.rollouts.letters.early_letters", "--allow-target", "tests."),
 ]
 
 
@@ -70,6 +78,56 @@ def test_ranks_learn_the_same(folder, strategy: str) -> None:
     train(folder, *words, num_ranks=2)
     expected = {step: loss for step, loss in curve(folder, "whole", "train/loss").items() if step <= 3}
     assert curve(folder, strategy, "train/loss") == pytest.approx(expected, rel=1e-5)  # fp32, other orders of sums
+
+
+@pytest.fixture(scope="module", name="rewarded")
+def written(folder):
+    train(folder, *GRPO, "run.name=answers", "budget.steps=6")
+    train(folder, *GRPO, "run.name=answers_parts", "budget.steps=3")  # between two steps on the same answers
+    train(folder, *GRPO, "run.name=answers_parts", "budget.steps=6")
+    return folder
+
+
+def test_answers_are_written_anew_and_a_resume_between_their_steps_changes_nothing(rewarded) -> None:
+    for key in ("train/loss", "reward/mean", "policy/divergence", "train/gradient_norm"):
+        assert curve(rewarded, "answers_parts", key) == curve(rewarded, "answers", key)
+    means = curve(rewarded, "answers", "reward/text")
+    assert means == curve(rewarded, "answers", "reward/mean")
+    assert [means[1], means[3], means[5]] == [means[2], means[4], means[6]]
+    assert len({means[1], means[3], means[5]}) > 1
+    divergence = curve(rewarded, "answers", "policy/divergence")
+    assert divergence[1] == pytest.approx(0, abs=1e-7)
+    assert min(divergence[2], divergence[6]) > 1e-6
+    spans = [json.loads(line) for line in (rewarded / "runs/answers/events/rank0.jsonl").read_text().splitlines()]
+    assert sum(span["name"] == "generation" for span in spans) == 6  # 3 steps of 2 micro-steps
+
+
+def test_an_adapter_learns_from_rewards_and_preferences(rewarded) -> None:
+    lora = ["adapter=lora", "adapter.rank=2", "budget.steps=2", "optimizer.lr=1e-2"]
+    train(rewarded, *GRPO, *lora, "run.name=grpo_lora")
+    assert curve(rewarded, "grpo_lora", "policy/divergence")[2] > 0
+    train(rewarded, *DPO, *lora, "run.name=dpo_lora")
+    first, second = (curve(rewarded, "dpo_lora", "train/loss")[step] for step in (1, 2))
+    assert first == pytest.approx(np.log(2), abs=1e-5)  # the reference is the base without the adapter
+    assert second != first
+
+
+@pytest.mark.distributed
+def test_ranks_share_the_answers_of_a_step(rewarded) -> None:
+    train(rewarded, *GRPO, "run.name=answers_ddp", "budget.steps=3", "strategy=ddp", "trainer.devices=2", num_ranks=2)
+    assert 0 <= curve(rewarded, "answers_ddp", "reward/mean")[3] <= 1
+
+
+def test_a_failing_reward_ends_the_run_in_one_line_and_corrected_it_goes_on(rewarded) -> None:
+    (rewarded / "broken").touch()
+    said = train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8", code=4)
+    assert "objective.rewards.text gave nan on the answer" in said
+    (rewarded / "broken").unlink()
+    assert "going on from step 6" in train(rewarded, *GRPO, "run.name=answers_parts", "budget.steps=8")
+    said = train(rewarded, *GRPO, "batch.micro_batch_sequences=2", "run.name=x", code=2)
+    assert "batch.micro_batch_sequences=2 parts groups of 4 answers; nearest valid: 4." in said
+    said = train(rewarded, *GRPO, "strategy=fsdp", "run.name=x", code=2)
+    assert "task=grpo writes with whole weights on each rank, and strategy=fsdp does not" in said
 
 
 def test_what_cannot_be_preferred_is_refused_in_one_line(folder) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.composition.rules.objective import require_examples, require_objective
 from lmtrain.errors import ConfigurationError
 from tests.configs import config_of
@@ -22,10 +23,13 @@ def test_parts_unfit_for_pairs_are_refused(words, message) -> None:
         require_objective(config_of(*base, *words))
 
 
+PAIRS = ObjectiveFacts(task="dpo", rows_together=2)
+
+
 def test_a_micro_batch_holds_whole_pairs() -> None:
     settings = {"context_tokens": 8, "accumulation_micro_steps": 1, "num_ranks": 1}
-    require_examples(BatchPlan(micro_batch_sequences=4, **settings), rows_together=2)
+    require_examples(BatchPlan(micro_batch_sequences=4, **settings), PAIRS)
     with pytest.raises(
         ConfigurationError, match=r"batch.micro_batch_sequences=3 parts pairs of answers; nearest valid: 4"
     ):
-        require_examples(BatchPlan(micro_batch_sequences=3, **settings), rows_together=2)
+        require_examples(BatchPlan(micro_batch_sequences=3, **settings), PAIRS)

@@ -54,8 +54,8 @@ def test_loss_and_gradients_are_those_of_the_published_formula_in_double_precisi
     margin = 0.3 * (ratios[::2] - ratios[1::2])
     expected = (0.9 * torch.log1p(torch.exp(-margin)) + 0.1 * torch.log1p(torch.exp(margin))).sum()
     torch.testing.assert_close(total.objective.double(), expected, rtol=1e-5, atol=1e-5)  # scored in fp32
-    num_pairs, chosen, rejected, accuracy, difference = total.further
-    assert (int(num_pairs), int(accuracy)) == (3, int((margin > 0).sum()))
+    num_pairs, num_examples, chosen, rejected, accuracy, difference = total.further
+    assert (int(num_pairs), int(num_examples), int(accuracy)) == (3, 3, int((margin > 0).sum()))
     rewards = 0.3 * torch.stack([ratios[::2].sum(), ratios[1::2].sum()])
     torch.testing.assert_close(torch.stack([chosen, rejected]), rewards, rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(difference, chosen - rejected, rtol=1e-6, atol=1e-6)
@@ -100,7 +100,7 @@ def test_trl_s_trainer_gives_the_same_on_the_same_batch() -> None:
     loss = trainer_module.DPOTrainer._compute_loss(theirs, theirs.model, inputs, return_outputs=False)
     found = {name: value[0] for name, value in metrics["train"].items()}
     torch.testing.assert_close(loss, ours.objective / 3, rtol=1e-5, atol=1e-5)
-    means = dict(zip(DirectPreference(beta=1).measures, (ours.further[1:] / 3).tolist(), strict=True))
+    means = dict(zip(DirectPreference(beta=1).measures, (ours.further[2:] / 3).tolist(), strict=True))
     for name, their_name in (
         ("chosen_reward", "rewards/chosen"),
         ("rejected_reward", "rewards/rejected"),

@@ -18,6 +18,7 @@ LEVERS: Final[dict[str, str]] = {
     "compile": "compilation by blocks compiles one of them once; a second start finds the cache in run.cache",
     "data_wait": "raise data.num_workers, or move the shards to a faster disk",
     "communication": "a larger micro batch, or fewer reductions: a strategy of whole copies, where the model fits",
+    "generation": "lower objective.num_new_tokens, or write more answers at a time: batch.micro_batch_sequences",
     "host_overhead": "a larger batch.micro_batch_sequences gives the device more to do for each call",
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
     "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",

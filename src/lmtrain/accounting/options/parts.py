@@ -121,3 +121,27 @@ class ScalingFacts:
 
     group: ClassVar[str] = "model"
     carries_over: Literal["depth", "width"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveFacts:
+    """An objective other than the loss of next tokens, by the word of its task.
+
+    `rows_together` neighbouring rows are one example, and so are `copies` of one row. The same rows serve `num_uses`
+    steps. `num_new_tokens` are written to each row before it is learned from, at most. `scores_ahead`: the starting
+    model scores the rows before the first step. `keeps_start`: it stays in memory, frozen.
+    """
+
+    group: ClassVar[str] = "objective"
+    task: str
+    rows_together: int = 1
+    copies: int = 1
+    num_uses: int = 1
+    num_new_tokens: int = 0
+    scores_ahead: bool = False
+    keeps_start: bool = False
+
+    @property
+    def example_rows(self) -> int:
+        """Return the rows of an example."""
+        return self.rows_together * self.copies

@@ -13,6 +13,7 @@ from lmtrain.accounting.scaling import Scaling
 from lmtrain.accounting.training_plan.checkpoint_plan import CheckpointPlan
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.evaluation_plan import EvaluationPlan
+from lmtrain.accounting.training_plan.generation_plan import GenerationPlan
 from lmtrain.accounting.training_plan.offload_plan import OffloadPlan
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 
@@ -68,6 +69,7 @@ class Plan:
     speed: Speed | None = None
     communication: CommunicationVolume | None = None
     evaluation: EvaluationPlan | None = None
+    generation: GenerationPlan | None = None
     checkpoints: CheckpointPlan | None = None
     scaling: Scaling | None = None
 
@@ -86,7 +88,10 @@ class Plan:
     @property
     def seconds(self) -> float | None:
         """Return how long steps and evaluation take, and the start where it was measured; without checkpoints."""
-        return None if self.speed is None else self.speed.seconds(self.horizon.steps) + self.evaluation_seconds
+        if self.speed is None:
+            return None
+        written = self.horizon.steps * self.generation_seconds_per_step
+        return self.speed.seconds(self.horizon.steps) + written + self.evaluation_seconds
 
     @property
     def hours(self) -> float | None:
@@ -99,6 +104,13 @@ class Plan:
         if self.speed is None or self.evaluation is None:
             return 0.0
         return self.evaluation.seconds(step_seconds=self.speed.step_seconds, tokens_per_step=self.batch.tokens_per_step)
+
+    @property
+    def generation_seconds_per_step(self) -> float:
+        """Return the least time for writing a step's answers; 0 where none are written, or no speed is known."""
+        if self.speed is None or self.generation is None:
+            return 0.0
+        return self.generation.seconds(step_seconds=self.speed.step_seconds, tokens_per_step=self.batch.tokens_per_step)
 
     @property
     def usd(self) -> float | None:
@@ -151,6 +163,8 @@ class Plan:
             rate = self.batch.tokens_per_step / self.speed.step_seconds
             hours = {"evaluation_seconds": self.evaluation_seconds, "hours": self.hours, "days": self.hours / 24}
             report["time"] = asdict(self.speed) | {"tokens_per_second": rate} | hours
+        if self.generation is not None:
+            report["generation"] = asdict(self.generation) | {"seconds_per_step": self.generation_seconds_per_step}
         return report | self._links_energy_and_checkpoints()
 
     def _links_energy_and_checkpoints(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
 from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
-from lmtrain.composition.parts.objective import objective_of, reference_of
+from lmtrain.composition.parts.objective import attention_for, before_training, objective_of
 from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
 from lmtrain.composition.parts.schedules import schedules_of
@@ -78,7 +78,8 @@ def build_run(
     datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = tokenizer_of(datamodule.dataset)
     attention = fit_attention(config, compute_dtype=precision.compute_dtype)
-    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=attention.kernel)
+    kernel = attention_for(config, attention.kernel)
+    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=kernel)
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
     events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
     context = RunContext(
@@ -173,7 +174,7 @@ def build_module(
     fork_step: int | None = None,
 ) -> CausalLMModule:
     """Join model, loss, optimizer, schedules and transforms."""
-    plan, objective = context.plan, objective_of(config)
+    plan, objective = context.plan, objective_of(config, context)
     return CausalLMModule(
         model,
         loss=fit_loss(config, model),
@@ -183,8 +184,12 @@ def build_module(
         weight_average=config.weight_average.build(),
         outer=parallelism.outer,
         objective=objective,
-        before_training=reference_of(
-            objective, start=fingerprint_of(config.init_from), datamodule=datamodule, context=context
+        before_training=before_training(
+            config,
+            objective,
+            start=fingerprint_of(config.init_from),
+            datamodule=datamodule,
+            context=context,
         ),
         batch=context.plan.batch,
         total_steps=context.plan.horizon.steps,

@@ -24,7 +24,7 @@ from lmtrain.composition.planning.memory_guard import require_memory
 from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
 from lmtrain.composition.rules.adapters import require_adaptable, require_trained_weights
 from lmtrain.composition.rules.cpu_offload import require_offload
-from lmtrain.composition.rules.objective import require_examples, require_objective
+from lmtrain.composition.rules.objective import objective_facts, require_examples, require_objective
 from lmtrain.composition.rules.tensor_group import require_parts
 from lmtrain.composition.rules.workers import require_workers
 from lmtrain.composition.run_config import RunConfig
@@ -76,10 +76,10 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     is_auto = batch.micro_batch_sequences == "auto"  # found on the device
     divided = config.divided(replace(batch, micro_batch_sequences=None) if is_auto else batch)
     tokens_per_step = divided.tokens_per_step
-    if (objective := config.objective.build()) is not None:
-        objective.require(model)
+    if (facts := objective_facts(config)) is not None:
+        config.objective.build().require(model)
         if not is_auto:
-            require_examples(divided, rows_together=objective.rows_together)
+            require_examples(divided, facts)
     if touches_device and not is_auto:
         require_memory(config, divided, num_parameters=model.shape().num_parameters)
     end = expected_end(config, model, tokens_per_step=tokens_per_step)

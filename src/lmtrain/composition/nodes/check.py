@@ -14,7 +14,7 @@ from typing import Any
 
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.nodes.parameters import hints_of, parameters_of
-from lmtrain.composition.nodes.slots import Slot, slot_of
+from lmtrain.composition.nodes.slots import SLOTS, Slot, slot_of
 from lmtrain.composition.nodes.targets import find_target
 from lmtrain.errors import ConfigurationError, suggest
 
@@ -57,7 +57,9 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
         if isinstance(value, dict):
             value = _with_target(value, hints.get(name, Any), key=full_key)
         if isinstance(value, (dict, list)):
-            value = check_node(value, key=full_key, allowed=allowed, slot=slot_of(hints.get(name, Any)))
+            value = check_node(
+                value, key=full_key, allowed=allowed, slot=SLOTS.get(full_key) or slot_of(hints.get(name, Any))
+            )
         checked[name] = check_value(value, hints.get(name, Any), key=full_key)
     _require_all(parameters, checked, key=key)
     return checked

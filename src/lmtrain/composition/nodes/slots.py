@@ -61,7 +61,8 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "make": _kind("data_pipelines.make_tokenizer.TokenizerReport"),
         "model": _kind("lmtrain.models.base.LanguageModel"),
         "momentum_schedule": _factor("lmtrain.optim."),
-        "objective": _kind("lmtrain.training.objectives.dpo.DirectPreference", or_none=True),
+        "objective": _kind("lmtrain.training.objectives.objective.Objective", or_none=True),
+        "objective.rewards": Slot((float,), ("lmtrain.training.objectives.",), ("answer",)),
         "optimizer": _kind(
             "torch.optim.Optimizer", "lmtrain.optim.", "torch.optim.", "torchao.optim.", called_with=("model",)
         ),

@@ -1,32 +1,68 @@
-"""A run's objective, where it is not the loss of next tokens, and the reference beside which it is learned."""
+"""A run's objective, where it is not the loss of next tokens, and its needs: a writer, a reference, whole examples."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 import numpy as np
 
-from lmtrain.composition.rules.objective import require_examples
+from lmtrain.accounting.options.parts import ObjectiveFacts
+from lmtrain.composition.rules.objective import objective_facts, require_examples
 from lmtrain.composition.run_config import RunConfig
+from lmtrain.inference.paged_attention import CachedBeside
+from lmtrain.models.attention.base import Attention
+from lmtrain.rollouts.answer_writer import SampledAnswers
+from lmtrain.training.batches.examples import Examples
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.objectives.objective import Objective
 from lmtrain.training.objectives.reference import ReferenceScores, ScoringRank
+from lmtrain.training.objectives.written_answers import WritesAnswers
 
 
-def objective_of(config: RunConfig) -> Objective | None:
-    """Return the objective, None for the loss of next tokens."""
-    return config.objective.build()
+def objective_of(config: RunConfig, context: RunContext) -> Objective | None:
+    """Return the objective with the run's writer of answers, where it takes one; None for the loss of next tokens."""
+    objective: Objective | None = config.objective.build()
+    facts = objective_facts(config)
+    if facts is not None and facts.num_new_tokens:
+        make = partial(SampledAnswers, tokenizer=context.tokenizer, events=context.events)
+        cast(WritesAnswers, objective).write_with(make)
+    return objective
+
+
+def attention_for(config: RunConfig, kernel: Attention | None) -> Attention | None:
+    """Return the run's kernel, able to go on from a cache where the objective writes."""
+    facts = objective_facts(config)
+    return CachedBeside(kernel) if kernel is not None and facts is not None and facts.num_new_tokens else kernel
+
+
+def before_training(
+    config: RunConfig,
+    objective: Objective | None,
+    *,
+    start: str | None,
+    datamodule: TokenDataModule,
+    context: RunContext,
+) -> Callable[[CausalLMModule], object] | None:
+    """Let the data keep examples together, and return the work with the starting weights; `start` fingerprints them."""
+    facts = objective_facts(config)
+    if objective is None or facts is None:
+        return None
+    require_examples(context.plan.batch, facts)
+    datamodule.examples = Examples(rows_together=facts.rows_together, copies=facts.copies, num_uses=facts.num_uses)
+    if facts.scores_ahead:
+        return reference_of(facts, start=start, datamodule=datamodule, context=context)
+    if facts.keeps_start:
+        return lambda module: cast(WritesAnswers, objective).keep_start(module.language_model)
+    return None
 
 
 def reference_of(
-    objective: Objective | None, *, start: str | None, datamodule: TokenDataModule, context: RunContext
-) -> Callable[[CausalLMModule], object] | None:
+    facts: ObjectiveFacts, *, start: str | None, datamodule: TokenDataModule, context: RunContext
+) -> Callable[[CausalLMModule], object]:
     """Give the data its reference, and return the computing of it; `start` is the starting weights' fingerprint."""
-    if objective is None:
-        return None
     batch, horizon = context.plan.batch, context.plan.horizon
-    require_examples(batch, rows_together=objective.rows_together)
-    datamodule.rows_together = objective.rows_together
     rows, order = datamodule.rows_in_order()
     is_whole = horizon.seconds is not None or horizon.steps * batch.sequences_per_step >= rows.num_rows
     scores = ReferenceScores(
@@ -34,7 +70,7 @@ def reference_of(
         np.arange(rows.num_rows) if is_whole else order(np.arange(horizon.steps * batch.sequences_per_step)),
         folder=context.folder,
         key=f"{start}",
-        rows_together=objective.rows_together,
+        rows_together=facts.rows_together,
         batch_rows=batch.micro_batch_sequences,
     )
     datamodule.references = scores

@@ -16,12 +16,14 @@ from lmtrain.accounting.options.parts import RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.communication import CommunicationVolume, step_communication
 from lmtrain.accounting.training_plan.expected_speed import expected_speed, rate_of
+from lmtrain.accounting.training_plan.generation_plan import GenerationPlan, generation_plan
 from lmtrain.accounting.training_plan.offload_plan import OffloadPlan, planned_offload
 from lmtrain.accounting.training_plan.plan import Plan, Speed
 from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.planning.calibration import calibration_of, single_device_speed
 from lmtrain.composition.planning.evaluation import validated_split, with_evaluation
 from lmtrain.composition.planning.prepared_tokens import held_out_padding, masked_documents
+from lmtrain.composition.rules.objective import objective_facts
 from lmtrain.composition.run_config import RunConfig
 
 
@@ -76,11 +78,11 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
             tokens_per_step=batch.tokens_per_step,
             num_parameters=shape.num_parameters,
             flops_per_token=flops.palm,
-            train_tokens=facts.train_tokens,
+            train_tokens=_train_tokens(config, facts),
             rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks),
         ),
         flops_per_token=flops,
-        train_tokens=facts.train_tokens,
+        train_tokens=_train_tokens(config, facts),
         seen_tokens=seen if documents else None,
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
@@ -97,9 +99,13 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
 
 
 def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts) -> Plan:
-    """Add the speed of a device by itself, and optimizer state in host memory."""
-    alone = single_device_speed(config, plan.batch)
-    return replace(plan, single_device_tokens_per_second=alone, offload=_offload(config, facts))
+    """Add the speed of a device by itself, optimizer state in host memory, and the writing of answers."""
+    return replace(
+        plan,
+        single_device_tokens_per_second=single_device_speed(config, plan.batch),
+        offload=_offload(config, facts),
+        generation=_generation(config, facts, flops_per_token=plan.flops_per_token.palm),
+    )
 
 
 def _recompute(config: RunConfig) -> RecomputeFacts:
@@ -114,6 +120,32 @@ def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:
     held = state_bytes(facts.parameters, precision=facts.bytes_of, optimizer=optimizer)
     num_parts = config.spread.num_shards(facts.batch.num_ranks) * config.spread.tensor_ranks
     return planned_offload(held // num_parts, device=config.cluster.device)
+
+
+def _train_tokens(config: RunConfig, facts: PlanFacts) -> int | None:
+    """Return the tokens of an epoch, the copies of its rows included."""
+    found = objective_facts(config)
+    repeats = found.copies * found.num_uses if found else 1
+    return None if facts.train_tokens is None else facts.train_tokens * repeats
+
+
+def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) -> GenerationPlan | None:
+    """Return the writing of answers in a step, None where none are written."""
+    found = objective_facts(config)
+    if found is None or not found.num_new_tokens:
+        return None
+    batch, device = facts.batch, config.cluster.known_device
+    return generation_plan(
+        num_new_tokens=found.num_new_tokens,
+        copies=found.copies,
+        num_uses=found.num_uses,
+        rows_per_step=batch.sequences_per_step,
+        micro_steps=batch.accumulation_micro_steps,
+        context_tokens=batch.context_tokens,
+        flops_per_token=flops_per_token,
+        weight_bytes=facts.shape.num_active_parameters * facts.bytes_of.activations,
+        memory_bytes_per_second=device.memory_bytes_per_second if device else None,
+    )
 
 
 def _speed(

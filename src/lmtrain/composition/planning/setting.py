@@ -19,6 +19,7 @@ from lmtrain.composition.planning.measured_here import kind_here, measurements_o
 from lmtrain.composition.rules.adapters import require_adaptable
 from lmtrain.composition.rules.cpu_offload import require_offload
 from lmtrain.composition.rules.float8_head import require_float8_head
+from lmtrain.composition.rules.objective import objective_facts
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.recordable import require_recordable
 from lmtrain.composition.rules.rounded_updates import require_rounding
@@ -96,8 +97,8 @@ def planned_setting(config: RunConfig) -> PlannedSetting:
     return PlannedSetting(
         cluster=config.cluster,
         num_ranks=config.num_ranks,
-        precision=_precision(config, on_gpu=on_gpu),
-        state=_state(config),
+        precision=(precision := _precision(config, on_gpu=on_gpu)),
+        state=_state(config, precision.bytes_of),
         spread=spread,
         recompute=facts_of(config.recompute.values, RecomputeFacts, allowed=allowed) or RecomputeFacts(),
         attention=facts_of(config.attention.values, AttentionFacts, allowed=allowed, **place) or AttentionFacts(),
@@ -118,11 +119,13 @@ def _host(config: RunConfig, *, is_compiled: bool) -> HostMemory | None:
     )
 
 
-def _state(config: RunConfig) -> OptimizerState:
-    """Return the values kept for each parameter: by the optimizer, an average of the weights, and the strategy."""
+def _state(config: RunConfig, held: PrecisionBytes) -> OptimizerState:
+    """Return the values kept for each parameter: by optimizer, average, strategy, and an objective's starting model."""
     state = require_facts(config.optimizer.values, OptimizerFacts, allowed=config.allowed).state
     average = facts_of(config.weight_average.values, AverageFacts, allowed=config.allowed) or AverageFacts()
-    return replace(state, average_bytes=average.num_bytes + config.spread.kept_bytes)
+    objective = objective_facts(config)
+    start = held.weights + held.compute_copy if objective and objective.keeps_start else 0
+    return replace(state, average_bytes=average.num_bytes + config.spread.kept_bytes + start)
 
 
 def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:

@@ -1,13 +1,20 @@
 """Parts of a run unfit for an objective of its own, decided from a config alone."""
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.options.parts import PackingFacts
+from lmtrain.accounting.options.parts import ObjectiveFacts, PackingFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.composition.command_line.group_options import one_of, words_of
-from lmtrain.composition.nodes.facts import facts_of
+from lmtrain.composition.nodes.facts import facts_of, require_facts
 from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
+
+
+def objective_facts(config: RunConfig) -> ObjectiveFacts | None:
+    """Return the facts of an objective of its own, None for the loss of next tokens."""
+    if gives_nothing(config.objective.target):
+        return None
+    return require_facts(config.objective.values, ObjectiveFacts, allowed=config.allowed)
 
 
 def require_objective(config: RunConfig) -> None:
@@ -16,41 +23,53 @@ def require_objective(config: RunConfig) -> None:
     Raises:
         ConfigurationError: Naming the nearest part that can be.
     """
-    if gives_nothing(config.objective.target):
+    facts = objective_facts(config)
+    if facts is None:
         return
+    task = f"task={facts.task}"
     if config.init_from is None:
         raise ConfigurationError(
-            "task=dpo learns beside the model that it starts from, and init_from=null has random weights; add "
+            f"{task} learns beside the model that it starts from, and init_from=null has random weights; add "
             "init_from=RUN or the folder of `lmtrain import`."
         )
     packing = facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
     if not packing.holds_out_whole_documents:
         raise ConfigurationError(
-            "packing puts several documents into a row, and task=dpo takes each answer as a row; nearest valid: "
+            f"packing puts several documents into a row, and {task} takes each answer as a row; nearest valid: "
             f"{one_of(words_of(PackingFacts, lambda other: other.holds_out_whole_documents))}."
         )
     if config.data.node("sources") is not None or "sources" in config.data:
-        raise ConfigurationError("data=mixture mixes rows, and task=dpo takes them in pairs; leave data out.")
-    spread = config.spread
-    if spread.tensor_ranks > 1 or spread.pipeline.num_stages > 1 or spread.meets_every_steps is not None:
-        plain = words_of(
-            ModelSpread,
-            lambda other: other.tensor_ranks == other.pipeline.num_stages == 1 and other.meets_every_steps is None,
-        )
+        kept = "pairs" if facts.rows_together > 1 else "groups"
+        raise ConfigurationError(f"data=mixture mixes rows, and {task} takes them in {kept}; leave data out.")
+    _require_strategy(config, facts)
+    if facts.num_new_tokens and config.compile.get("cuda_graphs", False):
+        raise ConfigurationError(f"compile.cuda_graphs=true records a step, and {task} writes in it; leave it out.")
+
+
+def _require_strategy(config: RunConfig, facts: ObjectiveFacts) -> None:
+    """Refuse ranks that share sequences, and for writing shards of weights, which every token would gather."""
+
+    def does(spread: ModelSpread) -> bool:
+        is_plain = spread.tensor_ranks == spread.pipeline.num_stages == 1 and spread.meets_every_steps is None
+        return is_plain and not (facts.num_new_tokens and spread.cuts_parameters)
+
+    if not does(config.spread):
+        work = "writes with whole weights" if facts.num_new_tokens else "scores whole sequences"
         raise ConfigurationError(
-            f"task=dpo scores whole sequences on each rank, and strategy={config.strategy.word} does not; nearest "
-            f"valid: {one_of(plain)}."
+            f"task={facts.task} {work} on each rank, and strategy={config.strategy.word} does not; nearest valid: "
+            f"{one_of(words_of(ModelSpread, does))}."
         )
 
 
-def require_examples(batch: BatchPlan, *, rows_together: int) -> None:
+def require_examples(batch: BatchPlan, facts: ObjectiveFacts) -> None:
     """Refuse micro-batches that part the rows of an example.
 
     Raises:
         ConfigurationError: Their sequences are no multiple of an example's rows.
     """
-    rows = batch.micro_batch_sequences
-    if rows % rows_together:
+    rows, together = batch.micro_batch_sequences, facts.example_rows
+    if rows % together:
+        parted = "pairs of answers" if facts.rows_together > 1 else f"groups of {together} answers"
         raise ConfigurationError(
-            f"batch.micro_batch_sequences={rows} parts pairs of answers; nearest valid: {rows + rows_together - 1}."
+            f"batch.micro_batch_sequences={rows} parts {parted}; nearest valid: {-(-rows // together) * together}."
         )

@@ -7,12 +7,13 @@ P = B / 2 pairs, the preferred answer first.
 
 import math
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.losses.sequence_log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
@@ -26,6 +27,11 @@ LOG_PROBS: Final = SequenceLogProbs()
 
 def none() -> None:
     """Minimise the loss of next tokens."""
+
+
+def direct_preference_facts() -> ObjectiveFacts:
+    """Compare the two answers of a pair, beside a reference scored ahead."""
+    return ObjectiveFacts(task="dpo", rows_together=2, scores_ahead=True)
 
 
 @final
@@ -53,11 +59,6 @@ class DirectPreference:
         """Return the names of the means over pairs."""
         return tuple(f"preference/{name}" for name in ("chosen_reward", "rejected_reward", "accuracy", "margin"))
 
-    @property
-    def rows_together(self) -> int:
-        """Return the answers of a pair."""
-        return 2
-
     def require(self, model: LanguageModel) -> None:
         """Refuse a mixture of experts, whose penalty is of next tokens.
 
@@ -65,6 +66,15 @@ class DirectPreference:
         """
         if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
             raise ConfigurationError("task=dpo: model.experts has a penalty beside the loss; take a dense model.")
+
+    def begin(self, *, step: int, micro_step: int, seed: int) -> None:
+        """Do nothing: a batch holds everything."""
+
+    def state(self) -> None:
+        """Return nothing: a step depends on its weights and batch alone."""
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Do nothing."""
 
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
         """Return the sums over the batch's pairs."""
@@ -80,7 +90,8 @@ class DirectPreference:
         chosen, rejected = rewards.view(-1, 2).unbind(dim=-1)  # [P] each
         margin = chosen - rejected
         loss = -F.logsigmoid(margin) * (1 - self.label_smoothing) - F.logsigmoid(-margin) * self.label_smoothing
-        sums = (torch.ones_like(margin), chosen, rejected, (margin > 0).float(), margin)
+        pairs = torch.ones_like(margin)
+        sums = (pairs, pairs, chosen, rejected, (margin > 0).float(), margin)
         return ObjectiveSums(
             objective=loss.sum(),
             nats=loss.detach().sum(dtype=torch.float64),

@@ -1,6 +1,6 @@
 """The objective of a step where it is not the loss of next tokens."""
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -11,7 +11,8 @@ from lmtrain.training.batches.token_batch import TokenBatch
 class ObjectiveSums(NamedTuple):
     """A micro-batch's sums: those of a `LossTotal`, with the objective's own in place of nats.
 
-    `further` [K] are more, float64, the first of them the divisor of gradients and of the loss.
+    `further` [K] are more, float64: the divisor of gradients and of the loss, the number of examples, then the
+    measures' sums over examples.
     """
 
     objective: Tensor
@@ -21,19 +22,11 @@ class ObjectiveSums(NamedTuple):
 
 
 class Objective(Protocol):
-    """A micro-batch's sums of its own; `measures` name the means after the count, as curves of a run.
-
-    `rows_together` neighbouring rows of the data belong together.
-    """
+    """A micro-batch's sums of its own; `measures` name the means over examples, as curves of a run."""
 
     @property
     def measures(self) -> tuple[str, ...]:
         """Return the names of the further means."""
-        ...
-
-    @property
-    def rows_together(self) -> int:
-        """Return the number of rows that are one example."""
         ...
 
     def require(self, model: LanguageModel) -> None:
@@ -43,6 +36,18 @@ class Objective(Protocol):
         """
         ...
 
+    def begin(self, *, step: int, micro_step: int, seed: int) -> None:
+        """Learn of the micro-batch about to come, and of its own seed, the same whenever it is done again."""
+        ...
+
     def __call__(self, model: LanguageModel, batch: Tensor | TokenBatch, /) -> ObjectiveSums:
-        """Return a micro-batch's sums, the count first among the further ones."""
+        """Return a micro-batch's sums."""
+        ...
+
+    def state(self) -> dict[str, Any] | None:
+        """Return this rank's part of a checkpoint taken now, None where there is none."""
+        ...
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint's part."""
         ...

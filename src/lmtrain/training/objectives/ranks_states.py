@@ -1,0 +1,31 @@
+"""An objective's state of all ranks in one checkpoint."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import distributed
+
+from lmtrain.errors import ConfigurationError
+
+
+def gathered(state: dict[str, Any] | None) -> list[dict[str, Any] | None]:
+    """Return the states of all ranks, on each of them."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return [state]
+    states: list[dict[str, Any] | None] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(states, state)
+    return states
+
+
+def of_rank(states: Sequence[dict[str, Any]], rank: int, num_ranks: int) -> dict[str, Any]:
+    """Return a rank's own state.
+
+    Raises:
+        ConfigurationError: They are of another number of ranks.
+    """
+    if len(states) != num_ranks:
+        raise ConfigurationError(
+            f"the checkpoint lies between steps that learn from the same answers, written on {len(states)} ranks, and "
+            f"this run has {num_ranks}; go on with as many, or resume from a step that writes its own."
+        )
+    return states[rank]
