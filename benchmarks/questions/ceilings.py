@@ -10,7 +10,6 @@ seconds otherwise. What cannot run says why. The JSON is written after every par
 """
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,8 @@ import torch
 
 from benchmarks.harness.hopper import attention, copies, losses, optimizers, products
 from benchmarks.harness.hopper.ceilings_page import page
-from benchmarks.harness.hopper.rows import this_machine
+from benchmarks.harness.hopper.report_file import keep_row, read, require_same_device, write
+from benchmarks.harness.hopper.rows import Row, this_machine
 
 RESULTS = Path(__file__).parents[1] / "results"
 PARTS: Final = {
@@ -33,8 +33,9 @@ PARTS: Final = {
 
 
 def measure(names: list[str], *, is_toy: bool, path: Path | None = None) -> dict[str, Any]:
-    """Measure parts and return the report, which is also at `path` as far as it has come."""
-    bench = this_machine(is_toy=is_toy)
+    """Measure parts and return the report, which is also at `path` as far as it has come; rows there stay."""
+    before = read(path)["parts"] if path else {}
+    bench = this_machine(is_toy=is_toy, held=before)
     torch.manual_seed(0)
     if bench.device.type == "cpu":
         torch.set_num_threads(1)
@@ -45,16 +46,18 @@ def measure(names: list[str], *, is_toy: bool, path: Path | None = None) -> dict
         "cuda": torch.version.cuda,
         "driver": driver_version(),
         "date": time.strftime("%Y-%m-%d"),
-        "parts": {},
+        "parts": before,
     }
+    if path:
+        require_same_device(read(path), report, path=path)
     for name in names:
-        report["parts"][name] = []
+        rows: list[Row] = report["parts"].setdefault(name, [])
         for row in PARTS[name](bench):
-            report["parts"][name].append(row)
+            keep_row(rows, row)
         if bench.device.type == "cuda":
             torch.cuda.empty_cache()
         if path:
-            path.write_text(json.dumps(report, indent=1) + "\n")
+            write(report, path)
         print(f"{name}: {len(report['parts'][name])} rows", file=sys.stderr, flush=True)
     return report
 
@@ -78,7 +81,10 @@ def main() -> int:
     if is_kept and arguments.out == RESULTS and this_machine(is_toy=arguments.toy).is_toy:
         parser.error("--hardware: a toy's figures are not kept among the results; --out FOLDER keeps them elsewhere")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    report = measure(arguments.only, is_toy=arguments.toy, path=stem.with_suffix(".json") if is_kept else None)
+    try:
+        report = measure(arguments.only, is_toy=arguments.toy, path=stem.with_suffix(".json") if is_kept else None)
+    except ValueError as problem:
+        parser.error(str(problem))
     text = page(report, command="python benchmarks/questions/ceilings.py " + " ".join(sys.argv[1:]))
     print(text)
     if is_kept:

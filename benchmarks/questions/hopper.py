@@ -1,22 +1,25 @@
 """One Hopper GPU against its marks, in one command: speed, overhead, stalls, memory, start, numerics, profile.
 
     python benchmarks/questions/hopper.py --hardware h200              # a GPU, no network: writes results/hopper_h200.*
-    python benchmarks/questions/hopper.py --only speed --out FOLDER    # a part at a time, where calls are short
+    python benchmarks/questions/hopper.py --plan first_half_hour --minutes 30 --out FOLDER   # most telling parts first
+    python benchmarks/questions/hopper.py --only speed --cases gpt2_124m --variants bf16 cuda_graphs --out FOLDER
+    python benchmarks/questions/hopper.py --merge FILE FILE --hardware h200   # join the reports of several calls
     python benchmarks/questions/hopper.py --page --hardware h200       # only the page, from the JSON that there is
     python benchmarks/questions/hopper.py                              # a CPU: every part as a toy; keeps nothing
 
-First the ceilings (`benchmarks/questions/ceilings.py` beside this), then the parts in order. Every row is in the JSON
-as soon as it is measured, so that a call that is cut short loses one row; rows of earlier calls in the same folder
-stay until they are measured again, and `--merge` joins reports of several folders. The peers take part where
-`--peers FOLDER` has checkouts of them, as in `benchmarks/questions/train_step.py`.
+Every row is in the JSON as soon as it is measured, so that a call that is cut short loses one row; a row measured by an
+earlier call in the same folder stays and is not measured again without `--again`. A folder gets at most eight files, of
+at most 16 MiB each. The peers take part where `--peers FOLDER` has checkouts of them, as in
+`benchmarks/questions/train_step.py`.
 """
 
 import argparse
-import json
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,86 +27,59 @@ import torch
 
 from benchmarks.harness.hopper.cases import CASES, composed
 from benchmarks.harness.hopper.ceiling_shares import plot, shares
-from benchmarks.harness.hopper.marks_page import page
+from benchmarks.harness.hopper.first_half_hour import MINUTES, PLANS, run
+from benchmarks.harness.hopper.marks_page import marks, page
 from benchmarks.harness.hopper.parts import PARTS
+from benchmarks.harness.hopper.report_file import keep_row, merged, read, require_same_device, write
 from benchmarks.harness.hopper.rows import Bench, this_machine
+from benchmarks.harness.hopper.selection import require_known
 from benchmarks.questions.ceilings import PARTS as CEILINGS
 from benchmarks.questions.ceilings import driver_version
-from benchmarks.questions.ceilings import measure as measure_ceilings
-from benchmarks.questions.ceilings import page as ceilings_page
 
 RESULTS: Final = Path(__file__).parents[1] / "results"
 COMMAND: Final = "python benchmarks/questions/hopper.py --hardware h200"
-NAMED_BY: Final = ("model", "precision", "loop", "path", "start", "what")
+MOST_FILES, MOST_BYTES = 8, 16 * 2**20  # of a folder to bring back; three of them are JSON, page and plot
+ROW_SECONDS: Final = 600.0
 
 
-def measure(names: list[str], *, bench: Bench, scratch: Path, path: Path) -> dict[str, Any]:
-    """Measure parts into the report at `path`, which is whole after every row, and return it."""
+def measure(names: Sequence[str], *, bench: Bench, scratch: Path, path: Path) -> dict[str, Any]:
+    """Measure parts into the report at `path`, which is whole after every row, and return it.
+
+    Raises:
+        ValueError: Its rows are of another device.
+    """
     report = read(path)
-    report |= {
-        "device": bench.name,
-        "is_toy": bench.is_toy,
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "driver": driver_version(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
+    here = {"device": bench.name, "is_toy": bench.is_toy}
+    require_same_device(report, here, path=path)
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "driver": driver_version()}
+    report |= here | versions | {"date": time.strftime("%Y-%m-%d")}
     for name in names:
         rows: list[dict[str, Any]] = report["parts"].setdefault(name, [])
         for row in PARTS[name](bench, scratch):
             keep_row(rows, row)
-            path.write_text(json.dumps(report, indent=1) + "\n")
+            write(report, path)
             told = row.get("not_measured", "measured")
             print(f"{name}, {row.get('model', '')}: {told}", file=sys.stderr, flush=True)
+    write(report, path)
     return report
 
 
-def keep_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
-    """Put a row into the place of the one of the same measurement; a measured one gives way to a measured one alone."""
-    place = next((place for place, held in enumerate(rows) if named(held) == named(row)), None)
-    if place is None:
-        rows.append(row)
-    elif "not_measured" not in row or "not_measured" in rows[place]:
-        rows[place] = row
-
-
-def named(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what a row is of."""
-    return tuple(row.get(key) for key in NAMED_BY)
-
-
-def merged(paths: list[Path]) -> dict[str, Any]:
-    """Return one report of several, each perhaps begun in an empty folder, later ones last.
-
-    Raises: ValueError where they are of different devices.
-    """
-    found = read(paths[0])
-    for path in paths[1:]:
-        other = read(path)
-        if (found["device"], found["is_toy"]) != (other["device"], other["is_toy"]):
-            raise ValueError(f"{path} is of {other['device']}, and {paths[0]} of {found['device']}: one page each.")
-        parts = found["parts"]
-        found |= other | {"parts": parts}
-        for name, rows in other["parts"].items():
-            for row in rows:
-                keep_row(parts.setdefault(name, []), row)
-    return found
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the report at a path, or one without any part."""
-    return json.loads(path.read_text()) if path.is_file() else {"device": "", "is_toy": False, "parts": {}}
+def keep_traces(scratch: Path, out: Path) -> None:
+    """Copy traces into a folder while it has room for them."""
+    for trace in sorted(scratch.glob("*.trace.json.gz")):
+        others = [path for path in out.iterdir() if path.name.endswith(".trace.json.gz") and path.name != trace.name]
+        if trace.stat().st_size <= MOST_BYTES and len(others) < MOST_FILES - 3:
+            shutil.copy(trace, out / trace.name)
 
 
 def shares_of(report: dict[str, Any], out: Path, hardware: str) -> str:
     """Draw how near each part comes to its ceiling, where both were measured, and return the page's last section."""
-    path = out / f"ceilings_{hardware}.json"
     profile = report["parts"].get("profile", [])
-    if not path.is_file() or not profile:
+    if not profile or not any(report["parts"].get(name) for name in CEILINGS):
         return ""
     batches = {case.name: composed(case, is_toy=report["is_toy"])["batch"] for case in CASES}
     num_tokens = {name: batch["micro_batch_sequences"] * batch["context_tokens"] for name, batch in batches.items()}
-    found = shares(json.loads(path.read_text())["parts"], profile, num_tokens=num_tokens)
+    found = shares(report["parts"], profile, num_tokens=num_tokens)
     (out / f"hopper_{hardware}.svg").write_text(plot(found))
     return f"\n## Share of the measured ceilings\n\n![by part of the step](hopper_{hardware}.svg)\n"
 
@@ -111,60 +87,97 @@ def shares_of(report: dict[str, Any], out: Path, hardware: str) -> str:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=["ceilings", *PARTS], default=["ceilings", *PARTS])
+    parser.add_argument("--only", nargs="+", choices=["ceilings", *PARTS], help="parts; ceilings are five of them")
+    parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], default=[])
+    parser.add_argument("--variants", nargs="+", default=[], help="rows of the parts, such as bf16 and fp8 of speed")
+    parser.add_argument("--plan", choices=list(PLANS), help="parts in the order of what is worth most")
+    parser.add_argument("--minutes", type=float, help=f"that the plan takes at most; {MINUTES:g} without")
+    parser.add_argument("--row-seconds", type=float, default=ROW_SECONDS, help="after which a row is given up")
+    parser.add_argument("--again", action="store_true", help="measure rows again that the folder has already")
     parser.add_argument("--toy", action="store_true", help="narrow models on a GPU too")
     parser.add_argument("--hardware", default="here", help="word for the file names, such as h200")
-    parser.add_argument("--out", type=Path, help="folder of JSON, pages and traces; benchmarks/results with --hardware")
+    parser.add_argument("--out", type=Path, help="folder of JSON, page and traces; benchmarks/results with --hardware")
+    parser.add_argument("--scratch", type=Path, help="folder of runs and caches, kept; a temporary one without")
     parser.add_argument("--peers", default="", help="folder of checkouts: nanoGPT, litgpt, nanochat, OLMo-core, ...")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="reports to join; nothing is measured")
     parser.add_argument("--page", action="store_true", help="measure nothing, render the page anew")
     arguments = parser.parse_args()
     arguments.is_kept = arguments.out is not None or arguments.hardware != "here"
     arguments.out = arguments.out or RESULTS
-    if arguments.peers and not Path(arguments.peers).is_dir():
-        parser.error(f"--peers {arguments.peers}: there is no such folder; it holds a checkout of each peer")
-    if (
-        not arguments.page
-        and arguments.out == RESULTS
-        and arguments.is_kept
-        and this_machine(is_toy=arguments.toy).is_toy
-    ):
-        parser.error("--hardware: a toy's figures are not kept among the results; --out FOLDER keeps them elsewhere")
+    try:
+        require_sense(arguments)
+    except ValueError as problem:
+        parser.error(str(problem))
     return arguments
+
+
+def require_sense(arguments: argparse.Namespace) -> None:
+    """Check words against one another, and give `only` its parts.
+
+    Raises:
+        ValueError: The first that is wrong.
+    """
+    if arguments.plan and (arguments.only or arguments.cases or arguments.variants or arguments.again):
+        raise ValueError("--plan chooses parts, cases and variants itself: leave --only, --cases, --variants, --again")
+    if arguments.minutes is not None and (not arguments.plan or arguments.minutes <= 0):
+        raise ValueError(f"--minutes {arguments.minutes:g}: above 0, and with --plan alone")
+    if arguments.row_seconds <= 0:
+        raise ValueError(f"--row-seconds {arguments.row_seconds:g}: above 0")
+    wanted = arguments.only or ["ceilings", *PARTS]
+    arguments.only = [name for name in PARTS if name in wanted or ("ceilings" in wanted and name in CEILINGS)]
+    if arguments.peers and not Path(arguments.peers).is_dir():
+        raise ValueError(f"--peers {arguments.peers}: there is no such folder; it holds a checkout of each peer")
+    is_measured = not (arguments.page or arguments.merge)
+    if is_measured and arguments.is_kept and arguments.out == RESULTS and this_machine(is_toy=arguments.toy).is_toy:
+        raise ValueError(
+            "--hardware: a toy's figures are not kept among the results; --out FOLDER keeps them elsewhere"
+        )
+    require_known(arguments.variants, parts=arguments.only)
+
+
+def fill(arguments: argparse.Namespace, path: Path, scratch: Path) -> dict[str, Any]:
+    """Return the report as asked for: joined, by a plan, measured part by part, or as it is."""
+    if arguments.merge:
+        report = merged(arguments.merge)
+        write(report, path)
+        return report
+    if arguments.page:
+        return read(path)
+    if arguments.plan:
+        words = ["--out", str(path.parent), "--hardware", arguments.hardware, "--scratch", str(scratch)]
+        words += [*(["--toy"] if arguments.toy else []), *(["--peers", arguments.peers] if arguments.peers else [])]
+        minutes, is_toy = arguments.minutes or MINUTES, arguments.toy or not torch.cuda.is_available()
+        stages = PLANS[arguments.plan]
+        return run(path, minutes=minutes, words=words, stages=stages, tell=partial(print, flush=True), is_toy=is_toy)
+    held = {} if arguments.again else read(path)["parts"]
+    chosen = {"cases": arguments.cases, "variants": arguments.variants, "row_seconds": arguments.row_seconds}
+    bench = this_machine(is_toy=arguments.toy, peers=arguments.peers, held=held, **chosen)
+    return measure(arguments.only, bench=bench, scratch=scratch, path=path)
 
 
 def main() -> int:
     """Measure, print the page, and keep it where it has a folder."""
     arguments = parse()
-    scratch = Path(tempfile.mkdtemp(prefix="hopper-"))
-    out: Path = arguments.out if arguments.is_kept else scratch
-    out.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix="hopper-"))
+    scratch: Path = (arguments.scratch or temporary).absolute()
+    out: Path = (arguments.out if arguments.is_kept else temporary / "out").absolute()
+    for folder in (scratch, out):
+        folder.mkdir(parents=True, exist_ok=True)
     path = out / f"hopper_{arguments.hardware}.json"
     try:
-        report = read(path)
-        if arguments.merge:
-            report = merged(arguments.merge)
-            path.write_text(json.dumps(report, indent=1) + "\n")
-        elif not arguments.page:
-            bench = this_machine(is_toy=arguments.toy, peers=arguments.peers)
-            if "ceilings" in arguments.only:
-                stem = out / f"ceilings_{arguments.hardware}"
-                found = measure_ceilings(list(CEILINGS), is_toy=bench.is_toy, path=stem.with_suffix(".json"))
-                stem.with_suffix(".md").write_text(
-                    ceilings_page(found, command="python benchmarks/questions/ceilings.py")
-                )
-            names = [name for name in PARTS if name in arguments.only]
-            report = measure(names, bench=bench, scratch=scratch, path=path)
-            for trace in scratch.glob("*.trace.json.gz"):
-                if arguments.is_kept and arguments.out != RESULTS:
-                    shutil.copy(trace, out / trace.name)
-        text = page(report | {"command": COMMAND})
-        text += shares_of(report, out, arguments.hardware)
-        print(text)
+        report = fill(arguments, path, scratch)
+        text = page(report | {"command": COMMAND}) + shares_of(report, out, arguments.hardware)
         if arguments.is_kept:
             path.with_suffix(".md").write_text(text)
+            if out != RESULTS:
+                keep_traces(scratch, out)
+        print(text)
+        print(marks(report))  # once more: the end of what was printed is what a log keeps
+    except ValueError as problem:
+        print(f"hopper.py: error: {problem}", file=sys.stderr)
+        return 2
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
     return 0
 
 

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks.harness.hopper import parts, user_runs
+from benchmarks.harness.hopper import parts, speeds, user_runs
 from benchmarks.harness.hopper.cases import CASES, composed, last_of_each
 from benchmarks.harness.hopper.ceiling_shares import plot, shares
 from benchmarks.harness.hopper.loops import run_words
 from benchmarks.harness.hopper.marks_page import MARKS, page
 from benchmarks.harness.hopper.peers import against_fastest
+from benchmarks.harness.hopper.report_file import keep_row, merged
 from benchmarks.harness.hopper.rows import Bench
 from benchmarks.peers.hopper import full_trainer
 from benchmarks.peers.hopper.profiles import is_counted, kind_of
@@ -25,21 +26,25 @@ RESULTS = Path(hopper.__file__).parents[1] / "results"
 H200 = {"device": "NVIDIA H200", "is_toy": False, "torch": "2.13", "command": "c"}
 
 
-def speed(model, precision, tokens, peak=None):
-    return {"model": model, "precision": precision, "tokens_per_second": tokens, "peak_bytes": peak}
+CPU = Bench(torch.device("cpu"), is_toy=True, known=None)
+
+
+def speed(model, variant, tokens, peak=None):
+    return {"model": model, "variant": variant, "tokens_per_second": tokens, "peak_bytes": peak}
 
 
 MEASURED = {
     "speed": [
-        speed("llama_3_2_1b", "bf16_mixed", 61000.0, 75 * 2**30),
-        speed("llama_3_2_1b", "fp8", 76250.0),
-        {"model": "gpt2_124m", "precision": "bf16_mixed", "not_measured": "no room"},
+        speed("llama_3_2_1b", "bf16", 60000.0, 74 * 2**30),
+        speed("llama_3_2_1b", "whole_step", 61000.0, 75 * 2**30),
+        speed("llama_3_2_1b", "fp8", 75000.0),
+        {"model": "gpt2_124m", "variant": "whole_step", "not_measured": "no room"},
     ],
     "overhead": [
         {"model": "llama_3_2_1b", "loop": "bare", "step_seconds": [1.0, 2.0, 1.0]},
         {"model": "llama_3_2_1b", "loop": "full_trainer", "step_seconds": [1.0005, 2.001, 1.1]},
     ],
-    "memory": [{"model": "llama_3_2_1b", "planned_bytes": 72 * 2**30}],
+    "memory": [{"model": "llama_3_2_1b", "variant": "whole_step", "planned_bytes": 72 * 2**30}],
     "data": [{"model": "llama_3_2_1b", "data_wait_share": 1e-4}],
     "start": [{"start": "cold", "first_step_seconds": 18.0}],
     "checkpoint": [{"stall_seconds": 0.0123}],
@@ -58,48 +63,49 @@ def test_every_mark_of_a_report_without_parts_is_not_measured():
     assert all(figures[mark.what] == "not measured" for mark in MARKS)
 
 
+def variant_named(name):
+    return next(variant for variant in speeds.VARIANTS if variant.name == name)
+
+
 def test_cuda_graphs_are_held_against_the_same_run_without():
-    rows = [speed("gpt2_124m", "bf16_mixed", 4e5), speed("gpt2_124m", "bf16_mixed with CUDA graphs", 5e5)]
+    rows = [speed("gpt2_124m", "bf16", 4e5), speed("gpt2_124m", "cuda_graphs", 5e5)]
     what = "GPT-2 124M, CUDA graphs against our bf16"
     assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
     assert shown(page(H200 | {"parts": {"speed": rows[:1]}}))[what] == "not measured"
-    graphs = [*CASES[1].words, *parts.GRAPHS["bf16_mixed with CUDA graphs"]]
+    graphs = [*CASES[1].words, *variant_named("cuda_graphs").words]
     config = compose_config(last_of_each(graphs))
     assert config["compile"]["cuda_graphs"]
     assert config["recompute"]["_target_"].endswith(".none"), "nothing that a recorded step cannot do"
 
 
 def test_a_head_in_fp8_is_measured_at_1b_and_is_a_run_that_can_be():
-    rows = [speed("llama_3_2_1b", name, rate, 1) for name, rate in (("bf16_mixed", 6e4), ("fp8 with head", 7.5e4))]
+    rows = [speed("llama_3_2_1b", name, rate, 1) for name, rate in (("bf16", 6e4), ("fp8_head", 7.5e4))]
     what = "Llama-3.2-1B, fp8 with its head against our bf16"
     assert shown(page(H200 | {"parts": {"speed": rows}}))[what] == "1.250"
-    config = compose_config(last_of_each([*CASES[0].words, *parts.HEAD["fp8 with head"]]))
+    config = compose_config(last_of_each([*CASES[0].words, *variant_named("fp8_head").words]))
     require_float8_head(read_config(config))
     assert config["precision"]["head"]
 
 
 def test_a_toy_measures_no_format_of_a_gpu(monkeypatch, tmp_path):
-    monkeypatch.setattr(parts, "compare", lambda case, more, *_, **__: [{"model": case.name}])
-    bench = Bench(torch.device("cpu"), is_toy=True, known=None)
-    rows = list(parts.speed(bench, tmp_path))
+    monkeypatch.setattr(speeds, "compare", lambda case, more, *_, **__: [{"model": case.name}])
+    rows = list(speeds.rows(CPU, tmp_path))
     said = {row["not_measured"] for row in rows if "not_measured" in row}
-    assert said == {
-        f"{what} runs on a GPU"
-        for what in ("fp8", "fp8 with head", "bf16_mixed, bf16 residual", "bf16_mixed with CUDA graphs")
-    }
-    assert sum("not_measured" not in row for row in rows) == len(CASES)
+    assert said == {f"{variant.name} runs on a GPU" for variant in speeds.VARIANTS if not variant.on_cpu}
+    assert sum("not_measured" not in row for row in rows) == len(CASES) * sum(one.on_cpu for one in speeds.VARIANTS)
 
 
 def test_figures_come_out_of_their_rows():
     figures = shown(page(H200 | {"parts": MEASURED}))
     wanted = {
-        "Llama-3.2-1B, context 4096, bf16: tokens/s": "61,000",
+        "Llama-3.2-1B, context 4096, bf16, 524,288 tokens a step: tokens/s": "61,000",
         "Llama-3.2-1B, fp8 against our bf16": "1.250",
-        "GPT-2 124M, context 1024, bf16: tokens/s": "not measured",
+        "GPT-2 124M, context 1024, bf16, 524,288 tokens a step: tokens/s": "not measured",
         "full Trainer over bare loop, 1B": "+0.050 %",
         "data stall, 1B": "0.0100 %",
-        "peak memory, 1B, 16 x 4096 tokens": "75.0 GiB",
-        "`lmtrain plan` against the first of these": "-4.0 %",
+        "peak memory, 1B, 16 x 4096 tokens a micro-batch, 524,288 a step": "75.0 GiB",
+        "`lmtrain plan` against it": "-4.0 %",
+        "`lmtrain plan` against this one": "not measured",
         "checkpoint of the 1B run: training stands still": "12.3 ms",
         "first optimizer step, 1B, cold": "18.0 s",
         "first optimizer step, 1B, warm": "not measured",
@@ -126,7 +132,7 @@ def test_the_committed_page_is_rendered_from_the_report_that_is_there():
 
 def test_a_report_is_whole_after_every_row_and_keeps_the_parts_of_earlier_calls(tmp_path, monkeypatch):
     path = tmp_path / "hopper.json"
-    path.write_text(json.dumps({"device": "", "is_toy": True, "parts": {"speed": [{"kept": 1}]}}))
+    path.write_text(json.dumps({"device": CPU.name, "is_toy": True, "parts": {"speed": [{"kept": 1}]}}))
     seen = []
 
     def part(bench, scratch):
@@ -135,10 +141,12 @@ def test_a_report_is_whole_after_every_row_and_keeps_the_parts_of_earlier_calls(
         yield {"model": "two"}
 
     monkeypatch.setitem(hopper.PARTS, "data", part)
-    bench = Bench(torch.device("cpu"), is_toy=True, known=None)
-    report = hopper.measure(["data"], bench=bench, scratch=tmp_path, path=path)
+    report = hopper.measure(["data"], bench=CPU, scratch=tmp_path, path=path)
     assert seen == [{"speed": [{"kept": 1}], "data": [{"model": "one"}]}]
     assert report["parts"]["data"] == [{"model": "one"}, {"model": "two"}]
+    path.write_text(json.dumps(report | {"device": "another"}))
+    with pytest.raises(ValueError, match="one page each"):
+        hopper.measure(["data"], bench=CPU, scratch=tmp_path, path=path)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -165,8 +173,7 @@ def test_our_trainer_is_held_against_the_fastest_peer_of_a_model():
 
 
 def test_without_checkouts_every_model_s_peers_are_not_measured():
-    bench = Bench(torch.device("cpu"), is_toy=True, known=None)
-    rows = list(parts.PARTS["peers"](bench, Path()))
+    rows = list(parts.PARTS["peers"](CPU, Path()))
     assert [row["model"] for row in rows] == [case.name for case in CASES]
     assert {row["not_measured"] for row in rows} == {"no folder of checkouts: --peers FOLDER"}
 
@@ -246,22 +253,22 @@ def test_a_run_that_fails_says_its_last_line(tmp_path):
 
 
 def test_a_measured_row_gives_way_to_a_measured_one_alone(tmp_path):
-    rows = [{"model": "m", "precision": "fp8", "tokens_per_second": 1.0}]
-    hopper.keep_row(rows, {"model": "m", "precision": "fp8", "not_measured": "no room"})
-    hopper.keep_row(rows, {"model": "m", "precision": "bf16", "not_measured": "no room"})
+    rows = [{"model": "m", "variant": "fp8", "tokens_per_second": 1.0}]
+    keep_row(rows, {"model": "m", "variant": "fp8", "not_measured": "no room"})
+    keep_row(rows, {"model": "m", "variant": "bf16", "not_measured": "no room"})
     assert rows[0]["tokens_per_second"] == 1.0
-    hopper.keep_row(rows, {"model": "m", "precision": "bf16", "tokens_per_second": 2.0})
+    keep_row(rows, {"model": "m", "variant": "bf16", "tokens_per_second": 2.0})
     assert [row["tokens_per_second"] for row in rows] == [1.0, 2.0]
     one, two, other = (tmp_path / name for name in ("1.json", "2.json", "3.json"))
     report = {"device": "d", "is_toy": False}
     one.write_text(json.dumps(report | {"parts": {"speed": rows}}))
     two.write_text(json.dumps(report | {"parts": {"speed": [rows[1] | {"tokens_per_second": 3.0}], "data": [{}]}}))
-    found = hopper.merged([one, two])["parts"]
+    found = merged([one, two])["parts"]
     assert [row["tokens_per_second"] for row in found["speed"]] == [1.0, 3.0]
     assert found["data"] == [{}]
     other.write_text(json.dumps(report | {"device": "e", "parts": {}}))
     with pytest.raises(ValueError, match="one page each"):
-        hopper.merged([one, other])
+        merged([one, other])
 
 
 def test_an_annotation_is_no_kernel():

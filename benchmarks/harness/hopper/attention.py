@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.harness.hopper.cases import CASES, composed, meta_model
 from benchmarks.harness.hopper.clock import seconds_of
-from benchmarks.harness.hopper.rows import Bench, Row, measured, rate
+from benchmarks.harness.hopper.rows import Bench, Row, rate
 from lmtrain.models.attention.auto import Auto
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.attention.blocked import Blocked
@@ -83,7 +83,9 @@ def rows(bench: Bench) -> Iterator[Row]:
     """Measure forward, and forward with backward, of every option."""
     for shape in shapes(is_toy=bench.is_toy):
         for name in OPTIONS:
-            yield measured(vars(shape) | {"kernel": name}, lambda: _measure(bench, shape, name))  # noqa: B023
+            what = vars(shape) | {"kernel": name}
+            if bench.wants("attention", name, **what):
+                yield bench.measured(what, lambda: _measure(bench, shape, name))  # noqa: B023
 
 
 def _measure(bench: Bench, shape: Shape, name: str) -> Row:

@@ -6,7 +6,7 @@ from typing import Final
 import torch
 
 from benchmarks.harness.hopper.clock import seconds_of
-from benchmarks.harness.hopper.rows import Bench, Row, measured, rate
+from benchmarks.harness.hopper.rows import Bench, Row, rate
 
 PLACES: Final = {
     "device to device": ("here", "here"),
@@ -18,7 +18,8 @@ PLACES: Final = {
 def rows(bench: Bench) -> Iterator[Row]:
     """Measure a copy each way; within the device what is read and what is written both count."""
     for name in PLACES:
-        yield measured({"copy": name}, lambda: _measure(bench, name))  # noqa: B023
+        if bench.wants("copies", name, copy=name):
+            yield bench.measured({"copy": name}, lambda: _measure(bench, name))  # noqa: B023
 
 
 def _measure(bench: Bench, name: str) -> Row:

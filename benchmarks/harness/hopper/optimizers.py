@@ -8,7 +8,7 @@ from torch import nn
 
 from benchmarks.harness.hopper.cases import CASES, composed, meta_model
 from benchmarks.harness.hopper.clock import seconds_of
-from benchmarks.harness.hopper.rows import Bench, Row, measured, rate
+from benchmarks.harness.hopper.rows import Bench, Row, rate
 from lmtrain.optim.fused import can_fold, fold_into_step
 from lmtrain.parallel.gradients import global_norm, scale_gradients
 
@@ -22,7 +22,8 @@ def rows(bench: Bench) -> Iterator[Row]:
         shapes = [parameter.shape for parameter in meta_model(composed(case, is_toy=bench.is_toy)).parameters()]
         for how in STEPS:
             what = {"model": case.name, "num_parameters": sum(shape.numel() for shape in shapes), "step": how}
-            yield measured(what, lambda: _measure(bench, shapes, how))  # noqa: B023
+            if bench.wants("optimizer", how, **what):
+                yield bench.measured(what, lambda: _measure(bench, shapes, how))  # noqa: B023
 
 
 def _measure(bench: Bench, shapes: list[torch.Size], how: str) -> Row:

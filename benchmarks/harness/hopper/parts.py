@@ -1,7 +1,6 @@
 """The parts of the harness: each takes a machine and a scratch folder and yields rows as they are measured."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,61 +8,53 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.harness.hopper import peers, user_runs
+from benchmarks.harness.hopper import cures, first_look, peers, speeds, user_runs
 from benchmarks.harness.hopper.cases import CASES, Case, composed, last_of_each
 from benchmarks.harness.hopper.loops import BARE, TRAINER, WORDS_FILE, compare, run_words, task_of
-from benchmarks.harness.hopper.rows import Bench, Row, measured
+from benchmarks.harness.hopper.rows import Bench, Row
+from benchmarks.questions.ceilings import PARTS as CEILINGS
 
 ONE_B: Final = CASES[0]
-FORMATS: Final = {name: [f"precision={name}"] for name in ("bf16_mixed", "fp8")}
-HEAD: Final = {"fp8 with head": ["precision=fp8", "precision.head=true"]}
-RESIDUAL: Final = {"bf16_mixed, bf16 residual": ["precision=bf16_mixed", "precision.residual=bf16"]}
-GRAPHS: Final = {"bf16_mixed with CUDA graphs": ["precision=bf16_mixed", "compile.cuda_graphs=true"]}
 PLAIN: Final = ("attention=sdpa", "loss=cross_entropy", "precision=fp32", "compile=none", "recompute=none")
-
-
-def speed(bench: Bench, scratch: Path) -> Iterator[Row]:
-    """Measure the full Trainer at every case's full micro-batch, in bf16 and in fp8; its peak memory with it.
-
-    The 124M model is also measured with CUDA graphs, which small models want, and the 1B model with its head in fp8 and
-    with its residual stream in bf16.
-    """
-    more_of = {"gpt2_124m": GRAPHS, ONE_B.name: HEAD | RESIDUAL}
-    for case in CASES:
-        for precision, words in (FORMATS | more_of.get(case.name, {})).items():
-            if bench.is_toy and precision != "bf16_mixed":
-                yield {"model": case.name, "precision": precision, "not_measured": f"{precision} runs on a GPU"}
-                continue
-            more = [] if bench.is_toy else words
-            folder = scratch / f"speed-{case.name}-{precision.replace(' ', '-')}"
-            for row in compare(
-                case, more, [TRAINER], bench=bench, scratch=folder, rounds=3, turn_steps=3 if bench.is_toy else 20
-            ):
-                yield row | {"precision": "fp32" if bench.is_toy else precision}
 
 
 def overhead(bench: Bench, scratch: Path) -> Iterator[Row]:
     """Let the full Trainer and the bare loop take turns, at half a micro-batch so that both fit the device."""
     for case in CASES[:2]:
+        what = {"model": case.name, "loop": "full_trainer"}
+        if not bench.wants("overhead", "full_trainer", **what):
+            continue
         half = composed(case, is_toy=bench.is_toy)["batch"]["micro_batch_sequences"] // 2
         more = [] if bench.is_toy else [f"batch.micro_batch_sequences={half}"]
-        rounds, steps = (3, 3) if bench.is_toy else (8, 30)
-        folder = scratch / f"overhead-{case.name}"
-        yield from compare(case, more, [BARE, TRAINER], bench=bench, scratch=folder, rounds=rounds, turn_steps=steps)
+        folder, steps = scratch / f"overhead-{case.name}", 3 if bench.is_toy else 10
+        found: list[Row] = []
+
+        def both() -> Row:
+            found.extend(compare(case, more, [BARE, TRAINER], bench=bench, scratch=folder, rounds=3, turn_steps=steps))  # noqa: B023
+            return found.pop()  # noqa: B023
+
+        last = bench.measured(what, both)
+        yield from [*found, last]
 
 
 def memory(bench: Bench, scratch: Path) -> Iterator[Row]:
     """Ask `lmtrain plan` what each case takes at its peak; the part `speed` measured what it took."""
-    for case in CASES:
-        yield measured({"model": case.name}, lambda: _planned(case, bench, scratch))  # noqa: B023
+    for case, variant in ((case, variant) for case in CASES for variant in ("bf16", "whole_step")):
+        what = {"model": case.name, "variant": variant}
+        if bench.wants("memory", variant, **what):
+            yield bench.measured(what, lambda: _planned(case, variant, bench, scratch))  # noqa: B023
 
 
-def _planned(case: Case, bench: Bench, scratch: Path) -> Row:
+def _planned(case: Case, variant: str, bench: Bench, scratch: Path) -> Row:
     config = composed(case, is_toy=bench.is_toy)
-    words = run_words(case, config, bench=bench, data=scratch / "data", steps=10**6)
+    words = run_words(
+        case, config, bench=bench, data=scratch / "data", steps=10**6, is_whole_step=variant == "whole_step"
+    )
     cluster = [] if bench.is_toy else ["cluster=h200_1x", f"cluster.device={bench.name}"]
     command = [sys.executable, "-m", "lmtrain.cli", "plan", *words, *cluster, "--json"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), cwd=scratch)
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=user_runs.environment(), cwd=scratch
+    )
     if found.returncode > 1:
         raise RuntimeError(found.stderr.strip().splitlines()[-1])
     kinds = json.loads(found.stdout)["memory"]["per_device_bytes"]
@@ -74,7 +65,8 @@ def data(bench: Bench, scratch: Path) -> Iterator[Row]:
     """Read from a run's own account how long its host waited for data: no less than what the device waited."""
     for case in CASES[:2]:
         steps = 60 if bench.is_toy else 200
-        yield measured({"model": case.name}, lambda: _waited(case, bench, scratch, steps))  # noqa: B023
+        if bench.wants("data", "", model=case.name):
+            yield bench.measured({"model": case.name}, lambda: _waited(case, bench, scratch, steps))  # noqa: B023
 
 
 def _waited(case: Case, bench: Bench, scratch: Path, steps: int) -> Row:
@@ -86,7 +78,9 @@ def start(bench: Bench, scratch: Path) -> Iterator[Row]:
     """Start the 1B run twice: with an empty compile cache, and with the one that the first start left."""
     cache = scratch / "start-cache"
     for name in ("cold", "warm"):
-        yield measured({"model": ONE_B.name, "start": name}, lambda: _first_step(bench, scratch, name, cache))  # noqa: B023
+        what = {"model": ONE_B.name, "start": name}
+        if bench.wants("start", name, **what):
+            yield bench.measured(what, lambda: _first_step(bench, scratch, name, cache))  # noqa: B023
 
 
 def _first_step(bench: Bench, scratch: Path, name: str, cache: Path) -> Row:
@@ -97,7 +91,8 @@ def _first_step(bench: Bench, scratch: Path, name: str, cache: Path) -> Row:
 
 def checkpoint(bench: Bench, scratch: Path) -> Iterator[Row]:
     """Save the 1B run while it trains, staged and written behind it, and see for how long it stands still."""
-    yield measured({"model": ONE_B.name}, lambda: _stalled(bench, scratch))
+    if bench.wants("checkpoint", "", model=ONE_B.name):
+        yield bench.measured({"model": ONE_B.name}, lambda: _stalled(bench, scratch))
 
 
 def _stalled(bench: Bench, scratch: Path) -> Row:
@@ -123,7 +118,12 @@ def curve(bench: Bench, scratch: Path) -> Iterator[Row]:
     reference: dict[int, float] = {}
     for name, words in paths.items():
         what = {"model": case.name, "path": name, "steps": steps}
-        row = measured(what, lambda: _curve(case, bench, scratch, name, steps, [*more, *words]))  # noqa: B023
+        held = [row for row in bench.held.get("curve", ()) if what.items() <= row.items() and "losses" in row]
+        if held:
+            reference = reference or {int(step): loss for step, loss in held[0]["losses"].items()}
+        if not bench.wants("curve", name, **what):
+            continue
+        row = bench.measured(what, lambda: _curve(case, bench, scratch, name, steps, [*more, *words]))  # noqa: B023
         if "losses" in row:
             reference = reference or row["losses"]
             row["largest_difference"] = largest_difference(row["losses"], reference)
@@ -152,7 +152,8 @@ def profile(bench: Bench, scratch: Path) -> Iterator[Row]:
     for case in CASES[:2]:
         for name, words in (("before", ["compile=none", "loss=cross_entropy", "recompute=none"]), ("after", [])):
             what = {"model": case.name, "path": name}
-            yield measured(what, lambda: _profiled(case, bench, scratch, name, words))  # noqa: B023
+            if bench.wants("profile", name, **what):
+                yield bench.measured(what, lambda: _profiled(case, bench, scratch, name, words))  # noqa: B023
 
 
 def _profiled(case: Case, bench: Bench, scratch: Path, name: str, more: list[str]) -> Row:
@@ -165,7 +166,9 @@ def _profiled(case: Case, bench: Bench, scratch: Path, name: str, more: list[str
     (folder / "task.json").write_text(json.dumps(asdict(task_of(config, bench, folder, turn_steps=1))))
     label = f"{case.name}-{name}"
     command = [sys.executable, "-m", "benchmarks.peers.hopper.profiles", str(folder / "task.json"), str(scratch), label]
-    found = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(), cwd=folder)
+    found = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=user_runs.environment(), cwd=folder
+    )
     if found.returncode:
         raise RuntimeError(found.stderr.strip().splitlines()[-1])
     return json.loads((scratch / f"{label}.json").read_text())
@@ -180,12 +183,6 @@ def _train(
     return user_runs.train(words, root=scratch / "runs", name=name, cache=cache or scratch / "cache")
 
 
-def _environment() -> dict[str, str]:
-    root = user_runs.ROOT
-    paths = [str(root), str(root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-
-
 IDLE: Final = [  # what a run does beside training, which these parts do not ask for
     "callbacks.validation=null",
     "callbacks.text_samples=null",
@@ -193,7 +190,10 @@ IDLE: Final = [  # what a run does beside training, which these parts do not ask
 ]
 Part = Callable[[Bench, Path], Iterator[dict[str, Any]]]
 PARTS: Final[dict[str, Part]] = {
-    "speed": speed,
+    **first_look.PARTS,
+    **{name: (lambda bench, scratch, rows=rows: rows(bench)) for name, rows in CEILINGS.items()},
+    "speed": speeds.rows,
+    "cures": cures.rows,
     "peers": peers.rows,
     "overhead": overhead,
     "memory": memory,

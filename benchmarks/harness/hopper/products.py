@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.harness.hopper.cases import CASES, composed, meta_model
 from benchmarks.harness.hopper.clock import seconds_of
-from benchmarks.harness.hopper.rows import Bench, Row, measured, rate
+from benchmarks.harness.hopper.rows import Bench, Row, rate
 from lmtrain.accounting.model.flops import matmul_flops
 from lmtrain.composition.nodes.instantiate import instantiate
 
@@ -57,7 +57,8 @@ def rows(bench: Bench) -> Iterator[Row]:
         for kind in KINDS:
             for dtype in ("bf16", "fp8"):
                 what = vars(layer) | {"product": kind, "dtype": dtype}
-                yield measured(what, lambda: _measure(bench, layer, kind, dtype))  # noqa: B023  called at once
+                if bench.wants("products", layer.name, **what):
+                    yield bench.measured(what, lambda: _measure(bench, layer, kind, dtype))  # noqa: B023  called at once
 
 
 def _measure(bench: Bench, layer: Layer, kind: str, dtype: Any) -> Row:

@@ -21,11 +21,10 @@ def train(words: list[str], *, root: Path, name: str, cache: Path) -> tuple[Path
         RuntimeError: It ended with another code than 0; the message is its last line.
     """
     more = [f"run.root={root}", f"run.name={name}", f"run.cache={cache}", "logger=none", "resume=never"]
-    paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     began = time.time()
     process = subprocess.run(
         [sys.executable, str(ROOT / "train.py"), *words, *more],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,
@@ -35,6 +34,16 @@ def train(words: list[str], *, root: Path, name: str, cache: Path) -> tuple[Path
         told = (process.stderr or process.stdout).strip().splitlines() or ["nothing said"]
         raise RuntimeError(f"train.py ended with {process.returncode}: {told[-1][:200]}")
     return root / name, began
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process of the harness."""
+    paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD": "1",  # as our own runs have it: a warm start stays warm
+    }
 
 
 def losses(folder: Path) -> dict[int, float]:

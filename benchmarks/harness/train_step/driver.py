@@ -97,6 +97,7 @@ def environment_of(task: Task) -> dict[str, str]:
         "OMP_NUM_THREADS": str(task.threads),
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join(known),
+        "TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD": "1",  # as our own runs have it: a warm start stays warm
     }
 
 
@@ -106,16 +107,32 @@ def in_turn(contestants: Sequence[Contestant], number: int) -> list[Contestant]:
     return [*contestants[first:], *contestants[:first]]
 
 
-def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[str], None]) -> list[Contestant]:
+def measure(
+    names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[str], None], count_syncs: bool = True
+) -> list[Contestant]:
     """Warm every loop up, then let them take turns `rounds` times, each round beginning with another one."""
+    contestants: list[Contestant] = []
+    try:
+        _take_turns(names, task, contestants, rounds=rounds, tell=tell)
+        for contestant in contestants:
+            _finish(contestant, count_syncs=count_syncs)
+    finally:  # also of a measurement that was given up: no process goes on beside the next
+        for contestant in contestants:
+            contestant.process.kill()
+            contestant.process.wait()
+    return contestants
+
+
+def _take_turns(
+    names: Sequence[str], task: Task, contestants: list[Contestant], *, rounds: int, tell: Callable[[str], None]
+) -> None:
     path = Path(task.scratch) / "task.json"
     task.save(path)
-    contestants: list[Contestant] = []
     for name in names:  # one at a time, so that first steps do not disturb one another
         console = Path(task.scratch) / f"{name}.log"
         contestant = start(name, path, worker=WORKER, console=console, environment=environment_of(task))
-        contestant.hear_until("ready")
         contestants.append(contestant)
+        contestant.hear_until("ready")
         tell(
             f"{name}: "
             + contestant.facts.get("skipped", f"ready {contestant.facts.get('first_step_seconds', 0):.1f} s")
@@ -125,9 +142,6 @@ def measure(names: Sequence[str], task: Task, *, rounds: int, tell: Callable[[st
         for contestant in in_turn(running, number):
             take_turn(contestant, task.turn_steps)
         tell(f"round {number + 1} of {rounds}")
-    for contestant in contestants:
-        _finish(contestant)
-    return contestants
 
 
 def take_turn(contestant: Contestant, num_steps: int) -> None:
@@ -138,9 +152,10 @@ def take_turn(contestant: Contestant, num_steps: int) -> None:
     contestant.hear_until("ready")
 
 
-def _finish(contestant: Contestant) -> None:
+def _finish(contestant: Contestant, *, count_syncs: bool) -> None:
     """Ask for its peak memory, then count its host syncs, which takes memory, and let it go."""
-    for order, answer in (({"memory": True}, "ready"), ({"count": COUNTED_STEPS}, "ready"), ({"end": True}, "ended")):
+    counting: list[tuple[dict[str, Any], str]] = [({"count": COUNTED_STEPS}, "ready")] if count_syncs else []
+    for order, answer in (({"memory": True}, "ready"), *counting, ({"end": True}, "ended")):
         if contestant.is_running:
             contestant.order(**order)
             contestant.hear_until(answer)

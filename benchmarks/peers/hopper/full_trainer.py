@@ -1,8 +1,9 @@
-"""The full Trainer at a case: every default callback and MLflow on.
+"""The full Trainer at a case: every default callback, and MLflow on where it is installed.
 
 On a GPU no step between log points may wait for the device: torch ends the run at the first that does.
 """
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from benchmarks.peers.hopper.own_run import make_run
 from benchmarks.peers.train_step.trainer import MORE, EndOfStep
 from lmtrain.tracking.run_folder import RunFolder
 
-GIVEN = "every default callback, MLflow on sqlite, metrics every 10 steps"
+HAS_MLFLOW = find_spec("mlflow") is not None
+GIVEN = f"every default callback, MLflow {'on sqlite' if HAS_MLFLOW else 'not installed: off'}, metrics every 10 steps"
 
 
 class StrictEndOfStep(EndOfStep):
@@ -42,10 +44,11 @@ def may_wait(step: int) -> bool:
 
 def run(task: Task, turns: Turns) -> None:
     """Train."""
-    job, built = make_run(task, name="trainer", more=tuple(MORE))
+    job, built = make_run(task, name="trainer", more=(*MORE, *([] if HAS_MLFLOW else ["logger=none"])))
     turns.say(num_parameters=sum(parameter.numel() for parameter in built.module.language_model.parameters()))
-    sink = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
-    turns.watch(sink._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
+    if HAS_MLFLOW:
+        sink = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
+        turns.watch(sink._process.pid)  # noqa: SLF001  # MLflow works in a process of its own: its time is told apart
     callbacks: list[pl.Callback] = built.trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]  # a list
     callbacks.append((StrictEndOfStep if task.device == "cuda" else EndOfStep)(turns))
     built.trainer.fit(built.module, datamodule=built.datamodule)

@@ -68,9 +68,7 @@ def main() -> None:
     torch.set_num_threads(task.threads)
     device = torch.device(task.device)
     _, run = make_run(task, name=f"profile-{name}", more=("logger=none",))
-    found = profiled(
-        BareLoop(run, device), device, num_steps=3 if task.device == "cpu" else 10, trace=out / f"{name}.trace.json.gz"
-    )
+    found = profiled(BareLoop(run, device), device, num_steps=3, trace=out / f"{name}.trace.json.gz")
     (out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -13,6 +13,7 @@ from benchmarks.harness.train_step.task import Architecture, Task
 from benchmarks.harness.train_step.turns import Turns
 from benchmarks.peers.train_step.ours import make_job, make_run
 from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.training.loop.steps import is_step_end
 
 GIVEN = "every default callback, MLflow on sqlite, metrics every 10 steps"
 MORE = [
@@ -34,7 +35,8 @@ class EndOfStep(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._turns.step()
+        if is_step_end(trainer, batch_idx):
+            self._turns.step()
 
 
 def run(task: Task, turns: Turns, *, architecture: Architecture) -> None:

@@ -7,6 +7,7 @@ among themselves.
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, final
 
 import torch
@@ -20,23 +21,15 @@ from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_
 from lmtrain.optim.fused import choose_fused
 from lmtrain.optim.fused_matrices import Matrices, fused_matrices, growth
 from lmtrain.optim.group_steps import step_groups
+from lmtrain.optim.muon_update import Rates, Recipe, begin, by_rows, direct, even, move, update_all
 from lmtrain.optim.needed_packages import has_compiler
-from lmtrain.optim.orthogonalize import (
-    QUINTICS,
-    Quintic,
-    mean_squares,
-    mean_squares_shape,
-    orthogonalize,
-    row_scales,
-)
+from lmtrain.optim.orthogonalize import QUINTICS, Quintic, mean_squares_shape
 from lmtrain.optim.parameter_groups import Group, sort_parameters
 from lmtrain.optim.rounding import copy_rounded_, require_bf16
-from lmtrain.optim.sharded import ALONE, Place, local, place_of
+from lmtrain.optim.sharded import ALONE, Place, is_sharded, local, place_of
 from lmtrain.optim.state_formats import restore_formats
-from lmtrain.optim.work_sharing import Whole, share
+from lmtrain.optim.work_sharing import Sharing, share
 
-Position = tuple[int, int]  # of a weight among those of a step, and of a matrix in it
-Direction = Callable[[Tensor, tuple[Quintic, ...], torch.dtype, bool], tuple[Tensor, Tensor]]
 FORMATS: Final = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -68,7 +61,7 @@ def muon(
     weight_decay: decoupled, of the matrices only.
     cautious_decay: decay only weights shrunk by their update too (https://arxiv.org/abs/2510.12402).
     share_work: each rank orthogonalises a share of the matrices; without, every rank all of them.
-    compile_update: compile the orthogonalisation, on a machine with a compiler; elsewhere it runs eagerly.
+    compile_update: compile the matrices' update, all of it where a rank has them whole; without a compiler it is eager.
     fused: one AdamW kernel a group; None where the device has one.
     stochastic_rounding: bf16 weights are computed in fp32 and rounded by chance.
 
@@ -143,9 +136,12 @@ class Muon(torch.optim.Optimizer):
         self._quintics = quintics
         self._dtype = dtype
         self._share_work = share_work
-        self._direction: Direction = _direction
-        if compiled and has_compiler():
-            self._direction = torch.compile(_direction, dynamic=False)
+        self._is_compiled = compiled and has_compiler()
+        compiler: Any = partial(torch.compile, fullgraph=True, dynamic=False) if self._is_compiled else _as_it_is
+        self._update_all: Callable[..., None] = compiler(update_all)
+        self._begin: Callable[..., list[Tensor]] = compiler(begin)
+        self._direct: Callable[..., tuple[list[Tensor], list[Tensor]]] = compiler(direct)
+        self._move: Callable[..., None] = compiler(move)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -182,90 +178,67 @@ class Muon(torch.optim.Optimizer):
     def _step_alike(
         self, parameters: list[nn.Parameter], place: Place, group: Group, noise: torch.Generator | None
     ) -> None:
-        sharing, momentum, row_beta = share(parameters, place), group["momentum"], group["row_beta"]
-        fused = [*map(self._fused.get, parameters)]
         states = [self.state[parameter] or self._start_muon(parameter, group) for parameter in parameters]
-        sources: list[Tensor] = []
-        for parameter, state in zip(parameters, states, strict=True):
-            gradient, average = local(gradient_of(parameter)), local(state["momentum"])
-            average.lerp_(gradient, 1 - momentum)
-            sources.append(torch.lerp(gradient, average, momentum))
-        directions, sizes = self._orthogonalize(sharing.gather(sources), fused)
-        parts = sharing.spread(directions, dtype=self._dtype)
-        scales: list[Tensor | None] = [None] * len(parts)
-        if row_beta is not None:
-            shapes = [state["mean_squares"].shape for state in states]
-            for i, now in enumerate(sharing.publish(sizes, shapes=shapes)):
-                even = row_scales if (matrices := fused[i]) is None else matrices.row_scales
-                scale, running = even(now, states[i]["mean_squares"], beta=row_beta)
-                states[i]["mean_squares"].copy_(running)
-                scales[i] = sharing.part(scale, i)
-        for parameter, part, scale, matrices in zip(parameters, parts, scales, fused, strict=True):
-            direction = part if scale is None else part * scale
-            factor = growth(*parameter.shape[-2:]) if matrices is None else matrices.growth
-            _move(parameter, direction, group, noise, factor=factor)
+        gradients = [local(gradient_of(parameter)) for parameter in parameters]
+        averages = [local(state["momentum"]) for state in states]
+        recipe = Recipe(self._quintics, self._dtype, group["row_beta"], group["cautious_decay"])
+        squares = [] if recipe.row_beta is None else [state["mean_squares"] for state in states]
+        fused = [*map(self._fused.get, parameters)]
+        factors = [
+            growth(*parameter.shape[-2:]) if matrices is None else matrices.growth
+            for parameter, matrices in zip(parameters, fused, strict=True)
+        ]
+        rates = _rates(group)
+        if self._is_compiled:
+            rates = rates.as_tensors()
+        kept = [local(parameter) for parameter in parameters]
+        if noise is None and place == ALONE and not any(map(is_sharded, parameters)):
+            self._update_all(kept, gradients, averages, squares, fused, factors, rates, recipe)
+            return
+        sources = self._begin(gradients, averages, rates.momentum)
+        directions, scales = self._shared(sources, share(parameters, place), squares, fused, recipe)
+        if noise is None:
+            self._move(kept, directions, scales, factors, rates, recipe)
+            return
+        for weight, direction, scale, factor in zip(kept, directions, scales, factors, strict=True):
+            exact = weight.float()
+            move([exact], [direction], [scale], [factor], _rates(group), recipe)
+            copy_rounded_(weight, exact, generator=noise)
 
-    def _orthogonalize(self, sources: Whole, fused: Sequence[Matrices | None]) -> tuple[Whole, Whole]:
-        """Return directions, and the mean squares of their rows: all matrices of one shape at once."""
-        stacks: defaultdict[tuple[torch.Size, bool], list[tuple[Position, Tensor]]] = defaultdict(list)
-        for i, source in sources.items():
-            matrices = fused[i]
-            for j, matrix in enumerate((source,) if matrices is None else matrices.split(source)):
-                stacks[matrix.shape, _by_rows(matrix, matrices)].append(((i, j), matrix))
-        directions: dict[Position, Tensor] = {}
-        sizes: dict[Position, Tensor] = {}
-        for (shape, by_rows), found in stacks.items():
-            positions = [position for position, _ in found]
-            stack = torch.stack([matrix for _, matrix in found]).flatten(0, -3)  # experts are stacks already
-            stacked = (len(found), *shape[:-2])
-            direction, size = self._direction(stack, self._quintics, self._dtype, by_rows)
-            directions |= zip(positions, direction.unflatten(0, stacked), strict=True)
-            sizes |= zip(positions, size.unflatten(0, stacked), strict=True)
-        for i in sources:
-            if (matrices := fused[i]) is not None:
-                places = [(i, j) for j in range(len(matrices.rows))]
-                directions[i, 0] = matrices.join_updates([directions[place] for place in places])
-                sizes[i, 0] = matrices.join([sizes[place] for place in places])
-        return {i: directions[i, 0] for i in sources}, {i: sizes[i, 0] for i in sources}
+    def _shared(
+        self,
+        sources: Sequence[Tensor],
+        sharing: Sharing,
+        squares: Sequence[Tensor],
+        fused: Sequence[Matrices | None],
+        recipe: Recipe,
+    ) -> tuple[list[Tensor], list[Tensor | None]]:
+        """Return this rank's parts of directions and of rows' factors, each made on one rank of all."""
+        mine = sharing.gather(sources)
+        found, found_sizes = self._direct([*mine.values()], [fused[i] for i in mine], recipe) if mine else ([], [])
+        directions = sharing.spread(dict(zip(mine, found, strict=True)), dtype=recipe.dtype)
+        if recipe.row_beta is None:
+            return directions, [None] * len(directions)
+        by_position = dict(zip(mine, found_sizes, strict=True))
+        sizes = sharing.publish(by_position, shapes=[one.shape for one in squares])
+        scales = even(sizes, squares, fused, recipe.row_beta)
+        return directions, [scale if scale is None else sharing.part(scale, i) for i, scale in enumerate(scales)]
 
     def _start_muon(self, parameter: nn.Parameter, group: Group) -> dict[str, Tensor]:
         state = {"momentum": torch.zeros_like(parameter)}
         if group["row_beta"] is not None:
             *stack, num_rows, num_columns = parameter.shape
-            by_rows = _by_rows(parameter, self._fused.get(parameter))
-            means_shape = (*stack, *mean_squares_shape(num_rows, num_columns, by_rows=by_rows))
+            is_by_rows = by_rows(parameter, self._fused.get(parameter))
+            means_shape = (*stack, *mean_squares_shape(num_rows, num_columns, by_rows=is_by_rows))
             state["mean_squares"] = torch.zeros(means_shape, device=parameter.device)
         self.state[parameter] = state
         return state
 
 
-def _direction(
-    sources: Tensor,
-    quintics: tuple[Quintic, ...],
-    dtype: torch.dtype,
-    by_rows: bool,  # noqa: FBT001  # compiled: positional arguments alone
-) -> tuple[Tensor, Tensor]:
-    directions = orthogonalize(sources, quintics=quintics, dtype=dtype)
-    return directions, mean_squares(directions, by_rows=by_rows)
+def _as_it_is(part: Callable[..., Any]) -> Callable[..., Any]:
+    return part
 
 
-def _by_rows(weight: Tensor, fused: Matrices | None) -> bool:
-    """Tell whether rows are evened, rather than columns: the longer side's, and of fused matrices always."""
-    return fused is not None or weight.shape[-2] >= weight.shape[-1]
-
-
-def _move(
-    parameter: nn.Parameter, direction: Tensor, group: Group, noise: torch.Generator | None, *, factor: float
-) -> None:
-    """Decay and move this rank's part of a matrix, in fp32 where it is rounded by chance afterwards."""
-    kept = local(parameter)
-    weights = kept if noise is None else kept.float()
-    if group["weight_decay"]:
-        rate = group["lr"] * group["weight_decay"]
-        if group["cautious_decay"]:
-            weights.sub_(torch.where(weights * direction > 0, weights, 0), alpha=rate)
-        else:
-            weights.mul_(1 - rate)
-    weights.sub_(direction, alpha=group["lr"] * factor)
-    if weights.dtype != kept.dtype:
-        copy_rounded_(kept, weights, generator=noise)
+def _rates(group: Group) -> Rates:
+    decay = group["lr"] * group["weight_decay"] if group["weight_decay"] else None
+    return Rates(group["lr"], group["momentum"], decay)
