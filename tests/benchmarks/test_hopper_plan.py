@@ -65,7 +65,7 @@ def stage(code, until=30.0):
 def test_a_plan_goes_on_after_a_failure_ends_what_takes_too_long_and_skips_what_is_done(tmp_path, monkeypatch):
     monkeypatch.setattr(first_half_hour, "HARNESS", "tests.benchmarks.stage_stand_in")
     monkeypatch.setattr(first_half_hour, "LEAST_SECONDS", 0.2)
-    path, told = tmp_path / "hopper.json", []
+    path, told, report = tmp_path / "hopper.json", [], {}
     stages = [stage("sleep", until=0.5), stage("done"), stage("fail"), stage("again", until=0.001)]
     for _ in range(2):
         report = first_half_hour.run(path, minutes=1, words=[str(path)], stages=stages, tell=told.append)

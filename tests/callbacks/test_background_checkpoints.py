@@ -92,6 +92,11 @@ def test_it_is_told_what_each_took_and_the_stall_ends_before_the_write(make_run)
         values = observed.run.points(f"checkpoint/{name}")
         assert list(values) == [2, 4, 5]
         assert min(values.values()) > 0
+    stalls, copies, waits = (observed.run.points(f"checkpoint/{name}_seconds") for name in ("stall", "copy", "wait"))
+    assert {step: copies[step] + waits[step] for step in stalls} == pytest.approx(stalls)
+    assert min(copies.values()) > 0
+    assert waits[2] == 0, "there was none before"
+    assert waits[4] > 0 or waits[5] > 0, "one before had to be waited for, at the latest at the end"
 
 
 def test_older_checkpoints_stay_until_the_new_one_is_whole_and_a_second_save_waits(make_run):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.precision.device_formats import require_products
 from lmtrain.precision.float8 import fp8_facts
 
@@ -25,5 +25,5 @@ def test_each_recipe_has_the_hardware_it_needs(monkeypatch, capability, recipe, 
     if refusal is None:
         require_products(fp8_facts(recipe=recipe), "cuda")
         return
-    with pytest.raises(ConfigurationError, match=refusal):
+    with pytest.raises(EnvironmentProblem, match=refusal):
         require_products(fp8_facts(recipe=recipe), "cuda")

@@ -14,6 +14,7 @@ from lmtrain.report.plan_advice import Changes, advice
 from tests.accounting.training_plan.test_fit import MILLION, SETTING
 
 EVERY_BLOCK, SHARDS = "recompute=every_block", "strategy=fsdp"
+OFTEN = "strategy.reduce_every_micro_step=true"
 
 
 def plan_of(setting, *, sequences, num_ranks=1, budget=None, usd_per_gpu_hour=None, tokens_per_step=None):
@@ -49,6 +50,8 @@ def typed(setting, words, recomputed=None, **asked):
         key, _, value = word.partition("=")
         if word == "strategy=fsdp":
             setting = replace(setting, is_sharded=True)
+        elif word == OFTEN:
+            setting = replace(setting, keeps_whole_gradients=False)
         elif word == "recompute=every_block":
             setting = replace(recomputed, is_sharded=setting.is_sharded)
         elif key.startswith("budget."):
@@ -98,6 +101,32 @@ def test_where_no_micro_batch_fits_sharding_does(num_ranks, line):
     said = planned(device_bytes=16, num_ranks=num_ranks)
     assert line in said.lines
     assert "recompute=every_block keeps only what enters each block" in said.lines
+
+
+@pytest.mark.parametrize(
+    ("is_sharded", "sequences", "device_bytes", "line"),
+    [
+        (True, 6, 18, f"fits with {OFTEN}"),
+        (True, 24, 11, f"fits with {OFTEN} batch.micro_batch_sequences=2"),
+        (False, 6, 11, f"fits with {SHARDS} {OFTEN} batch.micro_batch_sequences=2"),
+    ],
+)
+def test_gradients_sent_at_every_micro_batch_are_advised_where_whole_ones_do_not_fit(
+    is_sharded, sequences, device_bytes, line
+):
+    setting = replace(SETTING, device_bytes=device_bytes * MILLION, keeps_whole_gradients=True, word_against=OFTEN)
+    asked = {"num_ranks": 4, "sequences": sequences}
+    own = replace(setting, is_sharded=is_sharded)
+    changes = Changes(
+        planned=lambda words: typed(own, words, **asked),
+        words_of_devices=lambda num: (f"trainer.devices={num}",),
+        sharded=lambda: [((SHARDS,), setting)],
+    )
+    plan = plan_of(own, **asked)
+    assert plan.fits is False
+    assert line in advice(plan, own, changes).lines
+    refused = replace(changes, planned=lambda words: None if OFTEN in words else typed(own, words, **asked))
+    assert not any(OFTEN in said for said in advice(plan, own, refused).lines), "each is planned before it is said"
 
 
 def test_what_fits_nowhere_is_said_so():

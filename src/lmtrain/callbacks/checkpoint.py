@@ -100,8 +100,10 @@ class Checkpoint(pl.Callback):
     @override
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         with self._context.events.pause("checkpoint", step=trainer.global_step):
-            self._settle(trainer)
+            waited = self._settle(trainer)
             self._behind.close()
+        if waited and self._context.log is not None:  # of the end, not of another checkpoint
+            self._context.append(trainer.global_step, {"checkpoint/wait_seconds": waited})
         if trainer.global_step != self._saved_step:
             self._save(trainer, pl_module, is_last=True)
 
@@ -151,7 +153,7 @@ class Checkpoint(pl.Callback):
         unsound = self._unsound(trainer, module)
         began = self._tried_at = time.monotonic()
         with self._context.events.pause("checkpoint", step=trainer.global_step):
-            self._settle(trainer)
+            waited = self._settle(trainer)
             if unsound:
                 self._report(unsound, is_last=is_last)
                 return
@@ -162,16 +164,15 @@ class Checkpoint(pl.Callback):
                 behind, problem = False, self._try(trainer, behind=False)
         self._took_seconds = time.monotonic() - began
         if behind:
-            self._behind.has_begun(trainer.global_step, stall_seconds=self._took_seconds)
+            self._behind.has_begun(trainer.global_step, stall_seconds=self._took_seconds, wait_seconds=waited)
         elif problem:
             self._report(problem, is_last=is_last)
         else:
             self._failures, self._saved_step = 0, trainer.global_step
             if self._context.is_main_process:
                 num_bytes = sum(path.stat().st_size for path in self._path(trainer).rglob("*"))
-                self._log_outcome(
-                    SaveOutcome(trainer.global_step, self._took_seconds, None, self._took_seconds, num_bytes)
-                )
+                took = self._took_seconds
+                self._log_outcome(SaveOutcome(trainer.global_step, took, waited, None, took - waited, num_bytes))
 
     def _unsound(self, trainer: pl.Trainer, module: pl.LightningModule) -> str | None:
         """Say why a step is not to be saved, alike on all ranks; this waits for the device, still at work on it."""
@@ -214,15 +215,17 @@ class Checkpoint(pl.Callback):
 
         return begin
 
-    def _settle(self, trainer: pl.Trainer) -> None:
-        """Wait for the checkpoint in flight, if there is one, and report its outcome on all ranks."""
+    def _settle(self, trainer: pl.Trainer) -> float:
+        """Wait for the checkpoint in flight, report its outcome on all ranks, and return the seconds; 0 without one."""
+        began = time.monotonic()
         outcome = self._behind.settle(trainer)
         if outcome is None:
-            return
+            return 0.0
         if outcome.problem:
             self._report(f"Step {outcome.step} is not saved: {outcome.problem}", is_last=False)
         else:
             self._failures, self._saved_step = 0, outcome.step
+        return time.monotonic() - began
 
     def _log_outcome(self, outcome: SaveOutcome) -> None:
         """Log a checkpoint's time and bytes."""
@@ -230,6 +233,8 @@ class Checkpoint(pl.Callback):
             return
         metrics = {
             "checkpoint/stall_seconds": outcome.stall_seconds,
+            "checkpoint/copy_seconds": outcome.stall_seconds - outcome.wait_seconds,
+            "checkpoint/wait_seconds": outcome.wait_seconds,
             "checkpoint/write_seconds": outcome.write_seconds,
             "checkpoint/bytes": outcome.num_bytes,
         }

@@ -79,6 +79,7 @@ def fsdp_facts(*, reshard_after_forward: bool = True, reduce_every_micro_step: b
         casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
         reduces_every_micro_step=reduce_every_micro_step,
+        word_to_reduce="reduce_every_micro_step=true",
     )
 
 

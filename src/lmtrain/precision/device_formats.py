@@ -3,7 +3,7 @@
 import torch
 
 from lmtrain.accounting.options.precision import PrecisionFacts
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 
 def capability_here() -> tuple[int, int]:
@@ -15,7 +15,8 @@ def require_products(facts: PrecisionFacts, device_type: str) -> PrecisionFacts:
     """Return the facts of a precision with products on this device.
 
     Raises:
-        ConfigurationError: The device has none of them.
+        ConfigurationError: No device of this kind has them.
+        EnvironmentProblem: This one is too old for them.
     """
     if facts.gpu_since is None:
         return facts
@@ -23,5 +24,5 @@ def require_products(facts: PrecisionFacts, device_type: str) -> PrecisionFacts:
         raise ConfigurationError(facts.refusal(f"this run is on {device_type}"))
     found = capability_here()
     if found < facts.gpu_since:
-        raise ConfigurationError(facts.refusal(f"this one has {found[0]}.{found[1]}"))
+        raise EnvironmentProblem(facts.refusal(f"this one has {found[0]}.{found[1]}"))
     return facts

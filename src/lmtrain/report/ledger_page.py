@@ -9,6 +9,7 @@ from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
 from lmtrain.accounting.observed.time_accounts import COMPUTE
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.run_ledger import RunLedger
+from lmtrain.report.save_pauses import SavePauses
 from lmtrain.report.show import plain_text, show
 from lmtrain.report.slow_ranks import MOST_SHOWN, SlowRanks
 
@@ -69,6 +70,13 @@ def kinds_of_time(ledger: RunLedger) -> list[str]:
     return sorted(seconds, key=lambda kind: (kind != COMPUTE, -seconds[kind]))
 
 
+def _save_rows(saves: SavePauses | None) -> list[tuple[str, str]]:
+    if saves is None:
+        return []
+    paused = f"{saves.copied:,.2f} s copying, {saves.waited:,.2f} s waiting for the one before"
+    return [("checkpoints", f"{saves.num_saves:,}: {paused}; {saves.written:,.2f} s to write")]
+
+
 def _facts_table(ledger: RunLedger) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -91,6 +99,8 @@ def _facts_table(ledger: RunLedger) -> Table:
     _add_scaling(table, ledger)
     if ledger.trained_share < 1:
         table.add_row("padding", f"{1 - ledger.trained_share:.1%} of what was computed carried no loss: no tokens")
+    for row in _save_rows(ledger.saves):
+        table.add_row(*row)
     if ledger.sent is not None:
         counted, planned = ledger.sent.counted / 1e6, ledger.sent.planned / 1e6
         table.add_row("sent", f"{counted:,.2f} MB of deltas by the first worker, {planned:,.2f} planned")

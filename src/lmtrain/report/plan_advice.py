@@ -71,6 +71,8 @@ def _why_not(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
     smaller = _micro_batch(plan, setting)
     if smaller:
         lines += _lines("fits with ", _first(changes, [(smaller,)], _fits))
+    sent = _lines("fits with ", _first(changes, _with_gradients_sent(plan, setting), _fits))
+    lines += [line for line in sent if not (smaller and line.endswith(smaller))]  # as large a one fits without
     for word, recomputed in changes.recomputed.items():
         if recomputed is None:
             lines.append(f"{word} keeps only what enters each block")
@@ -79,22 +81,34 @@ def _why_not(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
     for word, offloaded in changes.offloaded.items():
         if not smaller and (largest := _micro_batch(plan, offloaded)):
             lines += _lines("fits with ", _first(changes, [(word, largest)], _fits))
-    return lines if smaller else [*lines, *_sharded(plan, setting, changes)]
+    return lines if smaller or sent else [*lines, *_sharded(plan, setting, changes)]
 
 
 def _sharded(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
     """Say on how many devices the model fits in shards, as it is and with recomputation."""
     lines: list[str] = []
     for words, tried in changes.sharded():
-        largest = _micro_batch(plan, replace(tried, is_sharded=True, most_shards=None))
-        is_new = not setting.is_sharded or setting.most_shards is not None
-        if largest and is_new and plan.batch.num_ranks > 1:
-            found = _first(changes, [(*words, largest)], _fits)
+        everywhere = replace(tried, is_sharded=True, most_shards=None)
+        largest = _micro_batch(plan, everywhere)
+        is_new = (not setting.is_sharded or setting.most_shards is not None) and plan.batch.num_ranks > 1
+        tries: list[Words] = [(*words, largest)] if largest else []
+        tries += [(*words, *more) for more in _with_gradients_sent(plan, everywhere)]
+        if is_new and (found := _first(changes, tries, _fits)):
             lines += _lines("fits with ", found)
         else:
             found = _first(changes, _on_more_devices(plan, tried, changes, words), _fits)
             lines += _lines(f"fits on {found[1].batch.num_ranks:,} devices with " if found else "", found)
     return lines or ["does not fit on any number of devices: one sequence's activations alone are too large"]
+
+
+def _with_gradients_sent(plan: Plan, setting: Setting) -> Iterator[Words]:
+    """Give the words to send shards' gradients at every micro-batch, with the micro batch as it is or the largest."""
+    if not (setting.is_sharded and setting.keeps_whole_gradients and setting.word_against):
+        return
+    if plan.batch.accumulation_micro_steps > 1:
+        yield (setting.word_against,)
+    if largest := _micro_batch(plan, replace(setting, keeps_whole_gradients=False)):
+        yield (setting.word_against, largest)
 
 
 def _on_more_devices(plan: Plan, tried: Setting, changes: Changes, words: Words) -> Iterator[Words]:

@@ -20,6 +20,7 @@ from lmtrain.accounting.observed.time_accounts import (
 )
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import ACCOUNTS
@@ -60,6 +61,7 @@ class RunLedger:
     beside_plan: PlanAndFact | None = None
     sent: SentBytes | None = None
     by_rank: SlowRanks | None = None
+    saves: SavePauses | None = None
     single_device_tokens_per_second: float | None = None
 
     @property
@@ -156,6 +158,7 @@ class RunLedger:
             "energy": {"kwh": self.kwh, "projected_kwh": self.projected_kwh},
             "plan_and_fact": None if self.beside_plan is None else self._plan_and_fact(self.beside_plan),
             "sent_bytes": None if self.sent is None else asdict(self.sent),
+            "saves": None if self.saves is None else asdict(self.saves),
             "ranks": None if self.by_rank is None else self.by_rank.to_json(),
             "biggest_lever": self.time.biggest_lever,
         }
@@ -185,7 +188,7 @@ def read_ledger(folder: Path) -> RunLedger:
     if not any(row["name"] in (ACCOUNTS, READING) for row in _rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
     ledger = _ledger(folder.name, status.shown, plan, attempts)
-    return replace(ledger, sent=_sent(folder, plan), by_rank=_by_rank(folder))
+    return replace(ledger, sent=_sent(folder, plan), by_rank=_by_rank(folder), saves=save_pauses(folder))
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:

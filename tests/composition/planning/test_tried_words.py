@@ -1,5 +1,8 @@
 import pytest
 
+from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.composition.command_line.group_options import options_of
+from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from tests.configs import config_of
 
@@ -13,6 +16,15 @@ def test_an_option_is_chosen_without_the_settings_of_the_one_before():
     assert changed.recompute.target == "lmtrain.parallel.activation_checkpoint.every_block"
     assert changed.recompute.get("_partial_") is True
     assert (changed.budget.tokens, CONFIG.budget.tokens) == (5_870_000_000, 10)
+
+
+def test_a_switch_is_typed_as_it_is_on_the_command_line():
+    [word] = [
+        one.facts.word_to_reduce for one in options_of(ModelSpread, lambda facts: facts.word_to_reduce is not None)
+    ]
+    changed = with_words(CONFIG, ["strategy=fsdp", f"strategy.{word}"])
+    assert changed.strategy.get("reduce_every_micro_step") is True
+    assert planned_setting(changed).spread.reduces_every_micro_step
 
 
 def test_the_trainer_follows_the_cluster_unless_it_was_told_otherwise():

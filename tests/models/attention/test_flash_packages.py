@@ -71,10 +71,10 @@ def test_a_missing_package_is_one_line_with_what_to_do(monkeypatch):
 
 def test_a_version_that_the_gpu_does_not_run_is_refused(monkeypatch):
     hopper(monkeypatch, (8, 6))
-    with pytest.raises(ConfigurationError, match=r"attention\.version=3 .* capability 8\.6 \(it runs 2\)"):
+    with pytest.raises(EnvironmentProblem, match=r"attention\.version=3 .* capability 8\.6 \(it runs 2\)"):
         load_package(3)
     hopper(monkeypatch, (7, 5))
-    with pytest.raises(ConfigurationError, match=r"attention=flash does not run on compute capability 7\.5"):
+    with pytest.raises(EnvironmentProblem, match=r"attention=flash does not run on compute capability 7\.5"):
         load_package(None)
 
 

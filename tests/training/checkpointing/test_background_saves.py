@@ -112,13 +112,13 @@ def test_an_outcome_is_told_at_once_and_settled_once(start, told):
     assert saves.is_possible(trainer, Module())
     assert saves.settle(trainer) is None
     saves.begin(lambda: 7)
-    saves.has_begun(5, stall_seconds=0.25)
+    saves.has_begun(5, stall_seconds=0.25, wait_seconds=0.1)
     assert saves.is_busy
     saves.poll()
     assert told == []
     saves._writer.answer = Answer(None, 1.5, 70)
     saves.poll()
-    expected = SaveOutcome(step=5, stall_seconds=0.25, problem=None, write_seconds=1.5, num_bytes=70)
+    expected = SaveOutcome(step=5, stall_seconds=0.25, wait_seconds=0.1, problem=None, write_seconds=1.5, num_bytes=70)
     assert told == [expected]
     assert saves.settle(trainer) == expected
     assert saves.settle(trainer) is None
@@ -130,7 +130,7 @@ def test_a_rank_that_fails_waits_alone_and_says_what_is_lost(start, caplog):
         saves, trainer = start(world_size=world_size)
         assert saves.is_possible(trainer, Module())
         writer = saves._writer
-        saves.has_begun(5, stall_seconds=0.0)
+        saves.has_begun(5, stall_seconds=0.0, wait_seconds=0.0)
         writer.answer = Answer("full", 0.0, 0) if world_size == 1 else None
         saves.finish_alone(trainer)
         assert writer.calls[1:] == [seconds, "close"]

@@ -61,16 +61,15 @@ class ModelSpread:
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
     so many neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
-    format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward
-    pass. `reduces_every_micro_step` sends shards' gradients at each micro-batch; otherwise each rank keeps whole ones
-    between those of a step. `reduces_alone`: a single rank reduces its gradients in the backward pass too.
-    `gradient_bytes` are those of a gradient as it is sent. `tensor_ranks` neighbours compute each product together,
-    with a part of every matrix, on the same tokens; shards and copies are then of a rank's part. A `pipeline` of
-    several stages is planned, and trains on no rank. `chooses`: a plan for a known device may put another strategy in
-    its place. `most_ranks` None sets no limit. `meets_every_steps`: each rank is a worker stepping by its own
-    gradients, and sends every weight's delta
-    once in so many steps; None averages gradients at every step. `kept_bytes` are those of a parameter beside weight,
-    gradient and optimizer state.
+    format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward pass.
+    `reduces_every_micro_step` sends shards' gradients at each micro-batch; otherwise each rank keeps whole ones between
+    those of a step, and `word_to_reduce` is the setting against that, None where there is none. `reduces_alone`: a
+    single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of a gradient as it is sent.
+    `tensor_ranks` neighbours compute each product together, with a part of every matrix, on the same tokens; shards and
+    copies are then of a rank's part. A `pipeline` of several stages is planned, and trains on no rank. `chooses`: a
+    plan for a known device may put another strategy in its place. `most_ranks` None sets no limit. `meets_every_steps`:
+    each rank is a worker stepping by its own gradients, and sends every weight's delta once in so many steps; None
+    averages gradients at every step. `kept_bytes` are those of a parameter beside weight, gradient and optimizer state.
     """
 
     group: ClassVar[str] = "strategy"
@@ -80,6 +79,7 @@ class ModelSpread:
     casts_parameters: bool = False
     reshard_after_forward: bool = True
     reduces_every_micro_step: bool = False
+    word_to_reduce: str | None = None
     reduces_alone: bool = True
     gradient_bytes: float = 4
     tensor_ranks: int = 1

@@ -38,9 +38,9 @@ class Setting:
     """All inputs of a device's memory but the batch; `is_sharded` spreads the model.
 
     Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_whole_gradients` of
-    a rank's part, in fp32, between the micro-batches of a step beside the shards' own. `host` is the memory of a CPU
-    beside the tensors; None is a GPU. `offloads_state`: optimizer state is in host memory between steps, and comes in
-    pieces.
+    a rank's part, in fp32, between the micro-batches of a step beside the shards' own, unless `word_against` these is
+    typed, where a strategy has one. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
+    optimizer state is in host memory between steps, and comes in pieces.
     """
 
     facts: ModelFacts
@@ -50,6 +50,7 @@ class Setting:
     device_bytes: int | None
     most_shards: int | None = None
     keeps_whole_gradients: bool = False
+    word_against: str | None = None
     tensor: TensorGroup = TensorGroup()
     pipeline: Pipeline = ONE_STAGE
     host: HostMemory | None = None

@@ -13,6 +13,7 @@ from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.run_config import RunConfig
 
 # Settings with another's value by default, conf/trainer/default.yaml.
+SWITCH: Final = {"true": True, "false": False}
 NAMED: Final = re.compile(r"\$\{([\w.]+)\}")
 FOLLOWERS: Final = {
     "cluster.devices_per_node": "trainer.devices",
@@ -30,7 +31,8 @@ def with_words(config: RunConfig, words: Sequence[str]) -> RunConfig:
             how_to_build = {name: held for name, held in config.values[key].items() if name.startswith("_")}
             config = config.changed(**{key: how_to_build | _settled(file_values(word), config.values)})
         else:
-            config = _with_number(config, key, parse_quantity(value, key))
+            is_switch = value in SWITCH
+            config = _with_value(config, key, SWITCH[value] if is_switch else parse_quantity(value, key))
     return config
 
 
@@ -62,7 +64,7 @@ def words_of_devices(config: RunConfig, num_devices: int) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _with_number(config: RunConfig, key: str, number: float) -> RunConfig:
+def _with_value(config: RunConfig, key: str, number: float) -> RunConfig:
     group, _, name = key.partition(".")
     groups = {group: {**config.values[group], name: number}}
     if key in FOLLOWERS:

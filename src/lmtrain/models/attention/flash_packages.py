@@ -55,8 +55,7 @@ def load_package(version: int | None) -> FlashPackage:
     """Load a version, or with None the best installed one for this GPU.
 
     Raises:
-        ConfigurationError: The GPU does not run the version.
-        EnvironmentProblem: It is not installed.
+        EnvironmentProblem: The GPU does not run the version, or it is not installed.
     """
     major, minor = torch.cuda.get_device_capability()
     fit = NEWEST_FIRST.get(major, ())
@@ -64,7 +63,7 @@ def load_package(version: int | None) -> FlashPackage:
         wanted = "attention=flash" if version is None else f"attention.version={version}"
         runs = " or ".join(map(str, fit)) or "none"
         msg = f"{wanted} does not run on compute capability {major}.{minor} (it runs {runs}); use attention=auto."
-        raise ConfigurationError(msg)
+        raise EnvironmentProblem(msg)
     for candidate in fit if version is None else (version,):
         try:
             if is_installed(MODULES[candidate]):

@@ -18,10 +18,14 @@ SECONDS_FOR_OTHER_RANKS: Final = 30.0  # to write their shards, where one of the
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """The outcome of a step's checkpoint; `problem` None: it is whole. Seconds and bytes are the writer's."""
+    """The outcome of a step's checkpoint; `problem` None: it is whole. Seconds and bytes written are the writer's.
+
+    Of the stall, training's pause, `wait_seconds` were for the checkpoint before; the rest copied the state.
+    """
 
     step: int
     stall_seconds: float
+    wait_seconds: float
     problem: str | None
     write_seconds: float
     num_bytes: int
@@ -41,7 +45,7 @@ class BackgroundSaves:
         self._writer: BackgroundWriter | None = None
         self._is_prepared = False
         self._is_agreed = False
-        self._in_flight: tuple[int, float] | None = None  # step and seconds of its stall, on every rank
+        self._in_flight: tuple[int, float, float] | None = None  # step, stall and its wait, on every rank
         self._outcome: SaveOutcome | None = None  # where it is known before all ranks settle
 
     @property
@@ -83,9 +87,9 @@ class BackgroundSaves:
         assert self._writer is not None
         self._writer.start(job)
 
-    def has_begun(self, step: int, *, stall_seconds: float) -> None:
+    def has_begun(self, step: int, *, stall_seconds: float, wait_seconds: float) -> None:
         """Note, on every rank, that the checkpoint of a step is in flight."""
-        self._in_flight = (step, stall_seconds)
+        self._in_flight = (step, stall_seconds, wait_seconds)
 
     def hold_compute(self) -> None:
         """Let the device change no tensor still being copied."""
