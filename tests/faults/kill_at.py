@@ -1,4 +1,4 @@
-"""Callbacks that send their own process signals in the middle of a step."""
+"""Callbacks that send their own process signals in the middle of a step, or fail there as a GPU does."""
 
 import os
 import signal
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 
 from lmtrain.training.context import RunContext
 
@@ -37,3 +38,21 @@ class InterruptTwiceAt(pl.Callback):
         if trainer.global_step == self._step:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
+
+
+class FailAt(pl.Callback):
+    """Raise torch's own error inside the forward pass of `step` (from 0), while a checkpoint may be on its way.
+
+    `kind` is the class's name in torch; its text is `said`.
+    """
+
+    def __init__(self, *, step: int, kind: str, said: str) -> None:
+        super().__init__()
+        self._step, self._failure = step, getattr(torch, kind)(said)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self._step:
+            pl_module.language_model.register_forward_pre_hook(self._fail)
+
+    def _fail(self, *_: object) -> None:
+        raise self._failure

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.storage.hashed_folder import damage
+from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from tests import tiny
 
 STEPS = 24
@@ -43,6 +45,39 @@ def test_one_rank_killed_goes_on_bit_for_bit(
 ) -> None:
     words = [*RESUMABLE, "run.name=a", f"data.num_workers={workers}", *killed(step, micro_step)]
     assert tiny.train(tmp_path, *words).returncode == -9
+    again = tiny.train(tmp_path, *words)
+    assert again.returncode == 0, again.stderr
+    assert tiny.losses(tmp_path / "runs/a") == untouched
+
+
+# As CUDA's runtime and torch's allocator word them; each in a step behind a checkpoint, on its way while training.
+LOST = "CUDA error: unspecified launch failure; compile with TORCH_USE_CUDA_DSA to enable device-side assertions."
+HELD = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is "
+    "free. Process 4711 has 70.00 GiB memory in use. Of the allocated memory 7.00 GiB is allocated by PyTorch."
+)
+SHARED = "CUDA error: all CUDA-capable devices are busy or unavailable"
+FAULTS = (
+    (7, "AcceleratorError", LOST, "the same command goes on from the checkpoint of step 5"),
+    (12, "OutOfMemoryError", HELD, "out of memory at batch.micro_batch_sequences=2"),
+    (17, "AcceleratorError", SHARED, "the GPU is held by another process alone"),
+)
+
+
+@pytest.mark.faults
+def test_a_gpu_that_fails_in_a_step_is_one_line_and_the_run_goes_on_bit_for_bit(
+    untouched: dict[int, float], tmp_path: Path
+) -> None:
+    words = [*RESUMABLE, "run.name=a", "callbacks.checkpoint.background_from_bytes=1"]
+    for step, kind, said, told in FAULTS:
+        fault = f"{{_target_: tests.faults.kill_at.FailAt, step: {step}, kind: {kind}, said: '{said}'}}"
+        failed = tiny.train(tmp_path, *words, "--allow-target", "tests.", f"+callbacks.fail={fault}")
+        assert failed.returncode == 3, failed.stderr
+        [line] = [line for line in failed.stderr.splitlines() if line.startswith("lmtrain:")]
+        assert told in line
+        assert "Traceback" not in failed.stderr
+        newest = list_checkpoints(tmp_path / "runs/a/checkpoints")[-1]
+        assert (newest.step, damage(newest.path)) == (step - step % 5, None)
     again = tiny.train(tmp_path, *words)
     assert again.returncode == 0, again.stderr
     assert tiny.losses(tmp_path / "runs/a") == untouched

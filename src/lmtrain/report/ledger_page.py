@@ -70,13 +70,6 @@ def kinds_of_time(ledger: RunLedger) -> list[str]:
     return sorted(seconds, key=lambda kind: (kind != COMPUTE, -seconds[kind]))
 
 
-def _save_rows(saves: SavePauses | None) -> list[tuple[str, str]]:
-    if saves is None:
-        return []
-    paused = f"{saves.copied:,.2f} s copying, {saves.waited:,.2f} s waiting for the one before"
-    return [("checkpoints", f"{saves.num_saves:,}: {paused}; {saves.written:,.2f} s to write")]
-
-
 def _facts_table(ledger: RunLedger) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
@@ -99,8 +92,7 @@ def _facts_table(ledger: RunLedger) -> Table:
     _add_scaling(table, ledger)
     if ledger.trained_share < 1:
         table.add_row("padding", f"{1 - ledger.trained_share:.1%} of what was computed carried no loss: no tokens")
-    for row in _save_rows(ledger.saves):
-        table.add_row(*row)
+    _add_saves(table, ledger.saves)
     if ledger.sent is not None:
         counted, planned = ledger.sent.counted / 1e6, ledger.sent.planned / 1e6
         table.add_row("sent", f"{counted:,.2f} MB of deltas by the first worker, {planned:,.2f} planned")
@@ -110,6 +102,13 @@ def _facts_table(ledger: RunLedger) -> Table:
         whole = f"{ledger.projected_kwh:,.3g} for the whole run, at the devices' rated power"
         table.add_row("energy", f"{ledger.kwh:,.3g} kWh so far, {whole}")
     return table
+
+
+def _add_saves(table: Table, saves: SavePauses | None) -> None:
+    """State both parts of training's pauses for checkpoints, and the writers' seconds."""
+    if saves is not None:
+        paused = f"{saves.copied:,.2f} s copying, {saves.waited:,.2f} s waiting for the one before"
+        table.add_row("checkpoints", f"{saves.num_saves:,}: {paused}; {saves.written:,.2f} s to write")
 
 
 def _add_scaling(table: Table, ledger: RunLedger) -> None:

@@ -137,6 +137,28 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
     assert (ended.status, ended.exit_code, ended.step, ended.tokens) == (status, code, 7, 448)
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("The NVIDIA driver on your system is too old (found version 11040).", "the GPU's driver is too old"),
+        ("CUDA error: no kernel image is available for execution on the device", "the GPU is too old"),
+        ("CUDA error: all CUDA-capable devices are busy or unavailable", "held by another process alone"),
+    ],
+)
+def test_a_gpu_that_is_refused_at_the_start_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str
+) -> None:
+    def join(outer: Any, **_: Any) -> None:
+        raise RuntimeError(said)  # as CUDA's first call does
+
+    monkeypatch.setattr(run_module, "join", join)
+    job = Job(config=config_with(), overrides=[], name="cat", root=str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match=told) as refusal:
+        execute(job)
+    assert refusal.value.exit_code == 3
+    assert "\n" not in str(refusal.value)
+
+
 def test_a_run_stopped_before_its_first_step_does_not_wait_for_its_tracking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

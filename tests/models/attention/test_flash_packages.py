@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.attention import varlen
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.models.attention.flash import LoadedFlash
 from lmtrain.models.attention.flash_packages import is_installed, load_package
 from tests.models.attention.fake_flash import FakeFlash, hopper

@@ -17,7 +17,7 @@ from torch.nn import attention as torch_attention
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EnvironmentProblem
 
 MODULES = {2: "flash_attn", 3: "flash_attn_interface", 4: "flash_attn.cute"}
 NEWEST_FIRST = {8: (2,), 9: (3, 4, 2), 10: (4, 2), 12: (2,)}  # by major compute capability: Ampere to Blackwell
