@@ -23,7 +23,7 @@ from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.run_config import read_config
 from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
-from lmtrain.optim.muon_update import Rates, Recipe, update_all
+from lmtrain.optim.muon_update import Recipe, StepRates, update_all
 from lmtrain.optim.orthogonalize import NEWTON_SCHULZ
 from tests.fake_gpu import GpuBytes, Graph, fake_gpu
 
@@ -196,7 +196,7 @@ def test_muon_s_whole_update_is_one_graph_with_few_kernels_around_its_products()
     num_layers, (rows, columns) = 3, (1536, 6144)
     counters.clear()
     recipe = Recipe(NEWTON_SCHULZ, torch.bfloat16, row_beta=0.9, cautious_decay=True)
-    rates = Rates(0.02, 0.95, 0.002).as_tensors()
+    rates = StepRates(0.02, 0.95, 0.002).as_tensors()
     with fake_gpu() as gpu, torch.no_grad():
         shapes = [(rows, rows), (columns, rows)] * num_layers
         weights, gradients, averages = ([torch.empty(shape, device="cuda") for shape in shapes] for _ in range(3))

@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from lmtrain.optim.muon import muon
-from lmtrain.optim.muon_update import Rates, Recipe, begin, direct, even, move, update_all
+from lmtrain.optim.muon_update import Recipe, StepRates, begin, direct, even, move, update_all
 from lmtrain.optim.orthogonalize import NEWTON_SCHULZ
 from tests.optim.models import tiny_model
 from tests.optim.test_muon import RATES
@@ -15,7 +15,7 @@ from tests.optim.test_muon import RATES
 
 def test_a_schedule_s_rates_as_tensors_give_the_update_of_the_numbers() -> None:
     recipe = Recipe(NEWTON_SCHULZ, torch.float32, row_beta=0.9, cautious_decay=True)
-    rates, shapes, factors, alone = Rates(0.02, 0.95, 0.01), [(8, 4), (4, 4), (8, 4)], [1.4, 1.0, 1.4], [None] * 3
+    rates, shapes, factors, alone = StepRates(0.02, 0.95, 0.01), [(8, 4), (4, 4), (8, 4)], [1.4, 1.0, 1.4], [None] * 3
     found: list[list[torch.Tensor]] = []
     for as_parts, given in ((False, rates), (True, rates), (False, rates.as_tensors())):
         generator = torch.Generator().manual_seed(0)

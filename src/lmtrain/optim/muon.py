@@ -21,7 +21,7 @@ from lmtrain.optim.adamw_update import gradient_of, start_state, update, update_
 from lmtrain.optim.fused import choose_fused
 from lmtrain.optim.fused_matrices import Matrices, fused_matrices, growth
 from lmtrain.optim.group_steps import step_groups
-from lmtrain.optim.muon_update import Rates, Recipe, begin, by_rows, direct, even, move, update_all
+from lmtrain.optim.muon_update import Recipe, StepRates, begin, by_rows, direct, even, move, update_all
 from lmtrain.optim.needed_packages import has_compiler
 from lmtrain.optim.orthogonalize import QUINTICS, Quintic, mean_squares_shape
 from lmtrain.optim.parameter_groups import Group, sort_parameters
@@ -239,6 +239,6 @@ def _as_it_is(part: Callable[..., Any]) -> Callable[..., Any]:
     return part
 
 
-def _rates(group: Group) -> Rates:
+def _rates(group: Group) -> StepRates:
     decay = group["lr"] * group["weight_decay"] if group["weight_decay"] else None
-    return Rates(group["lr"], group["momentum"], decay)
+    return StepRates(group["lr"], group["momentum"], decay)

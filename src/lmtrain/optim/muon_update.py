@@ -27,17 +27,17 @@ class Recipe(NamedTuple):
     cautious_decay: bool
 
 
-class Rates(NamedTuple):
+class StepRates(NamedTuple):
     """What schedules change; a `decay` of None takes nothing off the weights."""
 
     lr: Rate
     momentum: Rate
     decay: Rate | None
 
-    def as_tensors(self) -> "Rates":
+    def as_tensors(self) -> "StepRates":
         """Return them for a compiled update, on the host: its kernels take them as arguments."""
         decay = None if self.decay is None else torch.as_tensor(self.decay)
-        return Rates(torch.as_tensor(self.lr), torch.as_tensor(self.momentum), decay)
+        return StepRates(torch.as_tensor(self.lr), torch.as_tensor(self.momentum), decay)
 
 
 def update_all(
@@ -47,7 +47,7 @@ def update_all(
     squares: Sequence[Tensor],
     fused: Sequence[Matrices | None],
     factors: Sequence[float],
-    rates: Rates,
+    rates: StepRates,
     recipe: Recipe,
 ) -> None:
     """Move whole weights by their gradients; `squares` are the running row sizes, empty without `row_beta`."""
@@ -116,7 +116,7 @@ def move(
     directions: Sequence[Tensor],
     scales: Sequence[Tensor | None],
     factors: Sequence[float],
-    rates: Rates,
+    rates: StepRates,
     recipe: Recipe,
 ) -> None:
     """Decay weights, or this rank's parts of them, and move them along their directions by the rate times a factor."""
