@@ -50,7 +50,6 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/parallel/tensor_regions.py": "tests/parallel/test_tensor.py, on real ranks",
     "src/lmtrain/verbs/evaluate_input.py": "tests/verbs/test_evaluate.py",
     "src/lmtrain/verbs/evaluate_scores.py": "tests/verbs/test_evaluate.py",
-    "src/lmtrain/tracking/mlflow_run.py": "tests/tracking/test_mlflow_sink.py, on a real store",
 }
 
 # What composes a config, checks it, or keeps it as data; everything else takes the typed one.

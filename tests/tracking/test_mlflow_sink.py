@@ -5,38 +5,20 @@ import pytest
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking import atomic_files, mlflow_sink
-from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
-from lmtrain.tracking.mlflow_sink import Sink, Trainer, follow, read_state
+from lmtrain.tracking.mlflow_client import Store, default_uri
+from lmtrain.tracking.mlflow_sink import Sink, Trainer, read_state
 from lmtrain.tracking.mlflow_tracking import MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, read_status, write_status
+from lmtrain.tracking.status import Status, close_run, read_status, write_status
 from tests.points import append_point
+from tests.tracking.sent_runs import client_of, history, send, stored
 
 pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
 
 
-def send(run, status=None, **settings):
-    status = status or Status("FINISHED", exit_code=0)
-    settings = {"tracking_uri": default_uri(run.root), "experiment": "lmtrain", "drain_seconds": 0.0, **settings}
-    return follow(run.path, last_status=lambda: status, **settings)
-
-
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-def client_of(run):
-    return open_client(Store(run.root, default_uri(run.root), "lmtrain"))
-
-
-def stored(run):
-    return client_of(run).get_run(read_state(run.path).run_id)
-
-
-def history(run, key):
-    points = client_of(run).get_metric_history(read_state(run.path).run_id, key)
-    return sorted((point.step, point.value) for point in points)
 
 
 def test_every_point_arrives_once_with_its_time(run):
@@ -94,16 +76,6 @@ def test_value_that_is_not_finite_becomes_a_tag(run):
     assert stored(run).data.metrics["train/lr"] == 0.1
 
 
-def test_parameter_that_a_resume_changes_becomes_a_tag(run):
-    assert send(run)
-    run.start_attempt("optimizer:\n  lr: 0.2\n  eps: 1.0\n", [])
-    assert send(run)
-    data = stored(run).data
-    assert data.params == {"optimizer.lr": "0.1", "optimizer.eps": "1.0"}
-    assert data.tags["resume.2.optimizer.lr"] == "0.2"
-    assert "resume.2.optimizer.eps" not in data.tags
-
-
 @pytest.mark.parametrize(
     ("status", "code", "shown"),
     [
@@ -128,24 +100,6 @@ def test_resumed_run_is_running_again(run):
     write_status(run.path, Status("RUNNING"))
     assert send(run, Status("RUNNING"))
     assert stored(run).info.status == "RUNNING"
-
-
-def test_origin_of_the_run_goes_with_it(run):
-    atomic_files.write_json(run.path / "plan.json", {"horizon": {"steps": 5}})
-    atomic_files.write_json(run.path / "dataset.json", {"name": "python_stdlib", "fingerprint": "f" * 64})
-    run.start_attempt("optimizer:\n  lr: 0.1\n", ["optimizer.lr=0.1"])
-    assert send(run)
-
-    client, found = client_of(run), stored(run)
-    files = {item.path for item in client.list_artifacts(found.info.run_id, "attempts/2")}
-    expected = {"config.yaml", "overrides.txt", "git.json", "versions.json", "environment.json"}
-    assert {f"attempts/2/{name}" for name in expected} <= files
-    assert {"plan.json", "dataset.json"} <= {item.path for item in client.list_artifacts(found.info.run_id)}
-    assert found.inputs is not None
-    assert found.inputs.dataset_inputs[0].dataset.name == "python_stdlib"
-    assert found.data.tags["lmtrain.data_fingerprint"] == "f" * 64
-    assert found.data.tags["mlflow.source.name"] == "optimizer.lr=0.1"
-    assert found.info.run_name == "a"
 
 
 def test_file_that_comes_late_or_changes_is_sent_again(run):
@@ -239,6 +193,15 @@ def test_failures_are_repeated_until_the_store_answers(run, monkeypatch):
     monkeypatch.setattr(mlflow_sink, "FIRST_PAUSE_SECONDS", 0.01)
     assert send(run, drain_seconds=30.0)
     assert history(run, "train/loss") == [(1, 1.0)]
+
+
+def test_a_run_has_ended_once_its_last_files_are_written(run):
+    seen = []
+    trainer = Trainer(os.getppid(), run.path)
+    close_run(run.path, Status("FINISHED", exit_code=0), lambda: seen.append(trainer.last_status()))
+    assert seen == [None]
+    assert trainer.last_status() == read_status(run.path)
+    assert trainer.last_status() != Status("FINISHED", exit_code=0, is_closing=True)
 
 
 def test_trainer_that_is_gone_without_a_word_was_killed(run, monkeypatch):

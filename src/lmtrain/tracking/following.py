@@ -10,7 +10,7 @@ from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
-from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
+from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
 
 POLL_SECONDS: Final = 2.0
 DRAIN_SECONDS: Final = 30.0
@@ -41,9 +41,9 @@ class FollowingHandle:
         self._thread = threading.Thread(target=self._follow, args=(open_writer,), name=f"lmtrain-{name}", daemon=True)
         self._thread.start()
 
-    def finish(self, status: Status, *, at_once: bool = False) -> Tracked:
+    def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
         """Write how the run ended and wait for the rest to be written, DRAIN_SECONDS at most."""
-        write_status(self._folder.path, status)
+        close_run(self._folder.path, status, close)
         self._status = status
         self._ended.set()
         self._thread.join(AT_ONCE_SECONDS if at_once else DRAIN_SECONDS)

@@ -1,8 +1,8 @@
 """One run of ours as one run in MLflow: the same curves, parameters, files and state, each sent once.
 
 MLflow keeps every point it is given, and a resumed run trains some steps again: a point is sent only when its step is
-past the store's highest for its key. MLflow draws curves over steps only; a few are mirrored under by_tokens/, where
-the step is the number of tokens.
+past the store's highest for its key, and of a long curve only 2,000 are. MLflow draws curves over steps only; a few are
+mirrored under by_tokens/, where the step is the number of tokens.
 """
 
 import json
@@ -18,11 +18,14 @@ from mlflow.tracking import MlflowClient
 
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.curves import curve_points
-from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, flatten, tracking_key
+from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, tracking_key
+from lmtrain.tracking.mlflow_checkpoints import MlflowCheckpoints
 from lmtrain.tracking.mlflow_client import Store, find_or_create
+from lmtrain.tracking.readable_params import readable_params
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
+from lmtrain.tracking.thinning import BY_TOKENS, Thinning
 
 METRICS_A_CALL = 900
 ENTRIES_A_CALL = 100
@@ -31,7 +34,7 @@ SWEEP_TAG = "lmtrain.sweep"
 PARENT_TAG = "mlflow.parentRunId"
 
 # Named one by one: other files of the folders may hold secrets.
-OF_RUN = ("plan.json", "dataset.json", "report.html", "report.md", "card.html", "card.md")
+OF_RUN = ("plan.json", "dataset.json", "ledger.json", "report.html", "report.md", "card.html", "card.md")
 OF_ATTEMPT = (
     "config.yaml",
     "overrides.txt",
@@ -60,6 +63,12 @@ class MlflowRun:
         found = client.get_run(self.run_id)
         self._params = {str(key): str(value) for key, value in found.data.params.items()}
         self._highest = {str(metric.key): int(metric.step) for metric in found.to_proto().data.metrics}
+        horizon = atomic_files.read_json(folder.plan_path).get("horizon", {})
+        self._thinning = Thinning(horizon if isinstance(horizon, dict) else {}, count=self._count)
+        self._held: dict[str, Metric] = {}  # of each curve the newest point left out
+        self._checkpoints = MlflowCheckpoints(client, self.run_id)
+        over_steps = [step for key, step in self._highest.items() if not key.startswith(BY_TOKENS)]
+        self._newest_step = max(over_steps, default=-1)
         self._num_attempts_sent = 0
         self._sent_files: dict[Path, int] = {}
 
@@ -71,11 +80,10 @@ class MlflowRun:
         """Send the points missing in the store; infinite values and NaN become tags nonfinite.KEY."""
         fresh = [metric for metric in _metrics(points) if metric.step > self._highest.get(metric.key, -1)]
         finite = [metric for metric in fresh if math.isfinite(metric.value)]
-        for part in _parts(finite, METRICS_A_CALL):
-            self._client.log_batch(self.run_id, metrics=part)
-            self._highest |= {metric.key: metric.step for metric in part}
+        self._send_metrics(self._thinned(finite))
         odd = {f"nonfinite.{m.key}": f"{m.value} at step {m.step}" for m in fresh if not math.isfinite(m.value)}
         self._tag(odd)
+        self._newest_step = max([self._newest_step, *(point.step for point in points)])
 
     def send_attempts(self) -> None:
         """Send the parameters and the origin of each attempt not yet sent, and the new files."""
@@ -84,17 +92,46 @@ class MlflowRun:
             self._tag(_origin_tags(folder))
             self._num_attempts_sent += 1
         self._send_files()
+        self._send_checkpoints()
 
     def end(self, status: Status) -> None:
-        """Give the run its last state; a clean stop, to go on with the same command, is no red cross there."""
+        """Give the run its last points and state; a clean stop, to go on with the same command, is no red cross."""
+        self._send_metrics([each for each in self._held.values() if each.step > self._highest.get(each.key, -1)])
+        self._checkpoints.try_again()
+        self._send_checkpoints()
         self._tag({"lmtrain.exit_code": str(status.exit_code)})
         ended_at = time.time() if status.time is None else status.time
         state = "SCHEDULED" if status.is_clean_stop else status.status
         self._client.set_terminated(self.run_id, status=state, end_time=int(ended_at * 1000))
 
+    def _thinned(self, metrics: Sequence[Metric]) -> list[Metric]:
+        """Return the points to send; the newest of each curve left out is kept for the run's end."""
+        newest, kept, held = dict(self._highest), list[Metric](), dict[str, Metric]()
+        for metric in metrics:
+            if self._thinning.keeps(metric.key, metric.step, before=newest.get(metric.key, -1)):
+                newest[metric.key] = metric.step
+                kept.append(metric)
+            else:
+                held[metric.key] = metric
+        self._held |= held
+        return kept
+
+    def _send_metrics(self, metrics: Sequence[Metric]) -> None:
+        for part in _parts(metrics, METRICS_A_CALL):
+            self._client.log_batch(self.run_id, metrics=part)
+            self._highest |= {metric.key: metric.step for metric in part}
+
+    def _send_checkpoints(self) -> None:
+        self._checkpoints.send(self._folder.path / "checkpoints", newest_step=self._newest_step)
+
+    def _count(self, key: str) -> int:
+        return len(self._client.get_metric_history(self.run_id, key))
+
     def _send_params(self, folder: Path) -> None:
         config = cast("object", yaml.safe_load(_read(folder / "config.yaml")))
-        flat = flatten(cast("dict[str, object]", config)) if isinstance(config, dict) else {}
+        plan = atomic_files.read_json(self._folder.plan_path)
+        typed = _read(folder / "overrides.txt").splitlines()
+        flat = readable_params(cast("dict[str, object]", config), typed, plan) if isinstance(config, dict) else {}
         new = {key: value for key, value in flat.items() if key not in self._params}
         for part in _parts(list(new.items()), ENTRIES_A_CALL):
             self._client.log_batch(self.run_id, params=[Param(key, value) for key, value in part])
@@ -116,7 +153,9 @@ class MlflowRun:
 
     def _send_dataset(self, path: Path) -> None:
         facts = atomic_files.read_json(path)
-        description = json.dumps({key: facts.get(key) for key in DATASET_FACTS})
+        splits = cast("dict[str, dict[str, object]]", facts.get("splits", {}))
+        tokens = {name: split.get("num_tokens") for name, split in splits.items()}
+        description = json.dumps({**{key: facts.get(key) for key in DATASET_FACTS}, "tokens": tokens})
         fingerprint = str(facts.get("fingerprint", ""))
         dataset = Dataset(
             str(facts.get("name", "data")), fingerprint[:36], "lmtrain", source=description, profile=description

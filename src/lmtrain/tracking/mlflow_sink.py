@@ -183,7 +183,8 @@ class Trainer:
     def last_status(self) -> Status | None:
         """Return how the run ended, None while it goes on; a killed trainer could not say so, and we do."""
         status = read_status(self._folder)
-        if status is not None and status.status != "RUNNING":
+        is_closing = status is not None and status.is_closing and os.getppid() == self._process
+        if status is not None and status.status != "RUNNING" and not is_closing:
             return status
         if os.getppid() == self._process:
             return None

@@ -17,7 +17,7 @@ from lmtrain.tracking.mlflow_client import check_uri, default_uri
 from lmtrain.tracking.mlflow_sink import read_state, write_state
 from lmtrain.tracking.redaction import redact, redact_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
+from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
 
 STARTING_SECONDS = 45.0  # importing MLflow takes 3 to 8 seconds, and creating the tables of a new store as long again
 AT_ONCE_SECONDS = 2.0  # for MLflow, where somebody waits for a stop; its process then goes on alone
@@ -74,12 +74,13 @@ class MlflowHandle:
         self._process = process
         self._drain_seconds = drain_seconds
 
-    def finish(self, status: Status, *, at_once: bool = False) -> Tracked:
+    def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
         """Write how the run ended and wait for the rest to be sent, drain_seconds at most once the sink is up.
 
-        `at_once` waits AT_ONCE_SECONDS at most: the sink then goes on alone, for a minute at most.
+        `at_once` waits AT_ONCE_SECONDS at most: the sink then goes on alone, for a minute at most. `close` writes the
+        last files, which are sent too.
         """
-        write_status(self._folder.path, status)
+        close_run(self._folder.path, status, close)
         if at_once:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(AT_ONCE_SECONDS)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.status import Status, StatusName, Tracked, write_status
+from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
 
 
 class Tracking(Protocol):
@@ -38,8 +38,8 @@ class FolderHandle:
     def __init__(self, run_folder: RunFolder) -> None:
         self._folder = run_folder
 
-    def finish(self, status: Status, *, at_once: bool = False) -> Tracked:
+    def finish(self, status: Status, *, at_once: bool = False, close: Close = no_files) -> Tracked:
         """Write how the run ended; there is nothing to wait for."""
         del at_once
-        write_status(self._folder.path, status)
+        close_run(self._folder.path, status, close)
         return Tracked(run_id=None, is_complete=True)

@@ -2,7 +2,8 @@
 
 import os
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
@@ -10,12 +11,16 @@ from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMI
 from lmtrain.tracking import atomic_files
 
 CLEAN_STOPS: Final = (EXIT_REQUEUE, EXIT_INTERRUPTED, EXIT_TERMINATED)
+Close = Callable[[], None]
 StatusName = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 
 
 @dataclass(frozen=True)
 class Status:
-    """One state of a run; exit_code is None while it runs, process is the trainer's process id."""
+    """One state of a run; exit_code is None while it runs, process is the trainer's process id.
+
+    `is_closing`: it has ended, and its process still writes its report.
+    """
 
     status: StatusName
     exit_code: int | None = None
@@ -25,6 +30,7 @@ class Status:
     sweep: str | None = None
     process: int | None = None
     time: float | None = None
+    is_closing: bool | None = None
 
     @property
     def is_clean_stop(self) -> bool:
@@ -69,3 +75,15 @@ def write_status(folder: Path, status: Status) -> None:
     row["mlflow_run_id"] = status.mlflow_run_id or atomic_files.read_json(folder / "mlflow_state.json").get("run_id")
     row["sweep"] = status.sweep or atomic_files.read_json(folder / "run.json").get("sweep")
     atomic_files.write_json(folder / "status.json", row)
+
+
+def no_files() -> None:
+    """Write no files at a run's end."""
+
+
+def close_run(folder: Path, status: Status, close: Close) -> None:
+    """Write how a run ended; `close` writes its last files, which tell that end, and a tracker waits for them."""
+    if close is not no_files:
+        write_status(folder, replace(status, is_closing=True))
+        close()
+    write_status(folder, status)

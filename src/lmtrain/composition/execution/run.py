@@ -32,8 +32,9 @@ from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
 from lmtrain.launch.process_group import broadcast_outcome, join
 from lmtrain.report.html_page import write_report
-from lmtrain.report.run_ledger import read_attempts
+from lmtrain.report.run_ledger import read_attempts, read_ledger
 from lmtrain.report.summary import print_summary
+from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, status_name, write_status
@@ -138,10 +139,9 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
                 raise
             finally:
                 status = Status(status=status_name(code), exit_code=code, step=step, tokens=tokens)
-                handle.finish(status, at_once=at_once)
+                handle.finish(status, at_once=at_once, close=lambda: keep_report(folder.path))
     if code == EXIT_DONE:
         _tell_end(run, folder.path, step)
-    keep_report(folder.path)
     return code
 
 
@@ -152,11 +152,12 @@ def _tell_end(run: Run, folder: Path, step: int) -> None:
 
 
 def keep_report(folder: Path) -> None:
-    """Write report.html; a full disk loses the page, never the run's exit code."""
+    """Write report.html and ledger.json; a full disk loses them, never the run's exit code."""
     try:
         write_report(folder)
+        write_json(folder / "ledger.json", read_ledger(folder).to_json())
     except LMTRAIN_ERRORS as error:
-        print(f"report.html was not written: {error}", file=sys.stderr)
+        print(f"report.html or ledger.json was not written: {error}", file=sys.stderr)
 
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
