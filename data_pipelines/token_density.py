@@ -1,11 +1,11 @@
 """How many bytes of text a token stands for, by type of text: the measure for comparing tokenizers."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem, suggest
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.hub import find_tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -29,7 +29,7 @@ class Competitor:
 
 def text_samples() -> dict[str, str]:
     """Return the built-in text of each type."""
-    return json.loads(SAMPLES.read_text(encoding="utf-8"))
+    return foreign_json.read(SAMPLES)
 
 
 def bytes_per_token(competitors: Sequence[Competitor], *, held_out: Sequence[str]) -> Density:

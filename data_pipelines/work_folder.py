@@ -15,6 +15,7 @@ from typing import Any, final
 from lmtrain.data.layout import TOKENIZER_FOLDER
 from lmtrain.data.manifest import Shard, shard_to_json
 from lmtrain.data.shard_writer import Written
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync_all, rename_durably, write_durably
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -144,7 +145,7 @@ class WorkFolder:
 
     def _read(self, name: str) -> Any:
         try:
-            return json.loads((self._work / name).read_bytes())
+            return foreign_json.read(self._work / name)
         except (OSError, ValueError):
             return None
 

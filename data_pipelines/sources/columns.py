@@ -1,12 +1,12 @@
 """The column of a table with the documents: their text, or the messages of conversations."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from data_pipelines.sources.base import Document, Skipped
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.storage import foreign_json
 
 MESSAGES = "messages"  # their name in nearly every data set of conversations
 
@@ -69,7 +69,7 @@ def _messages_of(value: object) -> tuple[Mapping[str, Any], ...] | str:
     """Return the messages, or the reason why this is no conversation; text is read as JSON, for tables of text."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = foreign_json.parse(value)
         except ValueError:
             return "messages are not JSON"
     if not isinstance(value, (list, tuple)):

@@ -1,13 +1,13 @@
 """Preference pairs: a prompt, a preferred answer and another one, from JSON lines of this machine."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 from data_pipelines.sources.base import REJECTED, Document, Skipped, Source
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 VERSION: Final = 1  # raised when the same files come to make other pairs
@@ -62,7 +62,7 @@ class PreferencePairs(Source):
 def _pair(line: str, *, where: str) -> tuple[Mapping[str, Any], ...]:
     """Return the preferred conversation, with the other answer under a key of its last turn."""
     try:
-        content: Any = json.loads(line)
+        content: Any = foreign_json.parse(line)
     except ValueError as problem:
         raise DataError(f"{where} is no JSON ({problem}); a line is one object of {', '.join(KEYS)}.") from problem
     missing = [key for key in KEYS if not isinstance(content, Mapping) or not content.get(key)]

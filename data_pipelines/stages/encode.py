@@ -20,6 +20,7 @@ from data_pipelines.stages.split import SPLITS
 from data_pipelines.stages.spool import Block, num_bytes
 from lmtrain.data.layout import DTYPES
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import open_durably
 from lmtrain.tokenizers.base import Tokenizer
 
@@ -137,7 +138,7 @@ def save_encoded(encoded: EncodedBlock, path: Path, *, text_sha256: str) -> None
 def load_encoded(path: Path) -> EncodedBlock:
     """Read an encoded block."""
     with path.open("rb") as file:
-        header = json.loads(file.readline())
+        header = foreign_json.parse(file.readline())
         encoded: dict[str, Encoded] = {}
         for split, has_loss_mask in zip(header["splits"], header["has_loss_mask"], strict=True):
             ids, ends, text_bytes, places, mask = (np.load(file, allow_pickle=False) for _ in range(5))
@@ -149,7 +150,7 @@ def text_sha256_of(path: Path) -> str | None:
     """Return the digest of an encoded block's text, or None: missing, cut off or damaged."""
     try:
         with path.open("rb") as file:
-            header: dict[str, Any] = json.loads(file.readline())
+            header: dict[str, Any] = foreign_json.parse(file.readline())
             digest = hashlib.sha256(file.read()).hexdigest()
     except (OSError, ValueError):
         return None

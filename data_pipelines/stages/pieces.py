@@ -8,6 +8,7 @@ from typing import Any, final
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages.stage import Item, Stage
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import open_durably
 
 PIECE_CHARACTERS = 64_000_000
@@ -64,7 +65,7 @@ def read_items(path: Path) -> Iterator[Item]:
     """Yield the items of a file in order."""
     with path.open(encoding="utf-8", errors="surrogatepass", newline="\n") as lines:
         for line in lines:
-            yield _from_json(json.loads(line))
+            yield _from_json(foreign_json.parse(line))
 
 
 def cut_into_pieces(folder: Path, items: Iterable[Item], *, piece_characters: int = PIECE_CHARACTERS) -> PieceFolder:

@@ -14,6 +14,7 @@ from typing import Any
 from data_pipelines.sources.base import Document
 from data_pipelines.stages.digests import digest_of
 from data_pipelines.stages.split import SPLITS
+from lmtrain.storage import foreign_json
 
 BLOCK_BYTES = 4_000_000
 LeftOut = Mapping[int, Mapping[str, int]]  # by reason, before the document at a place in its block
@@ -47,7 +48,7 @@ class Block:
 def load_block(path: Path, *, number: int = 0, left_out: LeftOut | None = None) -> Block:
     """Read a saved block."""
     with path.open("rb") as file:
-        header: dict[str, Any] = json.loads(file.readline())
+        header: dict[str, Any] = foreign_json.parse(file.readline())
         content = file.read()
     splits = tuple(SPLITS[split] for split in header["splits"])
     return Block(number, splits, tuple(_documents(header, content)), left_out or {})
@@ -101,6 +102,6 @@ def _documents(header: Mapping[str, Any], content: bytes) -> Iterator[Document]:
         text = content[start : start + size].decode()
         start += size
         if number in chats:
-            yield Document(document_id, "", messages=tuple(json.loads(text)))
+            yield Document(document_id, "", messages=tuple(foreign_json.parse(text)))
         else:
             yield Document(document_id, text)

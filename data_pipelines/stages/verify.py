@@ -1,7 +1,6 @@
 """Read a prepared data set again, every byte of it, and hold it against its manifest and its tokenizer."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from lmtrain.data.document_ends import PACKING_FOLDER
 from lmtrain.data.layout import DTYPES, MANIFEST_FILE, TOKENIZER_FOLDER, Ids, map_ids, read_index, size_problems
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import file_sha256
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
@@ -73,7 +73,7 @@ def _manifest_of(folder: Path) -> tuple[Manifest | None, str]:
         there = "does not exist" if not folder.is_dir() else f"has no {MANIFEST_FILE}: it is not a prepared data set"
         raise DataError(f"data folder {folder} {there}. Name a folder that lmtrain prepare printed.")
     try:
-        manifest = manifest_from_json(json.loads(path.read_bytes()))
+        manifest = manifest_from_json(foreign_json.read(path))
     except ValueError as problem:
         return None, f"{path} was changed or damaged: {problem}"
     known = " or ".join(DTYPES)

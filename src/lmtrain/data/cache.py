@@ -18,6 +18,7 @@ from pathlib import Path
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import MANIFEST_FILE, TOKENIZER_FOLDER, open_dataset
 from lmtrain.errors import DataError, EnvironmentProblem
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import clear_asides, open_durably, write_durably
 from lmtrain.storage.hashed_folder import file_sha256
 
@@ -124,7 +125,7 @@ def _require_space(copy: Path, num_bytes: int) -> None:
 
 def _read_known(copy: Path) -> dict[str, list[int]]:
     try:
-        return json.loads((copy / COPIED_FILE).read_text())
+        return foreign_json.read(copy / COPIED_FILE)
     except (OSError, ValueError):
         return {}
 

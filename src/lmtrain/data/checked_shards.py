@@ -15,6 +15,7 @@ from lmtrain.data.layout import MANIFEST_FILE
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import REBUILD, Dataset
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import write_durably
 from lmtrain.storage.hashed_folder import file_sha256
 
@@ -85,7 +86,7 @@ def _stamp(path: Path, sha256: str) -> Stamp:
 
 def _read(record: Path) -> dict[str, Stamp]:
     try:
-        return json.loads(record.read_text())
+        return foreign_json.read(record)
     except (OSError, ValueError):
         return {}
 

@@ -21,6 +21,7 @@ from lmtrain.data.best_fit import best_fit_decreasing
 from lmtrain.data.document_ends import ENDS_FILE, PACKING_FOLDER, ends_of_shards
 from lmtrain.data.shards import Dataset, TokenSplit
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.loading import load_tokenizer
 
 GROUP_DOCUMENTS = 1 << 20
@@ -86,7 +87,7 @@ def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingR
 
     if not folder.is_dir():
         build_folder(folder, write, tell=tell)
-    content = json.loads((folder / INDEX_FILE).read_text())
+    content = foreign_json.read(folder / INDEX_FILE)
     return PackingReport(**{name: content[name] for name in PackingReport.__dataclass_fields__})
 
 

@@ -3,7 +3,6 @@
 `B windows, L tokens of a window, S shards`.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.data.layout import (
-    DatasetFolder,
     DTYPES,
     INDEX_DTYPE,
     MANIFEST_FILE,
     MASK_DTYPE,
     TOKENIZER_FOLDER,
+    DatasetFolder,
     Ids,
     map_ids,
     num_ids,
@@ -30,6 +29,7 @@ from lmtrain.data.layout import (
 from lmtrain.data.manifest import Manifest, Shard, SplitManifest, manifest_from_json
 from lmtrain.data.mapped_file import MappedFile
 from lmtrain.errors import DataError, suggest
+from lmtrain.storage import foreign_json
 
 REBUILD = "Delete the folder and prepare it again."
 LOOKS_APART = 50  # times the cost of a look at all mapped files: a microsecond or two each
@@ -245,6 +245,6 @@ def _read_manifest(folder: Path) -> Manifest:
             f"data folder {folder} has no {MANIFEST_FILE}: it is not a prepared data set. Use data=prepared."
         )
     try:
-        return manifest_from_json(json.loads(path.read_text()))
+        return manifest_from_json(foreign_json.read(path))
     except ValueError as problem:
         raise DataError(f"{path} cannot be used: {problem}. {REBUILD}") from problem

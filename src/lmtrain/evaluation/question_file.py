@@ -1,11 +1,11 @@
 """Questions with their right answers from a file of JSON lines: conversations up to an assistant's turn."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import DataError
 from lmtrain.evaluation.answer_scores import Question
+from lmtrain.storage import foreign_json
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -28,7 +28,7 @@ def read_questions(path: Path) -> list[Question]:
 
 def _asked(line: str, where: str) -> Question:
     try:
-        content: Any = json.loads(line)
+        content: Any = foreign_json.parse(line)
     except ValueError as problem:
         raise DataError(f"{where} is no JSON ({problem}).") from problem
     messages = content.get("messages") if isinstance(content, dict) else None

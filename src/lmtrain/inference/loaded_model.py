@@ -1,6 +1,5 @@
 """A model ready to write: its weights, its tokenizer, and its chat format."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -11,6 +10,7 @@ from lmtrain.errors import DataError
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
 from lmtrain.models.base import LanguageModel
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
 
 TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
@@ -114,7 +114,7 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = foreign_json.read(path)
     except ValueError as problem:
         raise DataError(f"{path} is damaged ({problem}); copy it again.") from problem
     return content if isinstance(content, dict) else {}

@@ -1,11 +1,11 @@
 """Prompts from a file of JSON lines, answers into another; an interrupted one is continued."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.storage import foreign_json
 
 
 def read_prompts(path: Path) -> list[str]:
@@ -52,7 +52,7 @@ def _prompt(line: str, where: str) -> str:
 
 def _object(line: str, where: str) -> Mapping[str, Any]:
     try:
-        content = json.loads(line)
+        content = foreign_json.parse(line)
     except (ValueError, RecursionError) as problem:
         raise DataError(f"{where} is no JSON ({problem}); correct the line.") from problem
     if not isinstance(content, dict):

@@ -1,10 +1,10 @@
 """The config.json of a folder of transformers, read without torch."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.storage import foreign_json
 
 CONFIG: Final = "config.json"
 
@@ -22,7 +22,7 @@ def read_config_file(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         raise DataError(f"{folder} has no {CONFIG}; name a folder that transformers' save_pretrained wrote.")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = foreign_json.read(path)
     except ValueError as problem:
         raise DataError(f"{path} is no JSON ({problem}); copy it again.") from problem
     if not isinstance(content, dict):

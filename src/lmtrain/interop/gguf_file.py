@@ -4,7 +4,6 @@ https://github.com/ggml-org/llama.cpp/tree/master/gguf-py. H heads, K head width
 """
 
 import importlib.util
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from safetensors import safe_open
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.interop.gguf_settings import ARCHITECTURES, FREQUENCIES, PERMUTED, add_settings, rotation_factors
 from lmtrain.interop.gguf_tokenizer import add_tokenizer
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync, rename_durably
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def write_gguf(folder: Path, out: Path, *, output_type: str = AUTO, name: str) -
     """
     import gguf
 
-    config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config: dict[str, Any] = foreign_json.read(folder / "config.json")
     aside = out.with_name(f".{out.name}.tmp")
     try:
         writer = gguf.GGUFWriter(aside, ARCHITECTURES[config["model_type"]], use_temp_file=True)

@@ -3,7 +3,6 @@
 llama.cpp has the expression by which a tokenizer cuts text under a name, from a list of its own.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.chat_template import ANSWER_END
 from lmtrain.interop.tokenizer_files import TOKENIZER_CONFIG
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import TOKENIZER_FILE
 from lmtrain.tokenizers.number_cuts import IN_THREES, SPLIT_EXPRESSION
 
@@ -36,7 +36,7 @@ def add_tokenizer(writer: "GGUFWriter", folder: Path, *, num_ids: int) -> str | 
     """
     from gguf import TokenType
 
-    content = json.loads((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+    content = foreign_json.read(folder / TOKENIZER_FILE)
     model, expression = content["model"], split_expression(content)
     merges = [one if isinstance(one, str) else " ".join(one) for one in model.get("merges", [])]
     if model.get("type") != "BPE" or (merges and expression not in CUTS):
@@ -96,4 +96,4 @@ def _add_special(writer: "GGUFWriter", folder: Path, ids: Mapping[str, int]) -> 
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return foreign_json.read(path) if path.is_file() else {}

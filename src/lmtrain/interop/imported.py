@@ -1,6 +1,5 @@
 """The folder of an import: weights under our names, settings, and the tokenizer, ready to be trained on."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import nn
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.imported_folder import FACTS, WEIGHTS
 from lmtrain.interop.safetensors_files import WeightFiles
+from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import require_whole
 
 
@@ -21,7 +21,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         EnvironmentProblem: The folder is not as it was written.
     """
     require_whole(folder)
-    return json.loads((folder / FACTS).read_text())
+    return foreign_json.read(folder / FACTS)
 
 
 def open_weights(folder: Path) -> WeightFiles:

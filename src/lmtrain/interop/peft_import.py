@@ -1,6 +1,5 @@
 """Read a folder of PEFT: an adapter to train on from, or its change of a base model's weights."""
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from lmtrain.interop.peft_names import (
     type_of,
 )
 from lmtrain.models.base import LanguageModel
+from lmtrain.storage import foreign_json
 
 # Settings of PEFT that change the result, with the value of plain LoRA.
 PLAIN: Final[dict[str, Any]] = {"use_dora": False, "bias": "none", "modules_to_save": None, "layer_replication": None}
@@ -70,7 +70,7 @@ def open_peft(folder: Path) -> PeftFolder:
     if not (folder / CONFIG).is_file():
         raise ConfigurationError(f"{folder} has no {CONFIG}; name a folder of PEFT's save_pretrained.")
     try:
-        config: dict[str, Any] = json.loads((folder / CONFIG).read_text())
+        config: dict[str, Any] = foreign_json.read(folder / CONFIG)
         tensors = load_file(folder / WEIGHTS)
         rank, alpha, kind = int(config["r"]), float(config["lora_alpha"]), config["peft_type"]
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as problem:

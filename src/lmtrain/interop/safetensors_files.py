@@ -16,12 +16,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lmtrain.errors import DataError, suggest
+from lmtrain.storage import foreign_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model*.bin"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,11 @@ def read_header(file: Path) -> dict[str, TensorFacts]:
             raise DataError(
                 f"{file} is truncated or no safetensors file: its header does not fit in {num_bytes} bytes."
             )
+        if length > MAX_HEADER_BYTES:
+            raise DataError(f"{file} is no safetensors file: a header of {length:,} bytes; {MAX_HEADER_BYTES:,} is most.")
         text = opened.read(length)
     try:
-        header: dict[str, Any] = json.loads(text)
+        header: dict[str, Any] = foreign_json.parse(text)
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
         facts = {name: TensorFacts(file, entry["dtype"], tuple(entry["shape"])) for name, entry in tensors.items()}
         end = max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
@@ -150,7 +154,7 @@ def _weight_map(folder: Path) -> dict[str, Any]:
     if not (folder / INDEX).is_file():
         return {}
     try:
-        return dict(json.loads((folder / INDEX).read_text())["weight_map"].items())
+        return dict(foreign_json.read(folder / INDEX)["weight_map"].items())
     except (ValueError, KeyError, AttributeError, TypeError) as problem:
         raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
 

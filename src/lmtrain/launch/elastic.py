@@ -6,7 +6,6 @@ And the exit code is the first failed rank's, not 1. A failed job is not started
 code.
 """
 
-import json
 import logging
 import os
 import signal
@@ -25,6 +24,7 @@ from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
 from lmtrain.launch.local_rendezvous import LocalRendezvous
 from lmtrain.launch.stopped_ranks import StoppedRanks
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.heartbeat import beat_path, read_beat
 
 MONITOR_SECONDS = 0.1
@@ -166,7 +166,7 @@ def _look_at(process: int) -> int | None:
 
 def _with_reason(rank: int, exit_code: int, path: Path) -> RankEnd:
     try:
-        reason = json.loads(path.read_text())
+        reason = foreign_json.read(path)
         return RankEnd(rank=rank, exit_code=exit_code, time=float(reason["time"]), message=str(reason["message"]))
     except (OSError, ValueError, KeyError):
         return RankEnd(rank=rank, exit_code=exit_code, time=time.monotonic())

@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.planner import ReadItem
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage.bounded_pickle import require_bounded
 from lmtrain.storage.plain_values import not_plain
 
 METADATA: Final = ".metadata"
@@ -51,6 +52,7 @@ def unpickle(content: bytes) -> Any:
     Raises:
         UnpicklingError: It names something else; Python's own errors on damage pass through too.
     """
+    require_bounded(content)
     return _NamesOnTheList(BytesIO(content), fix_imports=False).load()
 
 

@@ -1,7 +1,6 @@
 """A finished run's facts as numbers, from its folder alone."""
 
 import contextlib
-import json
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, cast
 
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.report.run_ledger import read_attempts
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
@@ -194,7 +194,7 @@ def _last_sample(path: Path) -> dict[str, Any]:
     """Return the last whole line, nothing where there is none."""
     for line in reversed(path.read_bytes().splitlines() if path.exists() else []):
         with contextlib.suppress(ValueError):
-            if isinstance(sample := json.loads(line), dict):
+            if isinstance(sample := foreign_json.parse(line), dict):
                 return sample
     return {}
 

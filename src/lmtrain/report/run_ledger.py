@@ -1,7 +1,6 @@
 """Where the time, FLOPs and money of a run went, read from its folder: events of the first rank, plan, status."""
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -22,6 +21,7 @@ from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.events import ACCOUNTS
 from lmtrain.tracking.run_log import read_points
@@ -288,7 +288,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in path.read_text(errors="replace").splitlines():
         with contextlib.suppress(ValueError):  # the last line of a killed process
-            row = json.loads(line)
+            row = foreign_json.parse(line)
             if isinstance(row, dict) and {"name", "start"} <= row.keys():
                 yield cast("dict[str, Any]", row)
 

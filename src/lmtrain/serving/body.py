@@ -11,6 +11,7 @@ from lmtrain.inference.generation import Request, ToolUse
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling_settings import Sampling
 from lmtrain.inference.tools.calculator import calculator
+from lmtrain.storage import foreign_json
 
 MOST = 2**53  # numbers beyond are no settings, and not exact in JSON
 MAX_TEXTS, MAX_STOPS, MAX_LIKELIEST = 16, 16, 20
@@ -39,7 +40,7 @@ def parse(content: bytes) -> dict[str, Any]:
         DataError: It is no JSON object of UTF-8 text.
     """
     try:
-        body = json.loads(content)
+        body = foreign_json.parse(content)
         json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError) as problem:
         raise DataError(f"the body is no JSON ({type(problem).__name__}); send one object of UTF-8 text.") from problem

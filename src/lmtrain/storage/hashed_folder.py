@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import fsync
 
 MANIFEST = "manifest.json"
@@ -94,7 +95,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         OSError: There is no manifest.
         ValueError: It has changed since it was written.
     """
-    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest = foreign_json.read(folder / MANIFEST)
     if not isinstance(manifest, dict) or manifest.pop(OWN_SHA256, None) != _json_sha256(manifest):
         raise ValueError("its content does not match its sha256")
     return manifest

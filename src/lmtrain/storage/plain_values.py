@@ -1,9 +1,11 @@
 """Read torch's files of tensors and plain values, and refuse those with anything else.
 
-`torch.save` writes pickles, and a pickle can name any function to call.
+`torch.save` writes pickles in a zip file. A pickle can name any function to call, or a buffer of any size; an entry can be
+compressed a thousandfold, which torch unpacks before it compares sizes, or maps as it stands (2.13).
 """
 
 import re
+import zipfile
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -11,18 +13,43 @@ from typing import Any
 import torch
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage.foreign_json import require_shallow
 
 
 def load_plain(path: Path, **options: Any) -> Any:
     """Return the content of a file of `torch.save`; the options are those of `torch.load`.
 
     Raises:
-        EnvironmentProblem: The file names something else than tensors and plain values, such as code to run.
+        EnvironmentProblem: The file names something else than tensors and plain values, such as code to run, or is no
+            file of torch.
+        OSError: It cannot be read.
     """
     try:
-        return torch.load(path, weights_only=True, **options)
+        _require_plain_zip(path)
+        content = torch.load(path, weights_only=True, **options)
+        require_shallow(content)
     except UnpicklingError as problem:
         raise not_plain(path, problem) from problem
+    except OSError:
+        raise
+    except Exception as problem:  # damaged bytes raise nearly anything
+        reason = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise EnvironmentProblem(f"{path} cannot be read: {reason}; use another checkpoint.") from problem
+    return content
+
+
+def _require_plain_zip(path: Path) -> None:
+    """Refuse an entry that is compressed, or a pickle with a buffer of its own.
+
+    Raises:
+        ValueError or UnpicklingError: There is one, or the file is no zip.
+    """
+    with zipfile.ZipFile(path) as file:
+        for entry in file.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError(f"its entry {entry.filename} is compressed")
+            if entry.filename.endswith(".pkl") and b"bytearray" in file.read(entry):
+                raise UnpicklingError("it names builtins.bytearray")
 
 
 def not_plain(path: Path, problem: UnpicklingError) -> EnvironmentProblem:

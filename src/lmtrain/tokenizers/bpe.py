@@ -15,6 +15,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
 from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
 from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
@@ -219,7 +220,7 @@ def read_content(tokenizer_json: str) -> dict[str, Any]:
         DataError: It is not a tokenizer's.
     """
     try:
-        content = json.loads(tokenizer_json)
+        content = foreign_json.parse(tokenizer_json)
     except ValueError as problem:
         raise DataError(f"tokenizer.json is damaged ({problem}); restore or rebuild it.") from problem
     if not isinstance(content, dict) or "model" not in content:

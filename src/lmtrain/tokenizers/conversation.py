@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from lmtrain.errors import DataError, suggest
+from lmtrain.storage import foreign_json
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
@@ -104,7 +105,7 @@ def read_call(text: str, *, arguments_key: str = "arguments") -> ToolCall:
         ConversationError: It is no such object.
     """
     try:
-        given = json.loads(text)
+        given = foreign_json.parse(text)
         if arguments_key != "arguments" and isinstance(given, Mapping):
             given = {"name": given.get("name"), "arguments": given.get(arguments_key)}
         return _call(given, 0)
@@ -130,7 +131,7 @@ def _call(call: Any, index: int) -> ToolCall:
     arguments = inner.get("arguments") if isinstance(inner, Mapping) else None
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments)
+            arguments = foreign_json.parse(arguments)
         except ValueError:
             arguments = None
     if not isinstance(name, str) or not isinstance(arguments, Mapping):

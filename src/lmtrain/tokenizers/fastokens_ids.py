@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.flat_ids import FlatIds, encode_around
 from lmtrain.tokenizers.number_cuts import cut_numbers, ends_of_texts, in_threes
 
@@ -24,7 +25,7 @@ class FastokensIds:
         """
         self._read = module.Tokenizer.from_json_str
         self._json = tokenizer_json
-        changed = in_threes(json.loads(tokenizer_json)) if cuts else None
+        changed = in_threes(foreign_json.parse(tokenizer_json)) if cuts else None
         self._scanner = None if changed is None else self._read(json.dumps(changed))
         if self._scanner is None:
             assert self._as_it_is is not None

@@ -1,10 +1,10 @@
 """Read a folder's tokenizer, of any kind: one of ours, or in a Hugging Face model's layout."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -74,7 +74,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(_read_text(path))
+        content = foreign_json.parse(_read_text(path))
     except ValueError as problem:
         raise DataError(f"{path} is damaged ({problem}); restore or rebuild it.") from problem
     return content if isinstance(content, dict) else {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage import foreign_json
 from lmtrain.storage.durable import write_durably
 
 CONTROL: Final = re.compile(rb"\\u00(?:0[0-8bcefBCEF]|1[0-9a-fA-F]|7[fF]|[89][0-9a-fA-F])")
@@ -54,7 +55,7 @@ def read_json(path: Path) -> dict[str, object]:
     Its text holds no control characters for a terminal: the file may be anybody's.
     """
     try:
-        content: object = json.loads(CONTROL.sub(rb"\\ufffd", path.read_bytes()))
+        content: object = foreign_json.parse(CONTROL.sub(rb"\\ufffd", foreign_json.read_bytes(path)))
     except (FileNotFoundError, ValueError):
         return {}
     return cast("dict[str, object]", content) if isinstance(content, dict) else {}

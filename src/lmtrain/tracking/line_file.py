@@ -2,11 +2,11 @@
 
 import contextlib
 import errno
-import json
 import os
 from pathlib import Path
 from typing import Final
 
+from lmtrain.storage import foreign_json
 from lmtrain.tracking import atomic_files
 
 TAIL_BYTES: Final = 1 << 20
@@ -75,7 +75,7 @@ def drop_torn_end(descriptor: int) -> None:
 
 def _is_json(line: bytes) -> bool:
     try:
-        json.loads(line)
+        foreign_json.parse(line)
     except ValueError:
         return False
     return True

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.line_file import LineFile
 
@@ -68,7 +69,7 @@ class RunLog:
     def truncate_after(self, step: int) -> int:
         """Drop the points after step, for a resume from it; return how many there were."""
         lines = self.path.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if cast("int", json.loads(line)["step"]) <= step]
+        kept = [line for line in lines if cast("int", foreign_json.parse(line)["step"]) <= step]
         if len(kept) == len(lines):
             return 0
         atomic_files.write_bytes(self.path, b"".join(kept))
@@ -117,7 +118,7 @@ def parse_point(line: bytes) -> Point:
     Raises:
         ValueError, KeyError or TypeError: It is not one.
     """
-    row = json.loads(line)
+    row = foreign_json.parse(line)
     if not isinstance(row["metrics"], dict):
         raise TypeError("its metrics are no object")
     metrics = {str(key): float(value) for key, value in row["metrics"].items()}

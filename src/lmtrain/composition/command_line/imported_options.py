@@ -4,7 +4,6 @@ The folder may be anybody's. Of its facts come the model's settings, as one over
 (conf/model/imported.yaml, conf/experiment/imported.yaml) are ours.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +11,7 @@ from typing import Any, Final
 from lmtrain.composition.command_line.file_values import tokenizer_words, value_words
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.interop.imported_folder import FACTS, TOKENIZER, is_imported
+from lmtrain.storage import foreign_json
 
 OPTION: Final = "imported"
 
@@ -43,7 +43,7 @@ def imported_options(given: Mapping[str, str]) -> list[str]:
 
 def _facts(folder: Path) -> dict[str, Any]:
     try:
-        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        facts = foreign_json.read(folder / FACTS)
     except (OSError, ValueError) as problem:
         raise DataError(f"{folder / FACTS} cannot be read ({problem}); import the model again.") from problem
     if not isinstance(facts, dict):

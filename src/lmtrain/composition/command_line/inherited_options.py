@@ -3,7 +3,6 @@
 A run's folder may be anybody's: its values become overrides, each checked as if it were typed.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, Final
 from lmtrain.composition.command_line.file_values import NAME, tokenizer_words, value_words
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.storage import foreign_json
 
 MODEL, OPTIMIZER, BATCH, TOKENIZER = "model", "optimizer", "batch", "tokenizer"
 OPTIONS: Final = {MODEL: "imported", OPTIMIZER: "inherited"}
@@ -68,7 +68,7 @@ def _job_file(path: Path) -> Path | None:
 
 def _config(job: Path) -> dict[str, Any]:
     try:
-        config = json.loads(job.read_text(encoding="utf-8"))["config"]
+        config = foreign_json.read(job)["config"]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise DataError(f"{job} cannot be read ({problem}); name another run in init_from.") from problem
     if not isinstance(config, dict) or not isinstance(config.get(BATCH), dict):

@@ -25,6 +25,7 @@ from lmtrain.launch.detect import outer_launcher
 from lmtrain.launch.local import launch
 from lmtrain.launch.process_group import join
 from lmtrain.parallel.rank_differences import differing, whole
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.measuring.step_witness import Seen, StepWitness
 
@@ -58,13 +59,13 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
             raise EnvironmentProblem(
                 f"parity: the training on {ranks} rank{'s' * (ranks > 1)} failed with code {code}."
             )
-    found = json.loads((together.folder / FOUND).read_text())
+    found = foreign_json.read(together.folder / FOUND)
     return in_order(RankDifference(**one) for one in found)
 
 
 def on_rank(path: Path) -> int:
     """Train a saved job on this rank: alone it writes, with others it compares."""
-    job, settings = job_of_rank(path), json.loads((path.parent / SETTINGS).read_text())
+    job, settings = job_of_rank(path), foreign_json.read(path.parent / SETTINGS)
     quiet_libraries()
     keep_caches_in(Path(job.config.run.cache))
     outer = outer_launcher(os.environ)

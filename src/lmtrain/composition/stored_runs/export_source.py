@@ -1,6 +1,5 @@
 """A run's checkpoint, or an imported folder, as a model to export: settings, weights, tokenizer and true facts."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from lmtrain.interop.model_card import CardFacts
 from lmtrain.interop.model_settings import build
 from lmtrain.interop.safetensors_files import DTYPES
 from lmtrain.models.base import LanguageModel
+from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
@@ -145,7 +145,7 @@ def _facts(source: CheckpointSource, model: LanguageModel, tokenizer_fingerprint
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text())
+        return foreign_json.read(path)
     except FileNotFoundError:
         return {}
     except ValueError as problem:
@@ -156,7 +156,7 @@ def _last_validation(path: Path, step: int) -> dict[str, float]:
     """Return the newest held-out figures up to a step."""
     newest: dict[str, float] = {}
     for line in path.read_text().splitlines() if path.is_file() else []:
-        point = json.loads(line)
+        point = foreign_json.parse(line)
         if point["step"] <= step:
             newest |= {name: point["metrics"][name] for name in TOLD if name in point["metrics"]}
     return newest

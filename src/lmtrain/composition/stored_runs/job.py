@@ -11,6 +11,7 @@ from typing import Any
 
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.preemption import waited_seconds
 from lmtrain.tracking.redaction import redact, redact_override
@@ -104,7 +105,7 @@ def load_job(path: Path) -> StoredJob:
 def job_of_rank(path: Path) -> Job:
     """Return the job of this rank: as its parent handed it over, else as `save` wrote it."""
     whole = os.environ.get(HANDED_OVER)
-    stored = StoredJob(**json.loads(whole)) if whole else load_job(path)
+    stored = StoredJob(**foreign_json.parse(whole)) if whole else load_job(path)
     return Job(
         config=read_config(stored.config, allowed=stored.allowed_targets),
         overrides=stored.overrides,

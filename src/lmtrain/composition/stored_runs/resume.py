@@ -4,13 +4,13 @@ A fork is a run of its own: it takes weights, optimizer state and place in the d
 and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
 """
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
 
@@ -71,7 +71,7 @@ def remember_fork(job: Job, checkpoint: CheckpointFacts) -> None:
 def read_fork(run_folder: Path) -> Fork | None:
     """Return where a run left another one, or None."""
     try:
-        noted = json.loads((run_folder / FORK).read_text())
+        noted = foreign_json.read(run_folder / FORK)
     except (FileNotFoundError, NotADirectoryError):  # a file in the way is refused where the folder is made
         return None
     return Fork(checkpoint=Path(noted["checkpoint"]), step=int(noted["step"]))

@@ -1,7 +1,6 @@
 """Rows of public data sets from local copies, in the layout of their repositories: parquet or JSON lines."""
 
 import gzip
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,6 +8,7 @@ from typing import Any, Final
 from pyarrow import parquet
 
 from lmtrain.errors import DataError
+from lmtrain.storage import foreign_json
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz")
 Row = Mapping[str, Any]
@@ -48,6 +48,6 @@ def _rows(path: Path) -> list[Row]:
             return parquet.read_table(path).to_pylist()
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as lines:
-            return [json.loads(line) for line in lines if line.strip()]
+            return [foreign_json.parse(line) for line in lines if line.strip()]
     except (OSError, ValueError) as problem:
         raise DataError(f"{path} is damaged ({problem}); copy the data set again.") from problem

@@ -4,7 +4,6 @@ The layout is that of the DCLM paper's evaluation (Li et al. 2024, arXiv:2406.11
 """
 
 import csv
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final, Literal
 import yaml
 
 from lmtrain.errors import DataError, suggest
+from lmtrain.storage import foreign_json
 
 Kind = Literal["multiple_choice", "schema", "language_modeling"]
 TASKS: Final = "core.yaml"
@@ -56,7 +56,7 @@ class CoreTask:
     def _item(self, line: str, number: int) -> Mapping[str, Any]:
         where = f"task {self.label}: {self.file} line {number}"
         try:
-            item = json.loads(line)
+            item = foreign_json.parse(line)
         except ValueError as problem:
             raise DataError(f"{where} is no JSON ({problem}); copy the bundle again.") from problem
         for field, kind in FIELDS[self.kind].items():

@@ -1,11 +1,11 @@
 """Find and compare the checkpoints of a run, without reading their tensors."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import MANIFEST, damage
 
 NOT_SET = "not set"
@@ -31,7 +31,7 @@ def list_checkpoints(folder: Path) -> list[CheckpointFacts]:
 def read_facts(path: Path) -> CheckpointFacts | None:
     """Read one checkpoint's manifest, or None where it is damaged."""
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        manifest = foreign_json.read(path / MANIFEST)
         return CheckpointFacts(
             path=path,
             step=int(manifest["step"]),

@@ -1,0 +1,80 @@
+"""JSON from anywhere, bounded in bytes and depth: every failure is a ValueError, and none takes the machine's memory.
+
+`json.loads` alone answers a depth of some thousand brackets with RecursionError, and takes a file of any size.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+MAX_DEPTH: Final = 100
+HOLDERS: Final = (dict, list, tuple)
+MAX_BYTES: Final = 1 << 28  # of a file; the largest tokenizers have a tenth of it
+
+
+class TooMuch(ValueError):
+    """Content nested too deeply, or too large."""
+
+
+def parse(text: str | bytes) -> Any:
+    """Return the content of a JSON text.
+
+    Raises:
+        ValueError: It is no JSON, not UTF-8, or nested too deeply.
+    """
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise TooMuch(_too_deep()) from None
+    opened = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if opened > MAX_DEPTH:  # else it cannot be deep
+        require_shallow(content)
+    return content
+
+
+def read(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no JSON, not UTF-8, too large, or nested too deeply.
+    """
+    return parse(read_bytes(path))
+
+
+def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return a file's bytes.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: There are more than `max_bytes`.
+    """
+    with path.open("rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise TooMuch(f"it has more than {max_bytes:,} bytes")
+    return content
+
+
+def require_shallow(content: Any, *, max_items: int | None = None) -> None:
+    """Refuse lists, tuples and mappings nested deeper than MAX_DEPTH, or with more than `max_items` of them in a depth.
+
+    Raises:
+        TooMuch: They are.
+    """
+    level = [content] if isinstance(content, HOLDERS) else []
+    for _ in range(MAX_DEPTH):
+        level = [
+            below
+            for each in level
+            for below in (each.values() if isinstance(each, dict) else each)
+            if isinstance(below, HOLDERS)
+        ]
+        if max_items is not None and len(level) > max_items:
+            raise TooMuch(f"it has more than {max_items:,} lists and mappings")
+    if level:
+        raise TooMuch(_too_deep())
+
+
+def _too_deep() -> str:
+    return f"it is nested more than {MAX_DEPTH} deep"

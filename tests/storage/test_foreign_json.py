@@ -1,0 +1,23 @@
+from pathlib import Path
+
+import pytest
+
+from lmtrain.storage import foreign_json
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 101 + "]" * 101, b"[" * 101 + b"]" * 101])
+def test_a_depth_bomb_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match="nested more than 100 deep"):
+        foreign_json.parse(text)
+
+
+def test_wide_and_ordinary_content_passes() -> None:
+    assert foreign_json.parse("[" * 100 + "]" * 100)
+    assert foreign_json.parse('{"a": ["[[["], "b": ' + str([{}] * 1000) + "}")["a"] == ["[[["]
+
+
+def test_a_file_too_large_is_a_value_error(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert foreign_json.read(tmp_path / "a") == 12345
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        foreign_json.read_bytes(tmp_path / "a", max_bytes=4)
