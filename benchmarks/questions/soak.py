@@ -42,7 +42,7 @@ MAY_GROW: Final = {"private_mib": 4.0, "handles": 1.0, "threads": 1.0, "cpu_ms":
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at a process: progress in steps for the trainer, in values sent for MLflow; CPU seconds since its start."""
+    """One look at a process: progress in steps (trainer) or values sent (MLflow), CPU seconds since its start."""
 
     seconds: float
     progress: int

@@ -8,6 +8,7 @@ from typing import Any, Final, final
 from data_pipelines.sources.base import REJECTED, Document, Skipped, Source
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import told_as_damage
 from lmtrain.tokenizers.conversation import ConversationError, read_conversation
 
 VERSION: Final = 1  # raised when the same files come to make other pairs
@@ -53,7 +54,7 @@ class PreferencePairs(Source):
             DataError: A line is no pair, its turns are out of order, or both answers are the same.
         """
         for path in self._paths:
-            with path.open(encoding="utf-8") as lines:
+            with told_as_damage(path, fix="correct it"), path.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, start=1):
                     if line.strip():
                         yield Document(f"{path.name}:{number}", "", messages=_pair(line, where=f"{path}:{number}"))

@@ -1,6 +1,11 @@
+import itertools
+
 import pytest
 
 from lmtrain.storage import foreign_yaml
+
+STEPS = itertools.pairwise("abcdefghi")
+LAUGHS = "a: &a [x]\n" + "\n".join(f"{to}: &{to} [{', '.join([f'*{of}'] * 9)}]" for of, to in STEPS)
 
 
 @pytest.mark.parametrize(
@@ -8,7 +13,7 @@ from lmtrain.storage import foreign_yaml
     [
         ("[" * 1500, "nested more than 100 deep"),
         ("a: &a [*a]", "nested more than 100 deep"),
-        ("a: &a [x]\n" + "\n".join(f"{b}: &{b} [{', '.join(['*' + a] * 9)}]" for a, b in zip("abcdefgh", "bcdefghi")), "more than"),
+        (LAUGHS, "more than 100,000 lists"),
         ("!!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("a: [", "expected"),
         ("\x00", "special characters"),

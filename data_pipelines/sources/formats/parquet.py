@@ -1,22 +1,23 @@
 """Parquet files, one batch of rows in memory at a time, and only the wanted column."""
 
-import shutil
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import Any, cast, final
+from typing import Any, BinaryIO, cast, final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
-from data_pipelines.sources.compression import damaged, is_compressed, open_plain, open_raw
+from data_pipelines.sources.compression import PlainBytes, damaged, is_compressed, open_plain, open_raw
 from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from lmtrain.errors import LMTRAIN_ERRORS, DataError
 
 ROWS_AT_ONCE = 256
+CHUNK_BYTES = 1 << 20
+MOST_UNPACKED_BYTES, MOST_TIMES = 1 << 24, 200  # parquet is packed already: little is left to compress
 DAMAGES = (pa.ArrowException, OSError, EOFError, ValueError)
 
 
@@ -52,13 +53,21 @@ def _opened(file: FoundFile) -> Generator[Any, None, None]:
     with open_raw(file) as raw, tempfile.TemporaryFile() as unpacked:
         if is_compressed(file.name):  # its footer is read first: unpack it on the disk
             with open_plain(file) as content:
-                shutil.copyfileobj(cast("Any", content), unpacked)
+                _unpack(content, unpacked, most=MOST_UNPACKED_BYTES + MOST_TIMES * file.num_bytes, file=file)
         try:
             table = pq.ParquetFile(unpacked if is_compressed(file.name) else raw)
         except DAMAGES as problem:
             raise damaged(file.address, "(no parquet file, or a broken one)", problem) from problem
         with table:
             yield table
+
+
+def _unpack(content: PlainBytes, unpacked: BinaryIO, *, most: int, file: FoundFile) -> None:
+    """Write a file without its compression; a few bytes could fill any disk."""
+    while chunk := content.read(CHUNK_BYTES):
+        unpacked.write(chunk)
+        if unpacked.tell() > most:
+            raise DataError(f"{file.address} unpacks to more than {most:,} bytes; unpack it yourself, or leave it out.")
 
 
 def _require(column: Column, table: Any, file: FoundFile) -> None:

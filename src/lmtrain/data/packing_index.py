@@ -22,6 +22,7 @@ from lmtrain.data.document_ends import ENDS_FILE, PACKING_FOLDER, ends_of_shards
 from lmtrain.data.shards import Dataset, TokenSplit
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import told_as_damage
 from lmtrain.tokenizers.loading import load_tokenizer
 
 GROUP_DOCUMENTS = 1 << 20
@@ -87,8 +88,9 @@ def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingR
 
     if not folder.is_dir():
         build_folder(folder, write, tell=tell)
-    content = foreign_json.read(folder / INDEX_FILE)
-    return PackingReport(**{name: content[name] for name in PackingReport.__dataclass_fields__})
+    with told_as_damage(folder / INDEX_FILE, fix=f"remove {folder}, and it is made anew"):
+        content = foreign_json.read(folder / INDEX_FILE)
+        return PackingReport(**{name: content[name] for name in PackingReport.__dataclass_fields__})
 
 
 def tell(line: str) -> None:

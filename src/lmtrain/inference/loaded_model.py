@@ -11,8 +11,10 @@ from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import one_line, told_as_damage
 from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
 
+MAX_TEMPLATE_BYTES = 1 << 20
 TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
 
 
@@ -78,9 +80,11 @@ def read_template(folder: Path) -> ChatTemplate | None:
     config = _json(folder / TOKENIZER_CONFIG)
     found = config.get("chat_template")
     if isinstance(found, list):  # several by name
-        found = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}.get("default")
+        named = (each for each in found if isinstance(each, dict) and each.get("name") == "default")
+        found = next(named, {}).get("template")
     if (file := folder / "chat_template.jinja").is_file():
-        found = file.read_text(encoding="utf-8")
+        with told_as_damage(file, fix="copy it again"):
+            found = foreign_json.read_bytes(file, max_bytes=MAX_TEMPLATE_BYTES).decode()
     if not isinstance(found, str):
         return None
     return ChatTemplate(found, _token(config.get("bos_token")), _token(config.get("eos_token")))
@@ -100,7 +104,11 @@ def ids_added(folder: Path) -> tuple[int, ...]:
     """Return the ids put before a text by a folder's `tokenizer.json`."""
     if not (folder / TOKENIZER_FILE).is_file():
         return ()
-    return tuple(FastTokenizer.from_file(str(folder / TOKENIZER_FILE)).encode("").ids)
+    path = folder / TOKENIZER_FILE
+    try:
+        return tuple(FastTokenizer.from_buffer(foreign_json.read_bytes(path)).encode("").ids)
+    except Exception as problem:  # the library raises nothing narrower
+        raise DataError(f"{path} is damaged ({one_line(problem)}); copy it again.") from problem
 
 
 def ids_of_ends(tokenizer: Tokenizer, folder: Path | None = None) -> frozenset[int]:

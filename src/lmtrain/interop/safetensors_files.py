@@ -91,7 +91,7 @@ def read_header(file: Path) -> dict[str, TensorFacts]:
                 f"{file} is truncated or no safetensors file: its header does not fit in {num_bytes} bytes."
             )
         if length > MAX_HEADER_BYTES:
-            raise DataError(f"{file} is no safetensors file: a header of {length:,} bytes; {MAX_HEADER_BYTES:,} is most.")
+            raise DataError(f"{file} is no safetensors file: its header has {length:,} bytes, over 100 MB.")
         text = opened.read(length)
     try:
         header: dict[str, Any] = foreign_json.parse(text)

@@ -1,7 +1,7 @@
 """Read torch's files of tensors and plain values, and refuse those with anything else.
 
-`torch.save` writes pickles in a zip file. A pickle can name any function to call, or a buffer of any size; an entry can be
-compressed a thousandfold, which torch unpacks before it compares sizes, or maps as it stands (2.13).
+`torch.save` writes pickles in a zip file. A pickle can name any function to call, or a buffer of any size. An entry can
+be compressed a thousandfold; torch unpacks it before it compares sizes, or maps it as it stands (2.13).
 """
 
 import re

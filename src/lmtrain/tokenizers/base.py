@@ -13,6 +13,7 @@ from lmtrain.tokenizers.flat_ids import FlatIds, flatten
 
 TOKENIZER_FILE = "tokenizer.json"
 META_FILE = "tokenizer.meta.json"
+MAX_IDS = 1 << 24  # sixty times the largest in use: each id takes memory
 
 
 class Tokenizer(ABC):

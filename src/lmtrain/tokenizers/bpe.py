@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.storage import foreign_json
-from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
+from lmtrain.tokenizers.base import MAX_IDS, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
 from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
 from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
 from lmtrain.tokenizers.flat_ids import FlatIds
@@ -120,6 +120,8 @@ class BytePairTokenizer(Tokenizer):
         vocabulary = {id_: token for token, id_ in self._tokenizer.get_vocab().items()}
         learned = {id_: self._lossless.bytes_of_entry(token) for id_, token in vocabulary.items() if id_ not in added}
         pieces = learned | added
+        if max(pieces) >= MAX_IDS:
+            raise DataError(f"tokenizer.json has the id {max(pieces):,}; ids end below {MAX_IDS:,} here. Rebuild it.")
         return tuple(pieces.get(id_, b"") for id_ in range(max(pieces) + 1))
 
     @cached_property

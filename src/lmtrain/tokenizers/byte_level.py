@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
+from lmtrain.tokenizers.base import MAX_IDS, META_FILE, TOKENIZER_FILE, Tokenizer, sha256_of
 from lmtrain.tokenizers.byte_alphabet import CHARACTER_OF_BYTE
 from lmtrain.tokenizers.fast_encoder import FlatIds
 from lmtrain.tokenizers.special_tokens import CHAT_TOKENS, END_OF_TEXT, unused_tokens
@@ -31,6 +31,8 @@ class ByteLevelTokenizer(Tokenizer):
             which = f"{len(named)} special tokens (tokenizer.chat=true)" if chat else "end-of-text"
             msg = f"tokenizer.vocab_size={vocab_size} cannot hold 256 bytes and {which}"
             raise ConfigurationError(f"{msg}; nearest valid: {NUM_BYTES + len(named)}.")
+        if vocab_size > MAX_IDS:
+            raise ConfigurationError(f"tokenizer.vocab_size={vocab_size} is too large; nearest valid: {MAX_IDS}.")
         self._chat = chat
         self._special_tokens = (*named, *unused_tokens(vocab_size - NUM_BYTES - len(named)))
         self._bytes = tuple(bytes([byte]) for byte in range(NUM_BYTES)) + (b"",) * len(self._special_tokens)

@@ -5,6 +5,7 @@ from typing import Any
 
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import told_as_damage
 from lmtrain.tokenizers.base import META_FILE, TOKENIZER_FILE, Tokenizer
 from lmtrain.tokenizers.bpe import BytePairTokenizer, read_content
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
@@ -28,6 +29,11 @@ def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tok
     if not path.is_file():
         raise DataError(f"tokenizer folder {folder} has no {TOKENIZER_FILE}; {_instead(folder)}")
     text = _read_text(path)
+    with told_as_damage(folder):
+        return _loaded(text, folder, end_of_text)
+
+
+def _loaded(text: str, folder: Path, end_of_text: str | None) -> Tokenizer:
     meta = _read_json(folder / META_FILE)
     if meta.get("kind") == "byte_level":
         return ByteLevelTokenizer(vocab_size=int(meta["vocab_size"]), chat=bool(meta.get("chat", False)))
@@ -65,7 +71,7 @@ def _instead(folder: Path) -> str:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return foreign_json.read_bytes(path).decode()
     except ValueError as problem:
         raise DataError(f"tokenizer folder {path.parent} is damaged ({problem}); restore or rebuild it.") from problem
 
@@ -74,7 +80,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = foreign_json.parse(_read_text(path))
+        content = foreign_json.read(path)
     except ValueError as problem:
         raise DataError(f"{path} is damaged ({problem}); restore or rebuild it.") from problem
     return content if isinstance(content, dict) else {}

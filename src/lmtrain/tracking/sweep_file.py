@@ -99,7 +99,7 @@ def read_sweep(folder: Path) -> SweepFile | None:
     try:
         trials: Any = [_trial(each) for each in row.pop("trials")]
         return SweepFile(**row, trials=trials)
-    except (TypeError, KeyError, AttributeError) as odd:  # keys that this version does not know, or lacks
+    except (TypeError, ValueError, KeyError, AttributeError) as odd:  # keys that this version does not know, or lacks
         raise _of_another_version(folder) from odd
 
 

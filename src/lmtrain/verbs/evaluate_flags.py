@@ -16,6 +16,7 @@ BELONGS: Final = (
     ("max_items", ("core", "chat", "lm_eval"), "--core FOLDER, --chat FOLDER or --lm-eval TASKS"),
     ("run_code", ("chat",), "--chat FOLDER"),
     ("task_folder", ("lm_eval",), "--lm-eval TASKS"),
+    ("allow_task_code", ("task_folder",), "--task-folder FOLDER"),
     ("num_shots", ("lm_eval",), "--lm-eval TASKS"),
     ("chat_template", ("lm_eval",), "--lm-eval TASKS"),
     ("num_new_tokens", ("answers", "made", "chat", "lm_eval"), "--answers, --made, --chat or --lm-eval"),
@@ -79,6 +80,7 @@ def _add_benchmarks(add: Callable[..., object]) -> None:
     add("--run-code", action="store_true", help="let humaneval run the model's code, in a limited process")
     add("--lm-eval", metavar="A,B", help="tasks of the Language Model Evaluation Harness")
     add("--task-folder", type=Path, metavar="FOLDER", help="of YAML files of tasks for --lm-eval")
+    add("--allow-task-code", action="store_true", help="let the files of --task-folder run code")
     add("--num-shots", type=int, metavar="N", help="examples before each item of --lm-eval (the task's)")
     add("--chat-template", action="store_true", help="ask --lm-eval's tasks as conversations")
     add("--max-items", type=int, metavar="N", help="of each task at most (all)")

@@ -79,6 +79,7 @@ def _harness(asked: argparse.Namespace) -> "HarnessTasks | None":
     return find_tasks(
         asked.lm_eval.split(","),
         folder=asked.task_folder,
+        may_run_code=asked.allow_task_code,
         num_shots=asked.num_shots,
         chat_template=asked.chat_template,
         max_items=asked.max_items,

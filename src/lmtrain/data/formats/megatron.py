@@ -55,6 +55,8 @@ def read(path: Path, *, dtype: str | None, vocab_size: int) -> TokenFile:
 
     def read_ends() -> NDArray[np.int64]:
         starts = np.fromfile(index, "<i8", num_starts, offset=HEADER.size + num_sequences * 12)
+        if len(starts) and not 0 <= starts.min() <= starts.max() <= num_sequences:
+            raise DataError(f"{index} has documents beyond its {num_sequences:,} sequences: damaged.")
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
         return np.unique(np.append(ends[starts[starts > 0]], num_tokens))
 

@@ -1,6 +1,7 @@
 """Rows of public data sets from local copies, in the layout of their repositories: parquet or JSON lines."""
 
 import gzip
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -9,8 +10,10 @@ from pyarrow import parquet
 
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import one_line
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz")
+MAX_BYTES: Final = 1 << 30  # of a file without its compression
 Row = Mapping[str, Any]
 
 
@@ -29,25 +32,30 @@ def read_rows(files: Sequence[Path], columns: Mapping[str, type]) -> list[Row]:
     Raises:
         DataError: A file is damaged, or lacks a column.
     """
-    rows = [row for path in files for row in _rows(path)]
+    rows: list[Any] = [row for path in files for row in _rows(path)]
     where = ", ".join(map(str, files))
     if not rows:
         raise DataError(f"{where}: no rows; copy the data set again.")
     for number, row in enumerate(rows, start=1):
         for name, kind in columns.items():
-            if not isinstance(row.get(name), kind):
-                raise DataError(
-                    f"{where} row {number} has no {name} of type {kind.__name__}; its columns: {', '.join(row)}."
-                )
+            if not isinstance(row, dict) or not isinstance(row.get(name), kind):
+                has = ", ".join(map(str, row)) if isinstance(row, dict) else "none"
+                raise DataError(f"{where} row {number} has no {name} of type {kind.__name__}; its columns: {has}.")
     return rows
 
 
-def _rows(path: Path) -> list[Row]:
+def _rows(path: Path) -> list[Any]:
     try:
         if path.suffix == ".parquet":
             return parquet.read_table(path).to_pylist()
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as lines:
-            return [foreign_json.parse(line) for line in lines if line.strip()]
-    except (OSError, ValueError) as problem:
-        raise DataError(f"{path} is damaged ({problem}); copy the data set again.") from problem
+        return [foreign_json.parse(line) for line in _unpacked(path).splitlines() if line.strip()]
+    except (OSError, ValueError, EOFError, zlib.error, MemoryError) as problem:
+        raise DataError(f"{path} is damaged ({one_line(problem)}); copy the data set again.") from problem
+
+
+def _unpacked(path: Path) -> bytes:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES:,} bytes")
+    return content

@@ -7,12 +7,11 @@ import csv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
-
-import yaml
+from typing import Any, Final, Literal, cast, get_args
 
 from lmtrain.errors import DataError, suggest
-from lmtrain.storage import foreign_json
+from lmtrain.storage import foreign_json, foreign_yaml
+from lmtrain.storage.damage import told_as_damage
 
 Kind = Literal["multiple_choice", "schema", "language_modeling"]
 TASKS: Final = "core.yaml"
@@ -44,7 +43,7 @@ class CoreTask:
         """
         if not self.file.is_file():
             raise DataError(f"task {self.label}: {self.file} is missing; copy the whole bundle, or leave the task out.")
-        with self.file.open(encoding="utf-8") as file:
+        with told_as_damage(self.file, fix="copy the bundle again"), self.file.open(encoding="utf-8") as file:
             found = [self._item(line, number) for number, line in enumerate(file, start=1) if line.strip()]
         if len(found) <= self.num_shots:
             raise DataError(
@@ -90,11 +89,11 @@ def read_bundle(folder: Path, *, only: tuple[str, ...] = ()) -> list[CoreTask]:
 
 def _entries(folder: Path) -> list[Mapping[str, Any]]:
     try:
-        content = yaml.safe_load((folder / TASKS).read_text(encoding="utf-8"))
+        content = foreign_yaml.read(folder / TASKS)
         entries = content["icl_tasks"]
     except OSError as problem:
         raise DataError(f"{folder} is no CORE bundle: it has no {TASKS}; unpack eval_bundle.zip there.") from problem
-    except (yaml.YAMLError, KeyError, TypeError) as problem:
+    except (ValueError, KeyError, TypeError) as problem:
         raise DataError(f"{folder / TASKS} has no list icl_tasks; copy the bundle again.") from problem
     if not isinstance(entries, list) or not entries:
         raise DataError(f"{folder / TASKS} has no list icl_tasks; copy the bundle again.")
@@ -115,15 +114,17 @@ def _baselines(folder: Path) -> Mapping[str, float]:
 
 def _task(folder: Path, entry: Mapping[str, Any], baselines: Mapping[str, float]) -> CoreTask:
     try:
-        label, kind = str(entry["label"]), entry["icl_task_type"]
+        label, kind = str(entry["label"]), str(entry["icl_task_type"])
         file, shots = folder / "eval_data" / str(entry["dataset_uri"]), int(entry["num_fewshot"][0])
         delimiter = str(entry.get("continuation_delimiter", " "))
-    except (KeyError, TypeError, IndexError, ValueError, AttributeError) as problem:
+    except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError) as problem:
         raise DataError(f"{folder / TASKS}: {entry!r} is no task; {problem!r} is missing or wrong.") from problem
-    if kind not in FIELDS:
+    if kind not in get_args(Kind):
         raise DataError(f"task {label}: icl_task_type={kind} is none of {', '.join(FIELDS)}.{suggest(kind, FIELDS)}")
     if not file.resolve().is_relative_to(folder.resolve()):
         raise DataError(f"task {label}: dataset_uri={entry['dataset_uri']} leads out of {folder}.")
     if not 0 <= baselines.get(label, -1) < 1:
         raise DataError(f"task {label} has no baseline from 0 to below 100 in {folder / BASELINES}.")
-    return CoreTask(label=label, kind=kind, file=file, num_shots=shots, delimiter=delimiter, baseline=baselines[label])
+    return CoreTask(
+        label=label, kind=cast("Kind", kind), file=file, num_shots=shots, delimiter=delimiter, baseline=baselines[label]
+    )

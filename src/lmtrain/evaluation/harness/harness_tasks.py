@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
+from lmtrain.evaluation.harness.foreign_tasks import require_plain_tasks, use_sandbox
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
@@ -43,17 +44,24 @@ class HarnessTasks:
     num_new_tokens: int | None = None
 
 
-def find_tasks(names: Sequence[str], *, folder: Path | None, **settings: Any) -> HarnessTasks:
-    """Find tasks in a folder of YAML files, then among the harness's own.
+def find_tasks(
+    names: Sequence[str], *, folder: Path | None, may_run_code: bool = False, **settings: Any
+) -> HarnessTasks:
+    """Find tasks in a folder of YAML files, then among the harness's own; `may_run_code` is of the folder.
 
     Raises:
         EnvironmentProblem: The package is not installed.
         ConfigurationError: There is no such folder or task.
+        DataError: The folder's files would run code.
     """
     if importlib.util.find_spec("lm_eval") is None:
         raise EnvironmentProblem("--lm-eval needs the package lm-eval: pip install 'lmtrain[eval]'.")
     if folder is not None and not folder.is_dir():
         raise ConfigurationError(f"--task-folder {folder} is no folder; name one of lm-eval's YAML files.")
+    if not may_run_code:
+        use_sandbox()
+        if folder is not None:
+            require_plain_tasks(folder)
     from lm_eval.tasks import TaskManager
 
     _be_quiet()
@@ -74,6 +82,7 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
         DataError: A task's data cannot be read.
     """
     import lm_eval
+    from jinja2 import TemplateError
 
     simple_evaluate: Any = lm_eval.simple_evaluate  # pyright does not see through its decorator
     lengths = None if tasks.num_new_tokens is None else {"max_gen_toks": tasks.num_new_tokens}
@@ -90,7 +99,7 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
         )
     except LMTRAIN_ERRORS:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError) as problem:  # of datasets, jinja2 and the harness
+    except (OSError, ValueError, KeyError, RuntimeError, TemplateError) as problem:  # datasets', and the harness's
         raise DataError(
             f"--lm-eval {','.join(tasks.names)}: {type(problem).__name__}: {problem} Correct the task's file, or copy "
             "its data here and name it there with dataset_path: json and dataset_kwargs.data_files."

@@ -1,0 +1,32 @@
+"""Errors of reading what a file holds, told as damage of the file."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from lmtrain.errors import LMTRAIN_ERRORS, DataError
+
+KINDS: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, EOFError)
+DAMAGES: Final = (*KINDS, RecursionError, MemoryError)
+
+
+@contextmanager
+def told_as_damage(what: Path | str, *, fix: str = "restore or rebuild it") -> Generator[None]:
+    """Turn the errors of values of another kind, size or form than a file's own into one line about the file.
+
+    Raises:
+        DataError: There was one.
+    """
+    try:
+        yield
+    except LMTRAIN_ERRORS:
+        raise
+    except DAMAGES as problem:
+        raise DataError(f"{what} is damaged ({one_line(problem)}); {fix}.") from problem
+
+
+def one_line(problem: BaseException, *, most: int = 300) -> str:
+    """Return an error's message on one line, or its kind without one."""
+    text = " ".join(str(problem).split())
+    return text if 0 < len(text) <= most else text[:most] or type(problem).__name__
