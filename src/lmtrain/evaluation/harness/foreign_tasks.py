@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from jinja2.sandbox import SandboxedEnvironment
+
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_yaml
 
@@ -43,7 +45,6 @@ def require_plain_tasks(folder: Path) -> None:
 def use_sandbox() -> None:
     """Let the harness render templates in jinja2's sandbox from now on, in this process."""
     import lm_eval.utils as harness
-    from jinja2.sandbox import SandboxedEnvironment
 
     own: Any = harness.env
     if not isinstance(own, SandboxedEnvironment):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from jinja2 import TemplateError
+
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
 from lmtrain.evaluation.harness.foreign_tasks import require_plain_tasks, use_sandbox
 
@@ -82,7 +84,6 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
         DataError: A task's data cannot be read.
     """
     import lm_eval
-    from jinja2 import TemplateError
 
     simple_evaluate: Any = lm_eval.simple_evaluate  # pyright does not see through its decorator
     lengths = None if tasks.num_new_tokens is None else {"max_gen_toks": tasks.num_new_tokens}
