@@ -4,6 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 ARGS ?=
+EXAMPLES ?= 500
 BIN := .venv/bin
 STAMP := .venv/.set-up
 CACHE := $(CURDIR)/.cache
@@ -37,12 +38,16 @@ PYTHON = $(or $(shell for name in python3.13 python3.12 python3.11 python3 pytho
 # uv from the PATH, or else the one that the lock file names.
 UV := $(if $(shell uv --version 2>/dev/null),uv,.uv/bin/uv)
 
+# A tool beside the environment, so that it never meets its packages.
+TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .cache/tools && \
+	$(UV) pip install --quiet --python .cache/tools $(1); }
+
 # Imported once at set-up, so that every later start finds their bytecode (most of the seconds until a first step are
 # imports).
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-fast test-faults test-benchmarks checks lock clean
+.PHONY: help setup train test test-fast test-faults test-benchmarks fuzz checks audit sbom lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -65,6 +70,9 @@ test-fast: $(STAMP) ## run the tests that take about a second each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) \
 		-m 'not slow and not distributed and not faults and not browser and not gpu and not benchmarks'
 
+fuzz: $(STAMP) ## search every reader of foreign bytes for long (EXAMPLES=500 of each)
+	@OMP_NUM_THREADS=1 LMTRAIN_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --timeout 0 tests/test_foreign_bytes.py $(ARGS)
+
 checks: $(STAMP) ## check format, style, spelling, types and architecture
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -72,6 +80,17 @@ checks: $(STAMP) ## check format, style, spelling, types and architecture
 	@$(BIN)/pyright --pythonpath $(BIN)/python
 	@$(BIN)/lint-imports --cache-dir .cache/import_linter
 	@$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_lock.py tests/test_makefile.py
+
+# Both tools come at these versions into an environment of their own; no address of an index or a service is named here.
+audit: $(STAMP) ## ask a public database for known vulnerabilities of the lock (needs network)
+	@$(call TOOL,pip-audit==2.10.1) && .cache/tools/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+		-r requirements.lock || { echo 'Not clean, or not asked: the lines above say which. Without a network the lock is' \
+		'held by make checks alone: hashes, and no version known to be malicious.' >&2; exit 1; }
+
+sbom: $(STAMP) ## write the packages of the lock as a CycloneDX bill of materials: dist/sbom.json
+	@$(call TOOL,cyclonedx-bom==7.3.0) && mkdir -p dist && .cache/tools/bin/cyclonedx-py requirements requirements.lock \
+		--pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json
+	@echo 'dist/sbom.json has the bill of materials'
 
 lock: $(filter .uv/%,$(UV)) ## resolve pyproject.toml anew into requirements.lock
 	@env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --quiet --upgrade --universal --extra dev \

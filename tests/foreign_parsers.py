@@ -214,15 +214,9 @@ def _run_parsers() -> Iterator[Parser]:
         "runs/a/tokenizer/tokenizer.json": "json", "runs/a/tokenizer/tokenizer.meta.json": "json",
         "runs/a/events/rank0.beat": "bytes", "runs/a/attempts/1/versions.json": "json",
     }  # fmt: skip
+    shown = (("show",), ("ledger",), ("ls",), ("compare",), ("report",), ("generate", "--num-new-tokens", "1"))
     for file, kind in files.items():
-        for words in (
-            ("show",),
-            ("ledger",),
-            ("ls",),
-            ("compare",),
-            ("report",),
-            ("generate", "--num-new-tokens", "1"),
-        ):
+        for words in shown:
             yield Parser(f"{words[0]} of {file}", file, kind, run, _verb(*words))
 
 

@@ -34,7 +34,8 @@ def _cpu_ms(samples: Sequence[dict[str, Any]], *, num_parts: int = 50) -> list[t
     """Return CPU milliseconds a step over parts of the run; a look alone is too short to divide by."""
     every = max(1, len(samples) // num_parts)
     ends = samples[::every]
-    pairs = [(a, b) for a, b in itertools.pairwise(ends) if b["progress"] > a["progress"]]
+    least = samples[-1]["progress"] / num_parts / 4  # the last part is the end's own work, over few steps or none
+    pairs = [(a, b) for a, b in itertools.pairwise(ends) if b["progress"] - a["progress"] > least]
     return [
         (b["progress"], 1e3 * (b["cpu_seconds"] - a["cpu_seconds"]) / (b["progress"] - a["progress"])) for a, b in pairs
     ]

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,6 @@ WORDS: Final = (
     *("callbacks.validation.max_tokens=1024", "callbacks.text_samples.num_new_tokens=4", "budget=steps"),
 )
 SINK: Final = "lmtrain.tracking.mlflow_sink"
-BYTES_A_VALUE: Final = 51  # of the metrics.jsonl of these words
 # What may differ between the second fifth and the last: a heap's own pieces, one open file, a busy machine's CPU.
 MAY_GROW: Final = {"private_mib": 4.0, "handles": 1.0, "threads": 1.0, "cpu_ms": 0.15}
 
@@ -68,7 +67,7 @@ def soak(folder: Path, *, num_steps: int, every_seconds: float) -> dict[str, lis
         began = time.monotonic()
         while process.poll() is None:
             time.sleep(every_seconds)
-            progress = {"trainer": _last_step(run / "metrics.jsonl"), "mlflow": _bytes_sent(run) // BYTES_A_VALUE}
+            progress = {"trainer": _last_step(run / "metrics.jsonl"), "mlflow": _bytes_sent(run)}
             for name, each in _processes(process.pid):
                 if sample := _look(each, time.monotonic() - began, progress[name]):
                     found[name].append(sample)
@@ -110,6 +109,11 @@ def _bytes_sent(run: Path) -> int:
         return 0
 
 
+def _in_values(samples: list[Sample], num_values: int) -> list[Sample]:
+    """Count progress in values of metrics in place of bytes of their file."""
+    return [replace(each, progress=each.progress * num_values // samples[-1].progress) for each in samples]
+
+
 def log_many(folder: Path, *, num_points: int, num_parts: int = 50) -> list[dict[str, float]]:
     """Append points of four metrics, ten a write, and read each part as MLflow's process does; costs in CPU µs."""
     log, here, place, rows = RunLog(folder), psutil.Process(), LogOffset(0, 0), []
@@ -134,7 +138,7 @@ def judge(samples: Sequence[Sample]) -> list[dict[str, Any]]:
     """Return a row a quantity: its median in the second fifth of the progress and in the last, and whether it grew."""
     last = samples[-1].progress
     early = [each for each in samples if 0.2 * last <= each.progress <= 0.4 * last]
-    late = [each for each in samples if each.progress >= 0.8 * last]
+    late = [each for each in samples if 0.8 * last <= each.progress < last]  # the end itself writes the page
     rows: list[dict[str, Any]] = []
     if not early or not late:
         return rows
@@ -171,6 +175,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         found = soak(Path(name), num_steps=asked.steps, every_seconds=asked.every_seconds)
         values = num_values(Path(name) / "runs/soak/metrics.jsonl")
+        found["mlflow"] = _in_values(found["mlflow"], values)
         logged = log_many(Path(name), num_points=asked.points)
     judged = {process: judge(samples) for process, samples in found.items() if samples}
     result = {

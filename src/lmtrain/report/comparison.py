@@ -10,6 +10,7 @@ from lmtrain.report.choices import Choice, make_choices
 from lmtrain.report.compared_run import ComparedRun, HeldOutText, read_compared_run
 from lmtrain.report.run_facts import BITS_PER_BYTE
 from lmtrain.report.spread import Difference, difference
+from lmtrain.storage.damage import told_as_damage
 
 MUCH_MORE_BYTES = 1.01  # beyond it two measurements are of different parts of a text
 
@@ -77,7 +78,7 @@ def compare(
         ConfigurationError: No choice is called `baseline`, or a run has no such metric.
         DataError: No run has finished, or the measurements do not compare.
     """
-    runs = [read_compared_run(folder, metric=metric) for folder in folders]
+    runs = [_read(folder, metric=metric) for folder in folders]
     whole = [run for run in runs if run.trouble is None]
     left_out = {run.name: run.trouble for run in runs if run.trouble is not None}
     if not whole:
@@ -124,6 +125,11 @@ def check_comparable(runs: Sequence[ComparedRun], *, metric: str) -> None:
 
 def _words(held_out: HeldOutText) -> str:
     return f"{held_out.source} ({held_out.split_bytes:,} held-out bytes)"
+
+
+def _read(folder: Path, *, metric: str) -> ComparedRun:
+    with told_as_damage(folder, fix="restore it, or leave it out"):
+        return read_compared_run(folder, metric=metric)
 
 
 def _named(choices: Sequence[Choice], words: str) -> Choice:

@@ -3,13 +3,13 @@
 No file is copied. A model whose checkpoint was removed from the run's folder is deleted there too.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from mlflow.entities import LoggedModelOutput
 from mlflow.tracking import MlflowClient
 
+from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import MANIFEST
 from lmtrain.tracking.flat_config import tracking_key
 
@@ -79,7 +79,7 @@ class MlflowCheckpoints:
 def _facts(manifest: Path) -> dict[str, Any] | None:
     """Return a checkpoint's facts, None while or where it cannot be read."""
     try:
-        facts = json.loads(manifest.read_text())
+        facts = foreign_json.read(manifest)
     except (OSError, ValueError):
         return None
-    return facts if "step" in facts and "tokens" in facts else None
+    return facts if isinstance(facts, dict) and "step" in facts and "tokens" in facts else None

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from lmtrain.report.ledger_page import print_ledger
 from lmtrain.report.log_line import implied_speed
-from lmtrain.report.run_ledger import read_ledger
+from lmtrain.report.run_ledger import RunLedger, read_ledger
+from lmtrain.storage.damage import told_as_damage
 
 
 def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
@@ -16,7 +17,11 @@ def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--at", type=int, metavar="STEP", help="print the MFU that the log line of a step implies")
     arguments = parser.parse_args(words)
-    found = read_ledger(arguments.run.absolute())
+    with told_as_damage(arguments.run, fix="restore it, or name another run"):
+        return _told(arguments, read_ledger(arguments.run.absolute()))
+
+
+def _told(arguments: argparse.Namespace, found: RunLedger) -> int:
     if arguments.at is not None:
         line = implied_speed(arguments.run.absolute(), found, step=arguments.at)
         print(json.dumps(line.to_json()) if arguments.json else line.text)

@@ -5,8 +5,9 @@ import json
 from pathlib import Path
 
 from lmtrain.report.find_runs import find_runs
-from lmtrain.report.run_list import in_brief, table_of
+from lmtrain.report.run_list import RunInBrief, in_brief, table_of
 from lmtrain.report.show import show
+from lmtrain.storage.damage import told_as_damage
 
 
 def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
@@ -15,9 +16,14 @@ def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
     parser.add_argument("runs", type=Path, nargs="*", default=[Path("runs")], help="folders with runs (runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     asked = parser.parse_args(words)
-    found = [in_brief(folder) for folder in find_runs(asked.runs)]
+    found = [_read(folder) for folder in find_runs(asked.runs)]
     if asked.json:
         print(json.dumps([run.to_json() for run in found]))
     else:
         show(table_of(found))
     return 0
+
+
+def _read(folder: Path) -> RunInBrief:
+    with told_as_damage(folder, fix="restore it, or name another run"):
+        return in_brief(folder)

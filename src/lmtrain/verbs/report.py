@@ -6,6 +6,7 @@ from pathlib import Path
 from lmtrain.report.find_runs import names_sweep
 from lmtrain.report.html_page import write_report
 from lmtrain.report.sweep_page import write_sweep_report
+from lmtrain.storage.damage import told_as_damage
 
 
 def report(words: list[str], *, program: str = "lmtrain report") -> int:
@@ -14,5 +15,6 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     parser = argparse.ArgumentParser(prog=program, description=about)
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME, or runs/sweep-ID of a sweep")
     path: Path = parser.parse_args(words).run.absolute()
-    print(write_sweep_report(path) if names_sweep(path) else write_report(path))
+    with told_as_damage(path, fix="restore it, or name another run"):
+        print(write_sweep_report(path) if names_sweep(path) else write_report(path))
     return 0

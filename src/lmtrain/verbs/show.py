@@ -7,6 +7,7 @@ from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import in_brief, table_of
 from lmtrain.report.show import show as show_page
 from lmtrain.report.summary import print_summary
+from lmtrain.storage.damage import told_as_damage
 
 
 def show(words: list[str], *, program: str = "lmtrain show") -> int:
@@ -14,6 +15,7 @@ def show(words: list[str], *, program: str = "lmtrain show") -> int:
     parser = argparse.ArgumentParser(prog=program, description="Show a run: its state, results, files, what is next.")
     parser.add_argument("run", type=Path, nargs="+", help="the run's folder: runs/NAME")
     for folder in find_runs(parser.parse_args(words).run):
-        show_page(table_of([in_brief(folder)]))
-        print_summary(folder)
+        with told_as_damage(folder, fix="restore it, or name another run"):
+            show_page(table_of([in_brief(folder)]))
+            print_summary(folder)
     return 0

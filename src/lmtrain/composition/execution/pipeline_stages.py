@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -17,6 +18,7 @@ TRAIN, EVALUATE, EXPORT = VERBS = ("train", "evaluate", "export")
 OWN: Final = ("pipeline", "run", "hydra")  # keys of the pipeline itself
 EACH: Final = "each"
 SHORTEST_FLAG: Final = 4  # letters: argparse takes --al for --allow-target
+STAGE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")  # no path
 KEYS: Final = ("verb", "of", "words", "preflight")
 PREFLIGHT: Final = "preflight"
 ANEW: Final = ("momentum_schedule=none", "weight_decay_schedule=none")  # a base's are not inherited
@@ -180,7 +182,8 @@ def _refuse_places(key: str, words: Sequence[str]) -> None:
 
 
 def _read(config: Mapping[str, Any], option: str) -> CommandPipeline:
-    stages = config["pipeline"].get("stages")
+    chosen = config.get("pipeline")
+    stages = chosen.get("stages") if isinstance(chosen, dict) else None
     if not isinstance(stages, dict) or not stages:
         raise ConfigurationError(f"pipeline={option} has no stages; give it pipeline.stages.NAME.verb=train.")
     read: dict[str, PipelineStage] = {}
@@ -196,10 +199,12 @@ def _read(config: Mapping[str, Any], option: str) -> CommandPipeline:
 
 def _stage(name: str, stage: Any, before: Mapping[str, PipelineStage]) -> PipelineStage:
     key = f"pipeline.stages.{name}"
+    if not STAGE_NAME.fullmatch(str(name)):
+        raise ConfigurationError(f"{key} has a name of other characters than letters, digits, _ and -; it is a folder.")
     if not isinstance(stage, dict) or set(stage) - set(KEYS):
         raise ConfigurationError(f"{key}={stage} is no stage; it has {', '.join(KEYS)}.")
     verb, of = stage.get("verb"), stage.get("of")
-    if verb not in VERBS:
+    if not isinstance(verb, str) or verb not in VERBS:
         near = suggest(str(verb), VERBS)
         raise ConfigurationError(f"{key}.verb={verb} is no verb of a stage; valid: {', '.join(VERBS)}.{near}")
     trained = [other.name for other in before.values() if other.verb == TRAIN]
