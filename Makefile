@@ -88,7 +88,7 @@ audit: $(STAMP) ## ask a public database for known vulnerabilities of the lock (
 		'held by make checks alone: hashes, and no version known to be malicious.' >&2; exit 1; }
 
 sbom: $(STAMP) ## write the packages of the lock as a CycloneDX bill of materials: dist/sbom.json
-	@$(call TOOL,cyclonedx-bom==7.3.0) && mkdir -p dist && .cache/tools/bin/cyclonedx-py requirements requirements.lock \
+	@$(call TOOL,cyclonedx-bom==7.5.0) && mkdir -p dist && .cache/tools/bin/cyclonedx-py requirements requirements.lock \
 		--pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json
 	@echo 'dist/sbom.json has the bill of materials'
 
