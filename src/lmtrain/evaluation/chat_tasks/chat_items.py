@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from string import ascii_uppercase
 from typing import final
+
+from lmtrain.tokenizers.question_forms import choice_question, letters_of
 
 
 @final
@@ -18,13 +19,12 @@ class LetterItem:
     @property
     def letters(self) -> str:
         """Return a letter for each choice."""
-        return ascii_uppercase[: len(self.choices)]
+        return letters_of(self.choices)
 
     @property
     def text(self) -> str:
         """Return the user's turn: the question, and each choice before its letter, for small models to bind them."""
-        lines = "".join(f"{choice} = {letter}\n" for choice, letter in zip(self.choices, self.letters, strict=True))
-        return f"{self.question}\n\n{lines}\nAnswer with one letter."
+        return choice_question(self.question, self.choices)
 
 
 @final

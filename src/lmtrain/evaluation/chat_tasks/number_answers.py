@@ -7,9 +7,9 @@ from functools import partial
 from typing import Final
 
 from lmtrain.evaluation.chat_tasks.chat_items import WrittenItem
+from lmtrain.tokenizers.question_forms import NUMBER_FORM, count_question
 
 MARK: Final = re.compile(r"####\s*(-?[\d.,]+)")
-FORM: Final = "Write the number after ####."
 SPELLING_SEED: Final = 20_001
 ARITHMETIC_SEED: Final = 20_002
 NUM_MADE: Final = 256  # items of a task made by rule
@@ -37,7 +37,7 @@ def spelling_items(words: Sequence[str]) -> list[WrittenItem]:
     for _ in range(NUM_MADE if known else 0):
         word = draw.choice(known)
         letter = draw.choice(word if draw.random() < SHARE_INSIDE else "abcdefghijklmnopqrstuvwxyz")
-        question = f"How many {letter} are in {word}? {FORM}"
+        question = count_question(letter, word)
         items.append(WrittenItem(question, partial(is_number, right=str(word.count(letter)))))
     return items
 
@@ -50,6 +50,6 @@ def arithmetic_items() -> list[WrittenItem]:
         sign = draw.choice(list(SIGNS))
         first, second = (draw.randrange(10 ** draw.randint(1, 2 if sign == "*" else 3)) for _ in range(2))
         result = {"+": first + second, "-": first - second, "*": first * second}[sign]
-        question = f"How much is {first} {SIGNS[sign]} {second}? {FORM}"
+        question = f"How much is {first} {SIGNS[sign]} {second}? {NUMBER_FORM}"
         items.append(WrittenItem(question, partial(is_number, right=str(result))))
     return items
