@@ -68,7 +68,7 @@ def test_money_is_computed_from_a_price_and_stands_for_hours(capsys: pytest.Capt
         ("fleet.usd=12937 fleet.usd_per_gpu_hour=3 fleet.num_parameters=8B fleet.mfu=0.5", "tokens", 160e9),
         ("fleet.num_parameters=8B fleet.tokens=160B fleet.usd_per_gpu_hour=3 fleet.mfu=0.5", "usd", 12_937),
         ("fleet.usd=12937 fleet.usd_per_gpu_hour=3 fleet.num_parameters=8B fleet.tokens=160B", "mfu", 0.5),
-        ("fleet.dtype=fp8 fleet.num_parameters=8B fleet.tokens=160B fleet.num_devices=8 fleet.mfu=0.25", "days", 22.46),
+        ("fleet.dtype=fp8 fleet.num_parameters=8B fleet.tokens=160B fleet.num_devices=8 fleet.mfu=0.5", "days", 22.46),
     ],
 )
 def test_flops_ratios_and_dollars_take_the_place_of_other_terms(
@@ -94,7 +94,7 @@ def test_a_precision_brings_the_peak_and_the_bytes(
     words = ["fleet.num_parameters=8B", "fleet.tokens=160B", "fleet.num_devices=8", "fleet.mfu=0.5", H100]
     found = asked(capsys, *words, f"precision={precision}")
     assert (found["precision"], found["bytes_per_parameter"]) == (precision, num_bytes)
-    assert found["peak_flops"] == asked(capsys, *words, f"fleet.dtype={dtype}")["peak_flops"]
+    assert found["peak_flops"] == asked(capsys, *words, f"fleet.dtype={dtype}")["peak_flops"] == 989.4e12, "bf16's"
 
 
 def test_the_shorter_of_time_and_money_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from lmtrain.accounting.fleets.fleet_plan import (
     without_limits,
 )
 from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, require_known
+from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.arguments import parse_arguments
@@ -121,13 +122,13 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
 
 
 def _peak(terms: Mapping[str, Any], cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
-    """Return the device's peak for the products of the chosen precision, or of a format by itself."""
+    """Return the peak under MFU, as in a run: the chosen precision's or format's, and bf16's for fp8."""
     dtype = terms.get("dtype")
     if dtype and precision:
         raise ConfigurationError(
             f"fleet.dtype={dtype} and precision={precision.name} are two formats of products; leave one out."
         )
-    matmul = precision.bytes_of.matmul if precision else read_dtype(dtype or "bf16")
+    matmul = utilization_format(precision.bytes_of.matmul if precision else read_dtype(dtype or "bf16"))
     found = cluster.peak(matmul)
     if found is None:
         word = f"precision={precision.name}" if precision else f"fleet.dtype={dtype}"

@@ -1,5 +1,6 @@
 import pytest
 
+from lmtrain.accounting.cluster import Cluster
 from lmtrain.accounting.machine.hardware import DEVICES, find_device, find_devices
 from lmtrain.errors import ConfigurationError
 
@@ -22,6 +23,12 @@ from lmtrain.errors import ConfigurationError
         ("NVIDIA L40S", 362, 91.6, 733, 48),
         ("NVIDIA GeForce RTX 4090", 165.2, 82.6, 330.3, 24),
         ("NVIDIA GeForce RTX 5090", 209.5, 104.8, 419, 32),
+        ("NVIDIA H800", 989.4, 66.9, 1978.9, 80),
+        ("NVIDIA B300 SXM6 AC", 2250, 75, 4500, 288),
+        ("NVIDIA GB300", 2500, 80, 5000, 278),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 126, 1007.6, 96),
+        ("AMD Instinct MI250X", 191.5, 47.9, None, 64),
+        ("AMD Instinct MI355X", 2516.6, 157.3, 5033.2, 288),
     ],
 )
 def test_table_has_the_dense_peaks(name, bf16_tera, fp32_tera, fp8_tera, memory_gb):
@@ -33,9 +40,34 @@ def test_table_has_the_dense_peaks(name, bf16_tera, fp32_tera, fp8_tera, memory_
     assert device.memory_bytes == memory_gb * 10**9
 
 
-@pytest.mark.parametrize("name", ["NVIDIA L40", "NVIDIA H100", "L4", "nvidia l4", "NVIDIA H800", "NVIDIA B300", ""])
-def test_a_name_that_only_resembles_one_is_unknown(name):
+RESEMBLING = [
+    *(
+        "NVIDIA L40",
+        "NVIDIA H100",
+        "L4",
+        "nvidia l4",
+        "NVIDIA H800 NVL",
+        "NVIDIA B300",
+        "NVIDIA H200 141GB",
+        "Tesla V100",
+    ),
+    *("NVIDIA RTX PRO 6000 Blackwell Server Edition", "AMD Instinct MI300A", "NVIDIA GeForce RTX 4090 D", ""),
+]
+
+
+@pytest.mark.parametrize("name", RESEMBLING)
+def test_a_name_that_only_resembles_one_is_unknown_and_has_no_peak(name):
     assert find_device(name) is None
+    assert Cluster(name="one", device=None).peak("bf16", detected_device=name) is None
+
+
+def test_a_gpu_without_bf16_has_a_peak_in_fp16_alone():
+    for name, tera in (("Tesla V100-SXM2-32GB", 125e12), ("Tesla T4", 65e12)):
+        assert (DEVICES[name].peak_flops("bf16"), DEVICES[name].peak_flops("fp16")) == (None, tera)
+
+
+def test_every_figure_has_its_document():
+    assert all(device.data_sheet for device in DEVICES.values())
 
 
 def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
@@ -52,7 +84,8 @@ def test_links_bandwidth_and_power_are_those_of_the_data_sheets():
         ("h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
         ("L4", ["NVIDIA L4"]),
         ("a100 80gb", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"]),
-        ("amd", ["AMD Instinct MI300X", "AMD Instinct MI325X"]),
+        ("mi355x", ["AMD Instinct MI355X"]),
+        ("h800", ["NVIDIA H800", "NVIDIA H800 PCIe"]),
         ("NVIDIA H200", ["NVIDIA H200"]),
         ("h200", ["NVIDIA H200", "NVIDIA H200 NVL"]),
     ],
@@ -78,5 +111,5 @@ def test_words_of_no_product_are_refused_with_the_nearest(words, near):
 
 def test_every_device_has_its_multiprocessors():
     assert {device.num_multiprocessors for device in DEVICES.values()} == {
-        *(132, 114, 78, 108, 148, 304, 72, 84, 142, 58, 82, 128, 170)
+        *(132, 114, 78, 108, 148, 152, 304, 256, 110, 72, 84, 142, 58, 82, 128, 170, 188, 80, 40)
     }
