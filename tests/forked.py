@@ -22,7 +22,7 @@ from typing import Any
 
 from lmtrain.launch.detect import STORE_VARIABLE
 
-MAX_SECONDS = 280
+MAX_SECONDS = int(os.environ.get("FORKED_MAX_SECONDS", "280"))
 MAX_REQUEST_BYTES = 1 << 17
 
 

@@ -3,6 +3,7 @@
 `python benchmarks/questions/strategy_hunt.py --seed 1 --cases 12 --ranks 2`: strategy x accumulation x recompute x
 compile x optimizer x loss x model, with active clipping, uneven documents and a vocabulary that no number of ranks
 divides; `--all` takes every combination of one model in place of draws. Ends with 1 where one disagrees.
+A start of ranks has FORKED_MAX_SECONDS (280) seconds.
 """
 
 import argparse
