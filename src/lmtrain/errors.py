@@ -16,7 +16,7 @@ EXIT_TERMINATED = 143
 class ConfigurationError(ValueError):
     """Something a person typed cannot be: key, value, rule and nearest fix in one message.
 
-    `lacking` are words that make the same command line possible.
+    `lacking` are words for making the same command line possible.
     """
 
     exit_code = EXIT_CONFIGURATION

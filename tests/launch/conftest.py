@@ -33,12 +33,6 @@ def meet_and_wait(config):
     dist.barrier()
     wait(config)
 
-def hash_all(config):
-    from lmtrain.launch.agree import agree_on
-    meet()
-    agree_on("abc")
-    agree_on("abc" if config.read_text() == "same" else f"hash{RANK}")
-
 def raise_on_1(config):
     wait(config) if RANK == 0 else 1 / 0
 

@@ -1,24 +1,23 @@
+from pathlib import Path
+
 import pytest
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.launch.agree import agree_on
-from lmtrain.launch.local import launch
+from tests.ranks import on_ranks
 
 
 def test_process_without_a_group_agrees_with_itself():
     agree_on("abc")
 
 
-@pytest.mark.slow
-@pytest.mark.distributed
-def test_ranks_with_one_hash_go_on(run_folder):
-    config = run_folder / "config.yaml"
-    assert launch(config, num_processes=2, run_folder=run_folder, entry_point="rank_functions:hash_all") == 0
+def agree_once(rank: int) -> None:
+    agree_on("abc")
+    with pytest.raises(ConfigurationError, match="the same configuration: hash0 on rank 0; hash1 on rank 1"):
+        agree_on(f"hash{rank}")
+    agree_on("abc")
 
 
-@pytest.mark.slow
 @pytest.mark.distributed
-def test_ranks_with_two_hashes_are_all_refused_by_name(run_folder, capfd):
-    config = run_folder / "config.yaml"
-    config.write_text("different")
-    assert launch(config, num_processes=2, run_folder=run_folder, entry_point="rank_functions:hash_all") == 2
-    assert "the same configuration: hash0 on rank 0; hash1 on rank 1" in capfd.readouterr().err
+def test_ranks_with_one_hash_go_on_and_with_two_are_all_refused_by_name(tmp_path: Path):
+    on_ranks(agree_once, folder=tmp_path)

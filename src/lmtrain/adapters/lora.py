@@ -27,7 +27,7 @@ class Lora:
     `start` is a folder of PEFT whose factors to begin with; None begins without a change.
 
     Raises:
-        ConfigurationError: A rank, alpha or dropout that cannot be.
+        ConfigurationError: An impossible rank, alpha or dropout.
     """
 
     rank: int
@@ -56,7 +56,7 @@ class Lora:
         """Freeze a model and let its layers train by adapters, filled from the seed; on meta they stay unfilled.
 
         Raises:
-            ConfigurationError: A target that no layer has.
+            ConfigurationError: A target without a layer.
         """
         layers = layers_of(model)
         chosen = [name for name in layers if self.targets is None or name.rpartition(".")[2] in self.targets]

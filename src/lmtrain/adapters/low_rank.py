@@ -103,7 +103,7 @@ def merge(model: LanguageModel) -> LanguageModel:
 
 
 def take_off(layer: nn.Module) -> None:
-    """Make an adapted layer the plain one that it was."""
+    """Make an adapted layer plain again."""
     delattr(layer, ADAPTER)
     layer.__class__ = type(layer).__mro__[1]
 

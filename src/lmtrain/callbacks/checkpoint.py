@@ -10,12 +10,13 @@ import lightning.pytorch as pl
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
-from lmtrain.training.checkpointing.retention import BEST_BY, Retention, WriteAndRetain
+from lmtrain.training.checkpointing.retention import Retention, WriteAndRetain
 from lmtrain.training.context import RunContext
 from lmtrain.training.evaluation_weights import WeightSwitch, evaluation_weights
 from lmtrain.training.loop.step_interval import StepInterval
@@ -144,7 +145,7 @@ class Checkpoint(pl.Callback):
     def _metrics_at(self, step: int) -> dict[str, float]:
         """Return the log's metrics of this step; only the first rank has a log, and only it writes the manifest."""
         log = self._context.log
-        points = [log.latest(name) for name in ("train/loss", BEST_BY)] if log else []
+        points = [log.latest(name) for name in (TRAIN_LOSS, BITS_PER_BYTE)] if log else []
         here = [point.metrics for point in points if point and point.step == step]
         return {name: value for metrics in here for name, value in metrics.items()}
 

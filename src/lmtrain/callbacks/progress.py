@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 from rich.console import Console, RenderableType
 from typing_extensions import override
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
@@ -30,10 +31,9 @@ LABELS: Final = {
     "text_samples": "writing a sample…",
 }
 SHOWN: Final = (
-    *("train/loss", "train/lr", "speed/tokens_per_second", "speed/mfu_palm"),
+    *(TRAIN_LOSS, "train/lr", "speed/tokens_per_second", "speed/mfu_palm"),
     *("cost/usd", "cost/projected_usd", "energy/kwh", "energy/projected_kwh"),
 )
-SCORE: Final = "validation/bits_per_byte"
 TIME_SHARES: Final = {kind: f"time/{kind}_share" for kind in KINDS}
 
 
@@ -119,7 +119,7 @@ class Progress(pl.Callback):
 
     def _without_repetition(self, now: Snapshot) -> Snapshot:
         """Leave out the loss and learning rate of the line before: lines may come faster than points of the log."""
-        point = self._context.log.latest("train/loss") if self._context.log else None
+        point = self._context.log.latest(TRAIN_LOSS) if self._context.log else None
         told, self._told_point = self._told_point, point.step if point else -1
         return replace(now, loss=None, lr=None) if point and point.step == told else now
 
@@ -148,8 +148,8 @@ class Progress(pl.Callback):
 
     def _note_validation(self) -> None:
         """Keep the newest score; at every step, as the log gives only the last one."""
-        if self._context.log and (measured := self._context.log.latest(SCORE)) is not None:
-            self._validation[measured.step] = measured.metrics[SCORE]
+        if self._context.log and (measured := self._context.log.latest(BITS_PER_BYTE)) is not None:
+            self._validation[measured.step] = measured.metrics[BITS_PER_BYTE]
 
     def _snapshot(self) -> Snapshot:
         """Collect the newest numbers from the run's log."""
@@ -163,7 +163,7 @@ class Progress(pl.Callback):
             step=self._step,
             num_steps=self._context.last_step.steps,
             tokens_per_step=plan.batch.tokens_per_step,
-            loss=values.get("train/loss"),
+            loss=values.get(TRAIN_LOSS),
             lr=values.get("train/lr"),
             tokens_per_second=values.get("speed/tokens_per_second"),
             mfu=values.get("speed/mfu_palm"),

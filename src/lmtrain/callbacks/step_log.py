@@ -5,6 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.tracking.run_log import Point
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
@@ -64,7 +65,7 @@ class StepLog(pl.Callback):
         points: list[Point] = []
         for record in records:
             metrics = {
-                "train/loss": record.loss,
+                TRAIN_LOSS: record.loss,
                 "train/gradient_norm": record.gradient_norm,
                 "train/lr": record.lr,
             }

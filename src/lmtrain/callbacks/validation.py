@@ -6,6 +6,7 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
@@ -88,7 +89,7 @@ class Validation(pl.Callback):
             result = self._evaluate(trainer, module, datamodule, source=first)
             of_sources = {name: self._evaluate(trainer, module, datamodule, source=name) for name in others}
             of_average = self._evaluate_average(trainer, module, datamodule, source=first)
-        metrics = {"validation/loss": result.nats_per_token, "validation/bits_per_byte": result.bits_per_byte}
+        metrics = {VALIDATION_LOSS: result.nats_per_token, BITS_PER_BYTE: result.bits_per_byte}
         if of_average is not None:
             metrics["validation/ema_loss"] = of_average.nats_per_token
             metrics["validation/ema_bits_per_byte"] = of_average.bits_per_byte

@@ -110,7 +110,7 @@ class RunConfig:
         """Return the config with some nodes checked against their constructors.
 
         Raises:
-            ConfigurationError: The first thing that is wrong.
+            ConfigurationError: The first mistake.
         """
         return replace(self, **{name: getattr(self, name).checked(self.allowed) for name in names})
 

@@ -61,7 +61,7 @@ def measure_disk(path: Path, *, num_bytes: int = PROBE_BYTES) -> DiskSpeed:
 
 
 def disk_speed(path: Path, *, checkpoint_bytes: int, num_bytes: int = PROBE_BYTES) -> Finding:
-    """Measure the disk and tell how long a checkpoint takes on it; a folder that cannot be written is bad."""
+    """Measure the disk and tell how long a checkpoint takes on it; a read-only folder is bad."""
     try:
         speed = measure_disk(path, num_bytes=num_bytes)
     except OSError as problem:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OUTPUT_TYPES: Final = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 AUTO: Final = "auto"  # as the weights are
-BLOCK: Final = 32  # values of a row that share a scale in q8_0
+BLOCK: Final = 32  # values of a row with one scale in q8_0
 EXPERT: Final = re.compile(r"^(.*\.experts)\.(\d+)\.(.*)$")
 TRANSPOSED: Final = re.compile(r"\.(c_attn|c_proj|c_fc)\.weight$")  # GPT-2's, [inputs, outputs]
 
@@ -78,7 +78,7 @@ def write_gguf(folder: Path, out: Path, *, output_type: str = AUTO, name: str) -
 
 
 def kind_of(values: Array, chosen: "GGMLQuantizationType") -> "GGMLQuantizationType":
-    """Return a tensor's type: vectors stay fp32, and rows that blocks do not divide take fp16."""
+    """Return a tensor's type: vectors stay fp32, and rows without whole blocks take fp16."""
     import gguf
 
     if values.ndim == 1:

@@ -57,7 +57,7 @@ def add_tokenizer(writer: "GGUFWriter", folder: Path, *, num_ids: int) -> str | 
 
 
 def split_expression(content: Mapping[str, Any]) -> str | None:
-    """Return the expression that cuts text before merges; None: text is not cut.
+    """Return the expression for cutting text before merges; None: text is not cut.
 
     Raises: ConfigurationError for cuts of another kind.
     """

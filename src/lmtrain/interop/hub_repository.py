@@ -1,7 +1,7 @@
-"""Send a folder to a repository of the Hugging Face Hub: only files that differ there, so that a stopped push goes on.
+"""Send a folder to a repository of the Hugging Face Hub: only changed files, so a stopped push goes on.
 
-Each commit is small; the manifest goes last, with the deletion of files that are no longer in the folder: a repository
-with a manifest that fits its files is whole.
+Each commit is small; the manifest goes last, with the deletion of files gone from the folder: a repository
+with files as in its manifest is whole.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ HTTP_PROBLEM: type[Exception] = next(base for base in HfHubHTTPError.__mro__ if 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """Files and bytes sent now, and those that were there already."""
+    """Files and bytes sent now, and those there already."""
 
     num_sent: int
     num_bytes: int

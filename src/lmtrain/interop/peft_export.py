@@ -1,6 +1,6 @@
 """Write an adapter as PEFT does: adapter_config.json and adapter_model.safetensors, for PeftModel.from_pretrained.
 
-A fused layer that is fused in transformers too gets one pair of factors for all of its matrices: A one below another,
+A layer fused in transformers too gets one pair of factors for all of its matrices: A one below another,
 B along a diagonal, and the rank of all together.
 """
 

@@ -29,7 +29,7 @@ from lmtrain.interop.peft_names import (
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
 
-# Settings of PEFT that change the result, with the value of plain LoRA.
+# Settings of PEFT with an effect on the result, and the value of plain LoRA.
 PLAIN: Final[dict[str, Any]] = {"use_dora": False, "bias": "none", "modules_to_save": None, "layer_replication": None}
 
 
@@ -84,7 +84,7 @@ def open_peft(folder: Path) -> PeftFolder:
 
 
 def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
-    """Copy the factors of a folder into a model's adapters; matrices that it lacks keep theirs, without a change.
+    """Copy the factors of a folder into a model's adapters; other matrices keep theirs, without a change.
 
     Raises:
         DataError: A module of the folder has no adapter in the model, or another shape.

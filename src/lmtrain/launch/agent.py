@@ -34,7 +34,7 @@ def main() -> int:
         grace_seconds=arguments.grace_seconds,
     )
     os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_rank(job.num_ranks)))
-    from lmtrain.launch.elastic import run_job  # imports torch: after the handlers, so that no signal is lost
+    from lmtrain.launch.elastic import run_job  # imports torch: after the handlers, lest a signal be lost
 
     return run_job(job, stop)
 

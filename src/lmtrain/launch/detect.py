@@ -1,4 +1,4 @@
-"""Recognise an outer launcher's processes, one a rank, so that lmtrain never spawns over them.
+"""Recognise an outer launcher's processes, one a rank, lest lmtrain spawn over them.
 
 Order as Lightning's own detection: torchrun (Kubernetes training operators use it too), then SLURM, then MPI.
 """

@@ -114,7 +114,7 @@ def submit(script: Path) -> str:
 
 
 def require_sbatch() -> None:
-    """Refuse a machine that cannot submit.
+    """Refuse a machine without sbatch or its controller.
 
     Raises:
         EnvironmentProblem: There is no sbatch here.

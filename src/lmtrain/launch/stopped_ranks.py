@@ -1,4 +1,4 @@
-"""Name the ranks that something has stopped: the others wait for them in silence, until the job ends much later."""
+"""Name stopped ranks: the others wait for them in silence, until the job ends much later."""
 
 import os
 from collections.abc import Mapping

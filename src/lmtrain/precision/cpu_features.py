@@ -1,4 +1,4 @@
-"""The matrix hardware of this machine's processor; read without torch, so that a plan answers at once."""
+"""The matrix hardware of this machine's processor; read without torch, for plans at once."""
 
 import platform
 from pathlib import Path

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.compared_run import ComparedRun, read_compared_run
 from lmtrain.report.find_runs import find_runs
-from lmtrain.report.run_facts import BITS_PER_BYTE
 from lmtrain.report.spread import CONFIDENCE, spread, student_quantile
 
 Verdict = Literal["better", "worse", "noise", "unknown"]

@@ -8,8 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
-from lmtrain.report.run_facts import BITS_PER_BYTE, read_run
+from lmtrain.report.run_facts import read_run
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.run_folder import RunFolder

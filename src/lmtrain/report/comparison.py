@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.report.choices import Choice, make_choices
 from lmtrain.report.compared_run import ComparedRun, HeldOutText, read_compared_run
-from lmtrain.report.run_facts import BITS_PER_BYTE
 from lmtrain.report.spread import Difference, difference
 from lmtrain.storage.damage import told_as_damage
 

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.observed.time_accounts import accounts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.charts import line_chart, swatch, time_bars
 from lmtrain.report.ledger_page import kinds_of_time, reasons
 from lmtrain.report.markup import Markup, joined, table, tag
-from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOutScore, RunFacts, read_run
+from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_attempts, read_ledger
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.tracking.atomic_files import read_json, write_text
@@ -19,7 +20,7 @@ from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
 CURVES: Final = {
-    "train/loss": "Training loss, nats per token",
+    TRAIN_LOSS: "Training loss, nats per token",
     BITS_PER_BYTE: "Held-out text, bits per byte",
     "speed/tokens_per_second": "Tokens per second",
 }

@@ -3,14 +3,13 @@
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.run_ledger import RunLedger
 from lmtrain.tracking.run_log import Point, read_points
-
-OF_A_STEP: Final = "train/loss"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,7 @@ def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed
     Raises:
         ConfigurationError: There is no such line, or none before it.
     """
-    points = [point for point in _points(folder) if OF_A_STEP in point.metrics]
+    points = [point for point in _points(folder) if TRAIN_LOSS in point.metrics]
     pairs = {point.step: (before, point) for before, point in pairwise(points) if point.time > before.time}
     if step not in pairs:
         nearest = min(pairs, key=lambda known: abs(known - step), default=None)
@@ -57,7 +56,7 @@ def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed
     return ImpliedSpeed(
         step=step,
         since_step=before.step,
-        loss=point.metrics[OF_A_STEP],
+        loss=point.metrics[TRAIN_LOSS],
         seconds=seconds,
         tokens_per_second=speed,
         mfu_palm=ledger.mfu_at(speed, "palm"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.storage import foreign_json
@@ -14,7 +15,6 @@ from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints
 
-BITS_PER_BYTE = "validation/bits_per_byte"
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
 
 

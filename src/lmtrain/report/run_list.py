@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.run_facts import BITS_PER_BYTE
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.log_tail import LogOffset, read_after
@@ -18,10 +18,9 @@ from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.settled_status import settled_status
 
 TAIL_BYTES: Final = 1 << 18
-LOSS: Final = "train/loss"
 # In a line: the metric, its words, and how its value is written.
 SHOWN: Final = (
-    (LOSS, "loss {:.3f}"),
+    (TRAIN_LOSS, "loss {:.3f}"),
     ("train/lr", "lr {:.2e}"),
     ("speed/tokens_per_second", "{:,.0f} tokens/s"),
     ("speed/mfu_palm", "MFU {:.1%}"),
@@ -63,7 +62,7 @@ def in_brief(folder: Path) -> RunInBrief:
         step=last.step,
         num_steps=_num_steps(folder),
         tokens=last.tokens,
-        loss=_newest(points, LOSS),
+        loss=_newest(points, TRAIN_LOSS),
         bits_per_byte=_newest(points, BITS_PER_BYTE),
         seconds=sum(attempt.wall_seconds for attempt in attempts),
         changed_at=(log if log.exists() else folder).stat().st_mtime,

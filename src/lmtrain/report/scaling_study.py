@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
 from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.find_runs import find_runs
@@ -19,7 +20,6 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.settled_status import settled_status
 
-LOSS: Final = "validation/loss"
 BEYOND: Final = 10.0  # times the largest run's compute: the band covers no more
 
 
@@ -153,12 +153,12 @@ def read_law_point(folder: Path) -> LawPoint | str:
     if status is None or status.status != "FINISHED":
         return "not finished"
     parameters: Any = read_json(folder / "plan.json").get("parameters", {})
-    found = [point for point in read_points(folder / "metrics.jsonl") if LOSS in point.metrics]
+    found = [point for point in read_points(folder / "metrics.jsonl") if VALIDATION_LOSS in point.metrics]
     if not found or not parameters or found[-1].tokens == 0:
-        return f"no {LOSS} or no plan.json"
-    loss = found[-1].metrics[LOSS]
+        return f"no {VALIDATION_LOSS} or no plan.json"
+    loss = found[-1].metrics[VALIDATION_LOSS]
     if not (math.isfinite(loss) and loss > 0):
-        return f"its {LOSS} is {loss}"
+        return f"its {VALIDATION_LOSS} is {loss}"
     size = min(float(parameters["matmul"]), float(parameters["active"]))
     return LawPoint(num_parameters=size, tokens=float(found[-1].tokens), loss=loss)
 

@@ -11,9 +11,10 @@ from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.text import Text
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.markup import visible
-from lmtrain.report.run_facts import BITS_PER_BYTE, REPORT_FILE, HeldOutScore, RunFacts, command, read_run
+from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
 from lmtrain.report.show import plain_text, show
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 

@@ -33,6 +33,6 @@ def step_of_part(part: tuple[int, int] | None, *, num_steps: int) -> int | None:
 
 
 def promoted(scores: Mapping[int, float], *, factor: int) -> Sequence[int]:
-    """Return the trials that go on to the next round: the best one in `factor`, at least one."""
+    """Return the trials of the next round: the best one in `factor`, at least one."""
     best_first = sorted(scores, key=lambda number: (scores[number], number))
     return best_first[: max(1, len(best_first) // factor)]

@@ -5,14 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
 from lmtrain.errors import ConfigurationError, suggest
 
 KNOWN_METRICS: Final = (
-    "validation/bits_per_byte",
-    "validation/loss",
+    BITS_PER_BYTE,
+    VALIDATION_LOSS,
     "validation/ema_bits_per_byte",
     "validation/ema_loss",
-    "train/loss",
+    TRAIN_LOSS,
 )
 DRAWS_WITHOUT_RESULTS: Final = ("random", "grid")
 

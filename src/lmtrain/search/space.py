@@ -138,7 +138,7 @@ def num_of_grid(space: Space) -> int:
 
 
 def require_space(space: Space, *, sampler: str, words: Sequence[str]) -> None:
-    """Refuse a search over nothing, and a sampler that cannot draw from the space.
+    """Refuse a search over nothing, and a sampler unfit for the space.
 
     Raises:
         ConfigurationError: It is empty, or has lists alone under CMA-ES.

@@ -1,6 +1,6 @@
 """Optuna's study of a search in one file of the sweep's folder, owned by one process; a new one goes on with it.
 
-The journal has no lock of its own: Optuna's is a file that a killed process leaves behind, and the sweep's folder is
+The journal has no lock of its own: Optuna's is a file left behind by a killed process, and the sweep's folder is
 locked already. An unfinished last line, of a process killed while writing, is cut off before the file is read.
 """
 
@@ -72,7 +72,7 @@ def require_optuna(sampler: str) -> None:
 def sampler_of(settings: SearchSettings, *, num_drawn: int) -> "BaseSampler":
     """Return Optuna's sampler; a resumed one draws other numbers than from its start, by `num_drawn`.
 
-    Trials side by side: an unfinished one counts as bad, so that no two are drawn at one place.
+    Trials side by side: an unfinished one counts as bad, lest two be drawn at one place.
     """
     from optuna import samplers
 
@@ -103,7 +103,7 @@ def draw(study: "Study", space: Space) -> "Trial":
 
 
 def open_trials(study: "Study") -> list["Trial"]:
-    """Return the trials begun and not ended, by a process that was stopped or killed."""
+    """Return the trials begun and not ended, by a stopped or killed process."""
     import optuna
 
     waiting = [each for each in study.get_trials(deepcopy=False) if each.state == optuna.trial.TrialState.RUNNING]

@@ -24,7 +24,7 @@ def chat_style(tokenizer: Tokenizer, name: str | None = None) -> ChatStyle:
     """Return the style of a tokenizer's special tokens; `name` asks for one.
 
     Raises:
-        ConfigurationError: There is no style of that name.
+        ConfigurationError: There is no such style.
         DataError: The tokenizer has not the special tokens.
     """
     names = [style.name for style in STYLES]

@@ -15,7 +15,7 @@ from lmtrain.tokenizers.fastokens_ids import FastokensIds, load_fastokens
 from lmtrain.tokenizers.flat_ids import Encode, FlatIds, encode_around, flatten
 
 SAMPLE_BYTES = 1_000_000
-MOST_CHARACTERS = 100_000  # of one text that are compared
+MOST_CHARACTERS = 100_000  # of one text, compared
 OTHERWISE_CUT = "\u180e"  # white space to fastokens' expressions (PCRE2), not to those of `tokenizers` (Oniguruma)
 HARD_TEXTS = (
     "I'll pay 12345,67 for_it  now!!\n\n \tDON'T  \r\n\r\n\u00a0x\u2003y \u3000\u200bz\x00\x1f\x7f\u0085\u2028 ",

@@ -74,7 +74,7 @@ def ends_of_texts(ends: NDArray[np.int64], num_parts: Sequence[int]) -> NDArray[
 
 
 def _kinds_of(text: str) -> bytes:
-    """Return a byte a character: a number, another one, or one that no table here knows."""
+    """Return a byte a character: a number, another one, or one of no table here."""
     if text.isascii():
         return text.encode().translate(_ASCII_KINDS)
     codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")

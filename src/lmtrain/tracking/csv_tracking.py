@@ -22,7 +22,7 @@ class CsvTracking(WithoutSweeps):
 
 
 class CsvTable:
-    """A table that grows by rows, and is written again where a metric is new; a step's points share a row."""
+    """A table growing by rows, and is written again where a metric is new; a step's points share a row."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
 from lmtrain.tracking.run_log import Point
 
-MIRRORED_BY_TOKENS: Final = frozenset({"train/loss", "validation/loss", "validation/bits_per_byte"})
+MIRRORED_BY_TOKENS: Final = frozenset({TRAIN_LOSS, VALIDATION_LOSS, BITS_PER_BYTE})
 
 
 class CurvePoint(NamedTuple):

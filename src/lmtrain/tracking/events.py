@@ -17,7 +17,7 @@ from lmtrain.tracking.preemption import THREADS, Preemption
 from lmtrain.tracking.stopwatch import Kind, Stopwatch
 
 FLUSH_SECONDS = 1.0
-ACCOUNTS: Final = "accounts"  # the mark of a process that keeps them
+ACCOUNTS: Final = "accounts"  # the mark of their process
 TRACED: Final = "traced_step"  # the mark of a step with its seconds of own work and of waiting for other ranks
 
 # The ledger's kind of a pause's time.

@@ -43,7 +43,7 @@ class Beat:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Return a number that is smaller where a rank is behind another."""
+        """Return a number, smaller for a rank behind another."""
         return self.micro_steps, ACTIVITIES.index(self.activity)
 
     def told(self, *, now: float) -> str:
@@ -111,7 +111,7 @@ def read_beat(folder: Path, rank: int) -> Beat | None:
 
 
 def read_beats(folder: Path, num_ranks: int) -> list[Beat]:
-    """Return the newest beat of each rank that has one."""
+    """Return the newest beat of each rank, where there is one."""
     return [beat for rank in range(num_ranks) if (beat := read_beat(folder, rank))]
 
 

@@ -1,4 +1,4 @@
-"""A file of lines that only grows, whole lines at a time; a disk that is full for a moment only delays them."""
+"""A growing file of whole lines; a disk full for a moment only delays them."""
 
 import contextlib
 import errno

@@ -50,7 +50,7 @@ class MlflowTracking:
     def finish_sweep(self, root: Path, sweep: str, *, status: StatusName = "FINISHED") -> None:
         """Give a sweep's parent run its last state; a dead server costs a line on stderr.
 
-        The state of a sweep that was stopped is sent by a process of its own, not waited for beyond AT_ONCE_SECONDS.
+        The state of a stopped sweep is sent by a process of its own, not waited for beyond AT_ONCE_SECONDS.
         """
         if status == "KILLED":
             settings = {"root": str(root), "sweep": sweep, "status": status}
@@ -116,7 +116,7 @@ def _start_sink(run_folder: RunFolder, settings: Mapping[str, object]) -> "subpr
 def _start_process(
     words: list[str], settings: Mapping[str, object], *, log: IO[bytes] | int = subprocess.DEVNULL
 ) -> "subprocess.Popen[bytes]":
-    """Start a module that outlives us if it must, with its settings on stdin, unreadable to other processes."""
+    """Start a module, to outlive us if it must, with its settings on stdin, unreadable to other processes."""
     command = [sys.executable, "-m", *words]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True)
     assert process.stdin is not None

@@ -23,7 +23,7 @@ class NoTracking:
     """Send a run nowhere."""
 
     def start(self, run_folder: RunFolder) -> "FolderHandle":
-        """Say that the run goes on."""
+        """Tell of a run going on."""
         write_status(run_folder.path, Status("RUNNING"))
         return FolderHandle(run_folder)
 

@@ -1,6 +1,6 @@
 """The truth about a run's curves: metrics.jsonl, one whole JSON object a line, appended.
 
-A line is {"time": unix seconds, "step": int, "tokens": int, "metrics": {"train/loss": float, ...}}. JSON has no number
+A line is {"time": unix seconds, "step": int, "tokens": int, "metrics": {NAME: float, ...}}. JSON has no number
 for nan and infinities: such a value is one of the strings "nan", "inf", "-inf", readable by float() of most languages.
 """
 
@@ -82,7 +82,7 @@ class RunLog:
         """Make all points durable and give the file back; closing twice is fine.
 
         Raises:
-            EnvironmentProblem: The disk is still full, and the points that wait are lost.
+            EnvironmentProblem: The disk is still full, and the waiting points are lost.
         """
         if self._file.descriptor < 0:
             return

@@ -12,7 +12,7 @@ from lmtrain.tracking.status import Status, read_status
 def settled_status(folder: Path) -> Status | None:
     """Return a run's state, KILLED where it reads RUNNING and no process holds the run; None without a run.
 
-    A folder that cannot be written has no known holder: there the state stays as it reads.
+    A read-only folder has no known holder: there the state stays as it reads.
     """
     status = read_status(folder)
     if status is None or status.status != "RUNNING" or status.process == os.getpid():

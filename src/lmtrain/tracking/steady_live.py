@@ -1,4 +1,4 @@
-"""A live display that leaves nothing behind when its terminal becomes narrower."""
+"""A live display without leftovers when its terminal becomes narrower."""
 
 import math
 

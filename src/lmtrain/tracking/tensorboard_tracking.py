@@ -44,7 +44,7 @@ class EventFiles:
             self._writer.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown: as it stands
 
     def write(self, points: Sequence[Point]) -> None:
-        """Add points and flush them, so that they are seen."""
+        """Add points and flush them, to be seen."""
         for point in points:
             for value in curve_points(point):
                 self._writer.add_scalar(value.key, value.value, value.step, walltime=value.time)

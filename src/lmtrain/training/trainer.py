@@ -97,7 +97,7 @@ def _use_threads(number: int | None) -> None:
 
 
 class OwnDevice(TorchElasticEnvironment):
-    """Ranks that see one GPU each, as tasks of SLURM may: it is device 0 of every rank of the node."""
+    """Ranks with one visible GPU each, as tasks of SLURM may be: it is device 0 of every rank of the node."""
 
     @override
     def local_rank(self) -> int:

@@ -64,7 +64,7 @@ SYNONYMS: Final = {
     "mm": "matmul", "gemm": "matmul", "product": "matmul", "size": "tensor", "shape": "tensor", "precision": "dtype",
     "gpu": "device", "bandwidth": "memory_bytes_per_second", "peak": "peak_flops",
 }  # fmt: skip
-OWN: Final = ("peak_flops", "memory_bytes_per_second")  # of a device that the table does not have
+OWN: Final = ("peak_flops", "memory_bytes_per_second")  # of a device outside the table
 SIGNS: Final = ("x", "@", "*")
 _BRACKETS: Final = re.compile(r"[\[(]([^\])]*)[\])]")
 
@@ -73,7 +73,7 @@ def calc(words: list[str], *, program: str = "lmtrain calc") -> int:
     """Print a calculation; --json prints one object.
 
     Raises:
-        ConfigurationError: No such calculation, a value that cannot be, or a device that is not known.
+        ConfigurationError: No such calculation, an impossible value, or an unknown device.
     """
     if not words or HELP_FLAGS & set(words):
         print(USAGE.format(program=program), end="")
@@ -162,7 +162,7 @@ def _operands(places: list[str], settings: Mapping[str, str]) -> tuple[Shape, Sh
 
 
 def _dtypes(settings: Mapping[str, str]) -> tuple[MatmulDtype, ...]:
-    """Return the format that was asked for; else bf16 on many devices, all on those that were."""
+    """Return the typed format; else bf16 on many devices, all on those that were."""
     if "dtype" in settings:
         name = require_format(settings["dtype"], MATMUL_DTYPES)
         return tuple(dtype for dtype in MATMUL_DTYPES if dtype == name)
@@ -170,7 +170,7 @@ def _dtypes(settings: Mapping[str, str]) -> tuple[MatmulDtype, ...]:
 
 
 def _devices(settings: Mapping[str, str]) -> list[ProductDevice]:
-    """Return the devices that were asked for, each followed by its measurement on this machine, or all."""
+    """Return the typed devices, each followed by its measurement on this machine, or all."""
     if settings.keys() & set(OWN):
         return [_own_device(settings)]
     measured = _measured()

@@ -62,7 +62,7 @@ def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None)
 
 
 def _alone(config: RunConfig, overrides: list[str], batch: BatchPlan, *, together: Calibration, num_steps: int) -> str:
-    """Time one device by itself, and return the share of its speed that the ranks together keep."""
+    """Time one device by itself, and return the ranks' share of its speed together."""
     measured = measurements_of(config)
     threads = threads_here(config, measured) if kind_here(config, measured) == "cpu" else None
     words = [word for word in overrides if not _is_replaced(word.lstrip("+~").partition("=")[0], REPLACED_ALONE)]

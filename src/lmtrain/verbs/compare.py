@@ -4,12 +4,12 @@ import argparse
 import json
 from pathlib import Path
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparison import compare as compare_runs
 from lmtrain.report.comparison_chart import comparison_chart
 from lmtrain.report.comparison_page import print_comparison
 from lmtrain.report.find_runs import find_runs
-from lmtrain.report.run_facts import BITS_PER_BYTE
 from lmtrain.tracking.atomic_files import write_text
 
 

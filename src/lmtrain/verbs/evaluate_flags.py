@@ -10,7 +10,7 @@ from lmtrain.verbs.model_flags import add_model
 
 BATCH_TOKENS: Final = 16_384
 COUNTS: Final = ("context_tokens", "batch_tokens", "max_items", "made", "num_new_tokens")
-# Flags of another one that has to be given: the flag, those it may belong to, and their names for people.
+# Flags of another, necessary one: the flag, those it may belong to, and their names for people.
 BELONGS: Final = (
     ("tasks", ("core", "chat"), "--core FOLDER or --chat FOLDER"),
     ("max_items", ("core", "chat", "lm_eval"), "--core FOLDER, --chat FOLDER or --lm-eval TASKS"),

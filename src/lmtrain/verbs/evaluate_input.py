@@ -1,4 +1,4 @@
-"""All that `lmtrain evaluate` scores, found and read before the model is loaded."""
+"""The texts and tasks of `lmtrain evaluate`, found and read before the model is loaded."""
 
 import argparse
 import sys

@@ -41,7 +41,7 @@ class FleetModel:
 
 @dataclass(frozen=True)
 class FleetConfig:
-    """The groups that were chosen beside fleet's terms; None for one that was not."""
+    """The groups chosen beside fleet's terms; None for the others."""
 
     cluster: Cluster | None = None
     model: FleetModel | None = None
@@ -60,7 +60,7 @@ def plan_fleet(words: list[str]) -> int:
     """Print the run with every term known, and answer 1 where it does not fit or finish.
 
     Raises:
-        ConfigurationError: A term that does not exist, cannot be, or contradicts others; or too few.
+        ConfigurationError: An unknown, impossible or contradictory term; or too few.
     """
     planned = fleet_of([word for word in words if word != "--json"])
     if "--json" in words:
@@ -74,7 +74,7 @@ def fleet_of(words: list[str]) -> FleetPlan:
     """Return the run of a command line's terms.
 
     Raises:
-        ConfigurationError: A term that does not exist, cannot be, or contradicts others; or too few.
+        ConfigurationError: An unknown, impossible or contradictory term; or too few.
     """
     terms = read_terms([word for word in words if word.startswith(PREFIX)])
     others = [word for word in words if not word.startswith(PREFIX)]
@@ -166,7 +166,7 @@ def _typed_run(terms: Mapping[str, Any], cluster: Cluster, config: FleetConfig, 
 
 
 def _num_devices(terms: Mapping[str, Any], cluster: Cluster | None) -> int | None:
-    """Return the cluster's devices; device hours that are bought count them in."""
+    """Return the cluster's devices; bought device hours count them in."""
     return None if cluster is None or terms.get("device_hours") else cluster.num_devices
 
 

@@ -1,4 +1,4 @@
-"""The run of a launch's command line, checked as far as it can be on a machine that does not train."""
+"""The run of a launch's command line, checked as far as a machine without training can."""
 
 import sys
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The last line of `train --json`: how a run or a sweep ended, for programs that start them."""
+"""The last line of `train --json`: how a run or a sweep ended, for its starting program."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.redaction import redact_text
@@ -86,7 +87,7 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
         "run": str(folder),
         "exit_reason": message or STOPPED.get(code) or (ended if code == EXIT_DONE else "failed"),
         "score": None if facts.held_out is None else facts.held_out.after,
-        "metric": "validation/bits_per_byte",
+        "metric": BITS_PER_BYTE,
         "step": facts.step,
         "tokens": facts.tokens,
         "seconds": sum(attempt.wall_seconds for attempt in read_attempts(folder)),

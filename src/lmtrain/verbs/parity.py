@@ -68,7 +68,7 @@ def read_words(words: list[str]) -> ParityArguments:
     """Take the verb's own words out: `--json` and `parity.KEY=NUMBER`; the rest are overrides of a run.
 
     Raises:
-        ConfigurationError: An unknown key, or a number that cannot be.
+        ConfigurationError: An unknown key, or an impossible number.
     """
     settings: dict[str, float] = dict(DEFAULTS)
     for word in words:
@@ -112,7 +112,7 @@ def _require_no_launcher() -> None:
 
 
 def _kept(overrides: list[str]) -> list[str]:
-    """Return the words that stay; typed devices, precision and bookkeeping give way."""
+    """Return the lasting words; typed devices, precision and bookkeeping give way."""
     keys = [(word, word.lstrip("+~").partition("=")[0]) for word in overrides]
     return [word for word, key in keys if not any(key == one or key.startswith(f"{one}.") for one in REPLACED)]
 

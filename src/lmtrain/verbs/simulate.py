@@ -58,7 +58,7 @@ def read_words(words: list[str]) -> SimulateArguments:
     """Take the verb's own words out: `--json`, `--ranks 8,64`, `--strategies fsdp,hsdp`, `--plot FILE`, also after "=".
 
     Raises:
-        ConfigurationError: A word without values, ranks that are no numbers, or a file in no folder.
+        ConfigurationError: A word without values, ranks without numbers, or a file in no folder.
     """
     lists: dict[str, str] = {}
     rest: list[str] = []

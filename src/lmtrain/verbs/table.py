@@ -2,7 +2,7 @@
 
 from typing import Final
 
-# verb -> the function that serves it, and the line that `lmtrain --help` prints; imported only when asked for
+# verb -> its function, and its line in `lmtrain --help`; imported only when asked for
 VERBS: Final = {
     "train": ("lmtrain.verbs.train:train", "train a model, or one a value with -m"),
     "plan": ("lmtrain.verbs.plan:plan", "what a training config will need, take and cost; no GPU needed"),

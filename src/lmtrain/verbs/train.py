@@ -75,7 +75,7 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     (config, choices), words = composed[0], typed[0]
     if not choices.is_trial:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
-        from lmtrain.composition.execution.rehearsal import rehearse  # torch: for refusals that need it
+        from lmtrain.composition.execution.rehearsal import rehearse  # torch: for refusals by it
 
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
         tell(job.folder)

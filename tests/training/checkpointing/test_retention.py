@@ -1,13 +1,14 @@
 import pytest
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import write_atomically
-from lmtrain.training.checkpointing.retention import BEST_BY, Retention, WriteAndRetain
+from lmtrain.training.checkpointing.retention import Retention, WriteAndRetain
 
 
 def save(folder, step, score=None):
     path = folder / f"step_{step:08d}"
-    metrics = {} if score is None else {BEST_BY: score}
+    metrics = {} if score is None else {BITS_PER_BYTE: score}
     facts = {"step": step, "tokens": step, "identity": {}, "metrics": metrics}
     write_atomically(path, facts=facts, write=lambda aside: (aside / "state.pt").write_bytes(b"weights"))
     return path

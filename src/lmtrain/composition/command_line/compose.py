@@ -90,7 +90,7 @@ def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
 
 
 def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, bool]]:
-    """Compose; a setting that the chosen option's code has and its file does not name is added to the file's."""
+    """Compose; a setting of the chosen option's code without a place in its file is added to it."""
     try:
         with _our_configs():
             return [*_configs(arguments, flags, config_name=config_name)]
@@ -139,7 +139,7 @@ class SweepNodes:
 
 
 def sweep_nodes(arguments: Arguments) -> SweepNodes | None:
-    """Return the settings of the search that the words choose, None where they choose none.
+    """Return the settings of the words' search, None without one.
 
     Raises:
         ConfigurationError: The command line does not compose.

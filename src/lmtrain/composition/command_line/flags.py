@@ -47,7 +47,7 @@ def parse_flags(words: Sequence[str]) -> Flags:
     """Take the flags of a command line apart.
 
     Raises:
-        ConfigurationError: An unknown flag, an unsupported one, or two that exclude one another.
+        ConfigurationError: An unknown flag, an unsupported one, or two at odds.
     """
     parser = _Parser(prog="lmtrain", add_help=False, allow_abbrev=False)
     parser.add_argument("-m", "--multirun", action="store_true")

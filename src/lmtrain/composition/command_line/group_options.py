@@ -1,6 +1,6 @@
 """The options of a group with their facts, for advice, and for refusals with an alternative.
 
-An option is advised for its own statement of facts, so that a new one is advised as soon as it is there.
+An option is advised for its own statement of facts, and a new one at once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -47,7 +47,7 @@ def refuse_foreign_words(words: Sequence[str], *, flags: frozenset[str]) -> None
     Raises:
         MeantWord: A key of other programs, a key with dashes, spaces around the equals sign or in a value, a list
             without a key.
-        ConfigurationError: A word that is no setting.
+        ConfigurationError: A word instead of a setting.
     """
     last = ""  # the override before this word
     for index, word in enumerate(words):

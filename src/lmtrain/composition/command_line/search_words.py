@@ -16,7 +16,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, require_space
 
-OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.")  # words that are no trial's
+OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.")  # words of no trial
 MULTIRUN: Final = frozenset({"-m", "--multirun"})
 
 
@@ -40,7 +40,7 @@ class SearchWords:
 
 
 def search_of(arguments: Arguments) -> SearchWords | None:
-    """Return the search that a command line asks for, None where it asks for none.
+    """Return a command line's search, None without one.
 
     Raises:
         ConfigurationError: A setting or a space is wrong.

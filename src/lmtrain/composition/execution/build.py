@@ -118,7 +118,7 @@ def tokenizer_of(dataset: Dataset) -> Tokenizer:
     """Load a data set's tokenizer.
 
     Raises:
-        DataError: It is not the one that made the data.
+        DataError: It is not the data's own.
     """
     tokenizer = load_tokenizer(dataset.tokenizer_folder)
     dataset.require_tokenizer(tokenizer.fingerprint)

@@ -54,7 +54,7 @@ PROBLEMS: Final = (
 
 @contextmanager
 def telling_device_problems(folder: Path) -> Generator[None]:
-    """Turn a GPU's failure into one line that names the last checkpoint in a run's folder.
+    """Turn a GPU's failure into one line with the last checkpoint of a run's folder.
 
     Raises: EnvironmentProblem in its place.
     """

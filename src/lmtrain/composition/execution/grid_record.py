@@ -4,13 +4,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
-
-METRIC = "validation/bits_per_byte"
 
 
 class GridRecord:
@@ -33,7 +32,7 @@ class GridRecord:
         self._file = SweepFile(
             name=str(trials[0].sweep),
             kind="grid",
-            metric=METRIC,
+            metric=BITS_PER_BYTE,
             fingerprint=str(trials[0].sweep),
             command=" ".join([trials[0].program, "-m", *fixed]),
             trials=records,
@@ -42,7 +41,7 @@ class GridRecord:
     def close(self, trial: Job, exit_code: int) -> None:
         """Note a trial's end."""
         try:
-            outcome = outcome_of(trial.folder, exit_code, metric=METRIC)
+            outcome = outcome_of(trial.folder, exit_code, metric=BITS_PER_BYTE)
         except ConfigurationError:  # a run without validation: the grid does not judge
             outcome = Outcome(state="finished", exit_code=exit_code)
         record = self._records[trial.name]

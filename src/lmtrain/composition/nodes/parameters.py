@@ -1,4 +1,4 @@
-"""Parameters and annotated types of a callable, read once: a plan that tries others asks for each a hundred times."""
+"""Parameters and annotated types of a callable, read once: a plan with advice asks for each a hundred times."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -21,7 +21,7 @@ VALUES: Final = (Any, int, float, str, bool, bytes, object, dict, list, tuple, s
 class Slot:
     """One place in a config: kinds by dotted name or as types, the packages to look in, and leading arguments.
 
-    `packages` None are all of ours. `called_with` names the arguments that the run passes by position.
+    `packages` None are all of ours. `called_with` names the run's arguments by position.
     """
 
     kinds: tuple[Any, ...]

@@ -19,7 +19,7 @@ def schedules_of(config: RunConfig, *, horizon: Horizon, tokens_per_step: int, f
     `fork_step` is the default first step of a cool-down.
 
     Raises:
-        ConfigurationError: A schedule that does not fit its budget, or an impossible one.
+        ConfigurationError: A schedule beyond its budget, or an impossible one.
     """
     require_ramps_fit(config, horizon=horizon, tokens_per_step=tokens_per_step)
     node = config.schedule

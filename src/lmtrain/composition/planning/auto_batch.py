@@ -44,7 +44,7 @@ def batch_of(config: RunConfig) -> BatchPlan:
 
 
 def recompute_here(config: RunConfig) -> RunConfig:
-    """Return the config with a recomputation that chooses settled for this device; the first rank decides for all."""
+    """Return the config with its choice of recomputation settled for this device; the first rank decides for all."""
     if not chooses_recompute(config):
         return config
     word = broadcast_outcome(lambda: _recompute_word(config))

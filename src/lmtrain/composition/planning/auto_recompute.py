@@ -1,4 +1,4 @@
-"""A recomputation in place of one that chooses: the least that leaves a device room for enough tokens at a time."""
+"""A recomputation in place of `auto`: the least with room on a device for enough tokens at a time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ LEAST_FIRST: Final[tuple[Callable[[RecomputeFacts], bool], ...]] = (
 
 @dataclass(frozen=True)
 class TriedRecompute:
-    """A config with another recomputation, and the batch that fits the device with it, None without one."""
+    """A config with another recomputation, and its fitting batch, None without one."""
 
     option: str
     config: RunConfig

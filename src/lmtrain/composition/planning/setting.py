@@ -138,6 +138,6 @@ def _precision(config: RunConfig, *, on_gpu: bool) -> PrecisionFacts:
 
 
 def attention_of(config: RunConfig, setting: PlannedSetting) -> Node:
-    """Return the attention to measure with: one that keeps the same, where the run's own runs elsewhere."""
+    """Return the attention to measure with: one with equal memory, where the run's own runs elsewhere."""
     target = setting.attention.measured_as
     return config.attention if target is None else Node("attention", {TARGET: target})

@@ -1,6 +1,6 @@
 """A config's step on a cluster that need not be there: one rank's real step on fake tensors, timed by stated rates.
 
-Blocks that are alike are run few and repeated along a line; others are all run.
+A few of alike blocks are run and repeated along a line; others are all run.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ from lmtrain.training.loop.precision_plugin import PrecisionPlugin
 from lmtrain.training.module import CausalLMModule
 from lmtrain.training.transforms import ModelTransforms
 
-FEW_BLOCKS: Final = (4, 5)  # of blocks that are alike: from there on each adds the same to every moment
+FEW_BLOCKS: Final = (4, 5)  # of alike blocks: from there on each adds the same to every moment
 FIRST_MOMENTS: Final = 3  # of a backward pass counted from its beginning
 
 

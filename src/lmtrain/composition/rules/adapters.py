@@ -13,7 +13,7 @@ def require_adaptable(config: RunConfig) -> None:
     """Refuse strategies that cut layers, and formats that replace them: an adapter is a part of its layer.
 
     Raises:
-        ConfigurationError: Naming the nearest part that can be.
+        ConfigurationError: Naming the nearest possible part.
     """
     if gives_nothing(config.adapter.target):
         return
@@ -34,7 +34,7 @@ def require_adaptable(config: RunConfig) -> None:
 
 
 def require_trained_weights(config: RunConfig) -> None:
-    """Refuse adapters of weights that nobody has trained.
+    """Refuse adapters of untrained weights.
 
     Raises:
         ConfigurationError: There is no `init_from`.

@@ -1,4 +1,4 @@
-"""Parts of a run unfit for ranks that compute each product together, decided from a config alone."""
+"""Parts of a run unfit for ranks with a share of each product, decided from a config alone."""
 
 from lmtrain.accounting.options.parts import CompileFacts, LossFacts
 from lmtrain.composition.command_line.group_options import one_of, words_of
@@ -13,7 +13,7 @@ def require_parts(config: RunConfig) -> None:
     torch takes minutes to compile messages between the layers' products, again for every shape (2.13).
 
     Raises:
-        ConfigurationError: Naming the nearest part that can be.
+        ConfigurationError: Naming the nearest possible part.
     """
     if config.spread.tensor_ranks == 1:
         return

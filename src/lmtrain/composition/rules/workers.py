@@ -1,4 +1,4 @@
-"""Parts of a run unfit for workers that train apart, decided from a config alone."""
+"""Parts of a run unfit for separate workers, decided from a config alone."""
 
 from lmtrain.accounting.options.optimizer import OptimizerFacts
 from lmtrain.accounting.options.precision import PrecisionFacts
@@ -13,7 +13,7 @@ def require_workers(config: RunConfig) -> None:
     """Refuse parts in need of all ranks' weights or losses at every step, and weights without fp32 sums.
 
     Raises:
-        ConfigurationError: Naming the nearest part that can be.
+        ConfigurationError: Naming the nearest possible part.
     """
     if config.spread.meets_every_steps is None:
         return

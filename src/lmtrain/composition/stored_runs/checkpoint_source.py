@@ -89,7 +89,7 @@ def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> N
 
 @contextmanager
 def buildable(run: Path) -> Generator[None]:
-    """Tell sizes that nobody has memory for as an error of the run's folder.
+    """Tell of impossible sizes as an error of the run's folder.
 
     Raises:
         DataError: torch refuses to build its model.

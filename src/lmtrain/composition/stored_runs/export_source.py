@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS
 from lmtrain.adapters.lora import Lora
 from lmtrain.composition.stored_runs.checkpoint_source import (
     CheckpointSource,
@@ -29,7 +30,7 @@ from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.weights import Kind, load_adapted, load_weights
 
-TOLD = ("validation/bits_per_byte", "validation/loss")
+TOLD = (BITS_PER_BYTE, VALIDATION_LOSS)
 
 
 def model_to_export(

@@ -26,7 +26,7 @@ def make_push_folder(run: Path, what: What, *, weights: Kind = "raw", allowed: S
 
     Raises:
         ConfigurationError: It is no run.
-        EnvironmentProblem: The checkpoint is damaged, or a file that must not change holds a secret.
+        EnvironmentProblem: The checkpoint is damaged, or an unchangeable file holds a secret.
     """
     source = find_source(run, key="RUN")
     if isinstance(source, Path):
@@ -75,7 +75,7 @@ def _texts(folder: Path) -> Iterator[Path]:
 
 
 def _require_clean(path: Path, *, where: Path) -> None:
-    """Refuse a text that must stay as it is and holds a secret.
+    """Refuse an unchangeable text with a secret.
 
     Raises: EnvironmentProblem with the file, and without the secret.
     """

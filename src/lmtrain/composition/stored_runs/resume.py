@@ -121,7 +121,7 @@ def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
 
 
 def no_checkpoint(path: Path) -> ConfigurationError:
-    """Return the message for a `resume` that is neither a word nor a place with a checkpoint."""
+    """Return the message for a `resume` neither a word nor a place with a checkpoint."""
     return ConfigurationError(
         f"resume={path} is neither auto, must, never nor a checkpoint or run folder; nearest valid: resume=auto."
     )

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
 from lmtrain.composition.stored_runs.job import StoredJob
@@ -23,7 +24,6 @@ from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
 from lmtrain.training.datamodule import TokenDataModule
 
-LOSS: Final = "train/loss"
 PREPARED: Final = "lmtrain.data.shards.existing_folder"
 
 
@@ -85,7 +85,7 @@ def _logged(run: Path, step: int) -> tuple[int, float | None]:
     for point in read_points(log) if log.exists() else ():
         last = max(last, point.step)
         if point.step == step:
-            loss = point.metrics.get(LOSS, loss)
+            loss = point.metrics.get(TRAIN_LOSS, loss)
     return last, loss
 
 

@@ -176,7 +176,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Grouped rotary attention with the norms, smears and value embeddings that a model has."""
+    """Grouped rotary attention with the model's norms, smears and value embeddings."""
 
     def __init__(self, s: dict[str, Any], *, window: int | None, has_values: bool) -> None:
         super().__init__()

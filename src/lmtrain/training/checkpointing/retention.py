@@ -5,14 +5,13 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import damage
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints
 
 _LOG = logging.getLogger(__name__)
-BEST_BY: Final = "validation/bits_per_byte"  # lower is better
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,8 @@ class WriteAndRetain:
 
 
 def _best(checkpoints: list[CheckpointFacts]) -> CheckpointFacts | None:
-    measured = [facts for facts in checkpoints if BEST_BY in facts.metrics]
-    return min(measured, key=lambda facts: facts.metrics[BEST_BY], default=None)
+    measured = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
+    return min(measured, key=lambda facts: facts.metrics[BITS_PER_BYTE], default=None)
 
 
 def _delete(path: Path) -> None:

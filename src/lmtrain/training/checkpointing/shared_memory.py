@@ -13,7 +13,7 @@ from typing import Final
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import EnvironmentProblem
 
-SHARE_OF_FREE: Final = 0.9  # of the memory that is free may be taken
+SHARE_OF_FREE: Final = 0.9  # of free memory may be taken
 CGROUPS: Final = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
 
 

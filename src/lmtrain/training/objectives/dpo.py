@@ -1,7 +1,7 @@
 """Direct preference optimization: the preferred answer gains on the other one beside a reference, arXiv 2305.18290.
 
 -log sigmoid(beta ((log p(chosen) - log r(chosen)) - (log p(rejected) - log r(rejected)))) of each pair, eq. 7, with
-log-probabilities summed over an answer's tokens; the reference r is the model that the run starts from. B sequences,
+log-probabilities summed over an answer's tokens; the reference r is the run's starting model. B sequences,
 P = B / 2 pairs, the preferred answer first.
 """
 
@@ -40,7 +40,7 @@ class DirectPreference:
     """`beta` weighs the distance from the reference; `label_smoothing` is the share of pairs taken to be swapped.
 
     Raises:
-        ConfigurationError: A number that cannot be.
+        ConfigurationError: An impossible number.
     """
 
     beta: float

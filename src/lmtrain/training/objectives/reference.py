@@ -1,4 +1,4 @@
-"""A reference's log-probabilities of the training rows, computed once with the weights that a run starts from.
+"""A reference's log-probabilities of the training rows, computed once with the run's starting weights.
 
 No second model is in memory while it trains. They are kept in the run's folder: a run that goes on reads them, and
 computes those of more rows with the starting weights, which are in the model before its checkpoint is read.
@@ -28,7 +28,7 @@ LOG_PROBS: Final = SequenceLogProbs()
 
 @dataclass(frozen=True, kw_only=True)
 class ScoringRank:
-    """A rank among those that share the work, its device, and the context of its forward passes."""
+    """A rank among those at work, its device, and the context of its forward passes."""
 
     rank: int
     num_ranks: int
@@ -58,7 +58,7 @@ class ReferenceScores:
         """Read the known values, compute the others of the needed rows and keep all; return how many were computed.
 
         Raises:
-            DataError: Rows that should be one example's have different prompts.
+            DataError: Rows of one example have different prompts.
         """
         if self.file.is_file():
             self.values[:] = np.load(self.file)

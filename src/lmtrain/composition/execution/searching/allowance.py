@@ -48,7 +48,7 @@ class Allowance:
         return None if self.planned_seconds is None else self.planned_seconds * self.settings.seeds
 
     def has_room(self, sweep: SweepFile, *, num_running: int) -> bool:
-        """Tell whether one more trial fits, beside those that run."""
+        """Tell whether one more trial fits beside the running ones."""
         if self.most_seconds is None:
             return True
         spent = sum(trial.seconds for trial in sweep.trials)

@@ -71,7 +71,7 @@ class TrialBook:
         return record
 
     def runs_to_train(self, record: SweepTrial) -> list[SweepRun]:
-        """Return the runs of a trial's round that have not reached its end."""
+        """Return the unfinished runs of a trial's round."""
         return [] if record.state == "paused" else [run for run in record.runs if run.state in TO_TRAIN]
 
     def pause_after(self, record: SweepTrial) -> tuple[int, int] | None:
@@ -105,7 +105,7 @@ class TrialBook:
         return trial.should_prune()
 
     def close_round(self, *, factor: int) -> list[SweepTrial]:
-        """Return the trials that go on after their round, the better part; the others end."""
+        """Return the better trials of a round, for the next; the others end."""
         waiting = {each.number: each for each in self.sweep.trials if each.state == "paused"}
         scores = {number: each.score for number, each in waiting.items() if each.score is not None}
         if not scores:

@@ -18,7 +18,7 @@ MODULE: Final = "lmtrain.composition.execution.searching.trial_process"
 
 
 class RunningTrial(Protocol):
-    """A run that was started."""
+    """A started run."""
 
     def exit_code(self) -> int | None:
         """Return its exit code, None while it runs."""

@@ -86,7 +86,7 @@ class SweepFolder:
 
 
 def sweep_folder(words: SearchWords, config: RunConfig) -> SweepFolder:
-    """Return the folder: as run.name says, else after the words that make the sweep what it is.
+    """Return the folder: as run.name says, else after the sweep's own words.
 
     Raises:
         ConfigurationError: The name cannot be one.
@@ -96,7 +96,7 @@ def sweep_folder(words: SearchWords, config: RunConfig) -> SweepFolder:
 
 
 def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str) -> SweepFile:
-    """Return the record of a sweep that has not begun."""
+    """Return the record of a sweep before its beginning."""
     return SweepFile(
         name=name,
         kind="search",
@@ -109,7 +109,7 @@ def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str)
 
 
 def fingerprint(words: SearchWords, config: RunConfig) -> str:
-    """Return a hash of all that makes two trials comparable: the shared config, the space, and the judgement."""
+    """Return a hash of the causes of comparable trials: the shared config, the space, and the judgement."""
     swept = {key.partition(".")[0] for key in words.space}
     shared = {name: value for name, value in config.values.items() if name not in FREE_GROUPS | swept}
     judged = {name: value for name, value in _plain(words.settings).items() if name not in FREE_SETTINGS}

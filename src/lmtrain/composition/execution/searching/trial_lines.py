@@ -21,7 +21,7 @@ class TrialLines:
     _told: set[str] = field(default_factory=set[str])
 
     def started(self, trial: SweepTrial, run: SweepRun, *, num_rounds: int) -> None:
-        """Tell that a run trains."""
+        """Tell of a training run."""
         seed = f" seed {run.seed}" if len(trial.runs) > 1 else ""
         part = f", round {trial.rounds + 1} of {num_rounds}" if num_rounds > 1 else ""
         print(f"trial {trial.number}{seed}{part}: {' '.join(trial.words)}", flush=True)

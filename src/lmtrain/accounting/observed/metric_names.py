@@ -1,0 +1,7 @@
+"""Names of the metrics that several parts of the library read, as they stand in metrics.jsonl and in every tracker."""
+
+from typing import Final
+
+TRAIN_LOSS: Final = "train/loss"  # nats a token, over the whole step and all ranks
+VALIDATION_LOSS: Final = "validation/loss"  # nats a token
+BITS_PER_BYTE: Final = "validation/bits_per_byte"
