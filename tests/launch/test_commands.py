@@ -38,20 +38,44 @@ def start_nodes(folder: Path, commands: list[list[str]]) -> "list[subprocess.Pop
     return started
 
 
+WORDS = ("budget.steps=100", "callbacks.checkpoint.every_steps=10", "callbacks.checkpoint.every_seconds=null", "seed=3")
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.CompletedProcess[str]]":
+    """Return the folder of a sweep of two trials by our launcher, the first of which fails, and how it ended."""
+    folder = tmp_path_factory.mktemp("swept")
+    words = ["-m", "model.embedding_init_std=1e38,0.5", "trainer.devices=2", "run.name=s"]
+    return folder, tiny.start(folder, *WORDS, *words)
+
+
+@pytest.mark.distributed
+def test_a_sweep_over_two_ranks_goes_on_after_a_failing_trial(swept) -> None:
+    folder, ended = swept
+    trials = sorted((folder / "runs/s").iterdir())
+    statuses = [json.loads((trial / "status.json").read_text()) for trial in trials]
+    assert sorted(status["status"] for status in statuses) == ["FAILED", "FINISHED"], ended.stderr
+    assert ended.returncode == 3
+    assert ended.stdout.count(" done\n") == 1
+    assert "failed, exit code 3" in ended.stdout
+    assert len({status["sweep"] for status in statuses}) == 1
+    assert processes_of(folder) == []
+
+
 @pytest.mark.distributed
 @pytest.mark.faults
 def test_two_nodes_whose_one_agent_is_killed_end_go_on_and_train_as_our_launcher_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["budget.steps=100", "callbacks.checkpoint.every_steps=10", "callbacks.checkpoint.every_seconds=null"]
-    ours = tiny.start(tmp_path, *words, "run.name=ours", "trainer.devices=2")
-    assert ours.returncode == 0, ours.stderr
-
+    folder, ours = swept
+    [finished] = [
+        trial for trial in (folder / "runs/s").iterdir() if '"FINISHED"' in (trial / "status.json").read_text()
+    ]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"--address=127.0.0.1:{free.getsockname()[1]}"
-    words = [*tiny.TINY, *words, "run.name=theirs", "cluster=cpu", "cluster.num_nodes=2", address]
-    assert launch(["torchrun", *words, "--dry-run", "--json"]) == 0
+    words = [*tiny.TINY, *WORDS, "model.embedding_init_std=0.5", "run.name=theirs", "cluster=cpu"]
+    assert launch(["torchrun", *words, "cluster.num_nodes=2", address, "--dry-run", "--json"]) == 0
     commands = json.loads(capsys.readouterr().out)["commands"]
     run = tmp_path / "runs/theirs"
     nodes = start_nodes(tmp_path, commands)
@@ -59,7 +83,7 @@ def test_two_nodes_whose_one_agent_is_killed_end_go_on_and_train_as_our_launcher
     nodes[1].kill()  # the agent alone: its rank is to go with it
     killed = time.monotonic()
     assert [node.wait(60) != 0 for node in nodes] == [True, True]
-    assert time.monotonic() - killed < 10
+    assert time.monotonic() - killed < 30  # 11 at a load of 18; a rank that waits for its peer alone takes minutes
     poll(lambda: processes_of(tmp_path) == [], seconds=10)
     stopped = len(tiny.losses(run))
     assert 10 < stopped < 100
@@ -68,19 +92,5 @@ def test_two_nodes_whose_one_agent_is_killed_end_go_on_and_train_as_our_launcher
     output = [(node.wait(120), (tmp_path / f"node{number}").read_text()) for number, node in enumerate(nodes)]
     assert [code for code, _ in output] == [0, 0], output
     assert "going on from step " in output[0][1]
-    assert tiny.losses(run) == tiny.losses(tmp_path / "runs/ours")
+    assert tiny.losses(run) == tiny.losses(finished)
     assert [text.count("Bits per byte") for text in (ours.stdout, output[0][1], output[1][1])] == [1, 1, 0]
-
-
-@pytest.mark.distributed
-def test_a_sweep_over_two_ranks_goes_on_after_a_failing_trial(tmp_path: Path) -> None:
-    words = ["-m", "model.embedding_init_std=1e38,0.5", "trainer.devices=2", "budget.steps=6", "run.name=s", "seed=3"]
-    swept = tiny.start(tmp_path, *words)
-    trials = sorted((tmp_path / "runs/s").iterdir())
-    ended = [json.loads((trial / "status.json").read_text()) for trial in trials]
-    assert sorted(status["status"] for status in ended) == ["FAILED", "FINISHED"], swept.stderr
-    assert swept.returncode == 3
-    assert swept.stdout.count(" done\n") == 1
-    assert "failed, exit code 3" in swept.stdout
-    assert len({status["sweep"] for status in ended}) == 1
-    assert processes_of(tmp_path) == []

@@ -9,13 +9,14 @@ from typing import Any
 from mlflow.entities import LoggedModelOutput
 from mlflow.tracking import MlflowClient
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import MANIFEST
 from lmtrain.tracking.flat_config import tracking_key
 
 FOLDER_TAG = "lmtrain.checkpoint"
 MODEL_TYPE = "lmtrain checkpoint"
-RANKED_BY = ("validation/bits_per_byte", "validation/loss")
+RANKED_BY = (BITS_PER_BYTE, VALIDATION_LOSS)
 
 
 class MlflowCheckpoints:
