@@ -14,6 +14,7 @@ from lmtrain.composition.command_line.help import HELP_FLAGS, help_page
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.stored_runs.job import Job, default_name, short_hash
+from lmtrain.errors import EnvironmentProblem
 from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
 from lmtrain.tracking.preemption import waited_seconds
 from lmtrain.tracking.run_folder import run_path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lmtrain.composition.command_line.compose import Choices
     from lmtrain.composition.command_line.search_words import SearchWords
     from lmtrain.composition.run_config import RunConfig
+    from lmtrain.search.search_settings import SearchSettings
 
 
 def train(words: list[str], *, program: str = "lmtrain train") -> int:
@@ -58,12 +60,13 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     outer = outer_launcher(os.environ)
     world = (outer.local_world_size, outer.world_size // outer.local_world_size) if outer else None
     arguments = parse_arguments(words, world=world)
-    from lmtrain.composition.command_line.search_words import search_of
+    from lmtrain.composition.command_line.search_words import grid_settings, search_of
 
     if (searched := search_of(arguments)) is not None:
         return _search(searched, outer, program=program, tell=tell)
     from lmtrain.composition.command_line.compose import Choices, for_each_config
 
+    settings, arguments = grid_settings(arguments)
     composed: list[tuple[dict[str, Any], Choices]] = []
     for_each_config(lambda *one: composed.append(one), arguments, config_name="train")
     if not composed:  # a flag asked for the config alone
@@ -80,11 +83,31 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
         tell(job.folder)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
-    from lmtrain.composition.execution.sweep import run_sweep
-
     jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
     tell(Path(jobs[0].root) / str(jobs[0].sweep))
-    return run_sweep(jobs, partial(start, outer=outer, isolated=outer is None))
+    return _grid(jobs, settings, outer)
+
+
+def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher | None) -> int:
+    """Train a grid's trials, one after another or side by side.
+
+    Raises:
+        EnvironmentProblem: They would be started side by side under a launcher of ranks.
+    """
+    from lmtrain.composition.execution.start import prepare_data, start
+    from lmtrain.composition.execution.sweep import one_after_another, run_sweep
+
+    if settings.parallel == 1 and settings.launcher == "local":
+        return run_sweep(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
+    if outer is not None:
+        raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
+    from lmtrain.composition.execution.searching.prepared_search import runner_of
+    from lmtrain.composition.execution.searching.side_by_side import SideBySide
+
+    folder = Path(jobs[0].root) / str(jobs[0].sweep)
+    prepare_data(jobs[0])
+    runner = runner_of(jobs[0].config, settings, folder)
+    return run_sweep(jobs, SideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
 
 
 def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[[Path], None]) -> int:

@@ -25,7 +25,7 @@ def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path) -> None:
     line = '{"time": 0, "step": 4, "tokens": 8, "metrics": {"validation/bits_per_byte": 1.5}}\n'
     (tmp_path / "run-1" / "metrics.jsonl").write_text(line)
     codes = {"run-1": 0, "run-2": 4}
-    assert run_sweep(trials, lambda trial: codes[trial.name]) == 4
+    assert run_sweep(trials, [(trial, codes[trial.name]) for trial in trials]) == 4
     sweep = read_sweep(tmp_path / "sweep-1")
     assert sweep is not None
     assert [(trial.values, trial.state, trial.score) for trial in sweep.trials] == [

@@ -1,8 +1,15 @@
 import time
+from collections.abc import Callable
 
 import pytest
 
-from lmtrain.composition.execution.sweep import naming_trial, print_outcomes, run_sweep, swept_keys
+from lmtrain.composition.execution.sweep import (
+    naming_trial,
+    one_after_another,
+    print_outcomes,
+    run_sweep,
+    swept_keys,
+)
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError
 from lmtrain.tracking.no_tracking import NoTracking
@@ -13,6 +20,10 @@ def trials(*names: str) -> list[Job]:
     return [
         Job(config=config_with(), overrides=[f"seed={name}"], name=name, root="runs", sweep="sweep-1") for name in names
     ]
+
+
+def sweep(jobs: list[Job], start: Callable[[Job], int]) -> int:
+    return run_sweep(jobs, one_after_another(jobs, start))
 
 
 def test_swept_keys_have_several_values() -> None:
@@ -27,7 +38,7 @@ def test_a_stop_from_outside_ends_the_sweep_and_not_its_trial_alone(
     ended: list[str] = []
     monkeypatch.setattr(NoTracking, "finish_sweep", lambda *args, **facts: ended.append(facts["status"]))
     codes = {"a": 4, "b": code, "c": 0}
-    assert run_sweep(trials("a", "b", "c"), lambda trial: codes[trial.name]) == code
+    assert sweep(trials("a", "b", "c"), lambda trial: codes[trial.name]) == code
     assert ended == ["KILLED"]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "  a  failed, exit code 4"
@@ -45,7 +56,7 @@ def test_the_last_lines_stand_also_when_ctrl_c_comes_between_two_trials(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(trials("a", "b"), start)
+        sweep(trials("a", "b"), start)
     assert ended == ["KILLED"]
     last = "  side by side: lmtrain compare runs/sweep-1\n  as a page: lmtrain report runs/sweep-1\n"
     assert capsys.readouterr().out.endswith(last)
@@ -57,7 +68,7 @@ def test_a_trial_that_is_refused_later_does_not_end_the_sweep(capsys: pytest.Cap
             raise DataError("the shards are damaged")
         return 0
 
-    assert run_sweep(trials("a", "b"), start) == DataError.exit_code
+    assert sweep(trials("a", "b"), start) == DataError.exit_code
     assert "a: the shards are damaged" in capsys.readouterr().err
 
 
@@ -77,5 +88,5 @@ def test_outcomes_stand_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_clock_of_a_trial_begins_when_it_starts() -> None:
     began: list[float] = []
     made = time.monotonic()
-    run_sweep(trials("a", "b"), lambda trial: began.append(trial.began) or 0)
+    sweep(trials("a", "b"), lambda trial: began.append(trial.began) or 0)
     assert made < began[0] < began[1]

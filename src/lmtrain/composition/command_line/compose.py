@@ -135,11 +135,11 @@ class SweepNodes:
     """The parts of a composed config about its sweep: settings of a search, and values by key from an option."""
 
     settings: dict[str, Any]
-    params: Mapping[str, Any]
+    params: Mapping[str, Any] | None
 
 
-def sweep_nodes(arguments: Arguments) -> SweepNodes | None:
-    """Return the settings of the words' search, None without one.
+def sweep_nodes(arguments: Arguments) -> SweepNodes:
+    """Return the settings of the words' sweep; `params` is None without a search.
 
     Raises:
         ConfigurationError: The command line does not compose.
@@ -148,11 +148,10 @@ def sweep_nodes(arguments: Arguments) -> SweepNodes | None:
     with _worded(arguments, config_name="train"), _our_configs():
         words = [*_search_words(flags), *arguments.imported, *single(arguments.overrides), *arguments.added]
         composed = _composed(words, config_name="train")
-        if SEARCH not in composed.hydra.sweeper:
-            return None
+        is_search = SEARCH in composed.hydra.sweeper
         settings: Any = OmegaConf.to_container(composed[SETTINGS], resolve=True)
         params: Any = OmegaConf.to_container(composed.hydra.sweeper, resolve=False)
-    return SweepNodes(settings, params.get("params") or {})
+    return SweepNodes(settings, (params.get("params") or {}) if is_search else None)
 
 
 def _refuse_search(composed: DictConfig) -> None:
@@ -161,7 +160,8 @@ def _refuse_search(composed: DictConfig) -> None:
         raise ConfigurationError("hydra/sweeper=optuna searches for values: lmtrain train with -m starts it.")
     for word in composed.hydra.overrides.task:
         if word.lstrip("+").startswith(f"{SETTINGS}."):
-            raise ConfigurationError(f"{word} is of a search; add hydra/sweeper=optuna and -m, or leave it out.")
+            also = " (of a grid, -m alone, are sweep.parallel, sweep.launcher and sweep.slurm)"
+            raise ConfigurationError(f"{word} is of a search{also}; add hydra/sweeper=optuna and -m, or leave it out.")
 
 
 def _search_words(flags: Flags) -> list[str]:

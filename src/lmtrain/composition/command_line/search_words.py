@@ -17,6 +17,7 @@ from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import Dimension, Interval, ListedValues, Space, interval, require_space
 
 OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.")  # words of no trial
+OF_A_GRID: Final = ("sweep.parallel", "sweep.launcher", "sweep.slurm")
 MULTIRUN: Final = frozenset({"-m", "--multirun"})
 
 
@@ -48,7 +49,7 @@ def search_of(arguments: Arguments) -> SearchWords | None:
     if not parse_flags(arguments.flags).is_sweep:
         return None
     nodes = sweep_nodes(arguments)
-    if nodes is None:
+    if nodes.params is None:
         return None
     settings: SearchSettings = Node("sweep", nodes.settings).checked().build()
     fixed = [word for word in single(arguments.overrides) if not word.lstrip("+~").startswith(OF_THE_SEARCH)]
@@ -56,6 +57,20 @@ def search_of(arguments: Arguments) -> SearchWords | None:
     require_space(space, sampler=settings.sampler, words=arguments.overrides)
     _require_seeds(space, settings)
     return SearchWords(settings=settings, space=space, fixed=tuple(fixed), arguments=arguments)
+
+
+def grid_settings(arguments: Arguments) -> tuple[SearchSettings, Arguments]:
+    """Return how a grid's trials are started, and its command line without the words for that.
+
+    Raises:
+        ConfigurationError: A setting is wrong.
+    """
+    own = [word for word in arguments.overrides if word.lstrip("+").partition("=")[0].startswith(OF_A_GRID)]
+    if not own or not parse_flags(arguments.flags).is_sweep:
+        return SearchSettings(), arguments
+    kept = [word for word in arguments.overrides if word not in own]
+    settings: SearchSettings = Node("sweep", sweep_nodes(arguments).settings).checked().build()
+    return settings, replace(arguments, overrides=kept)
 
 
 def _space(words: Sequence[str], *, params: Mapping[str, Any]) -> dict[str, Dimension]:

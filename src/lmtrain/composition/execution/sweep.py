@@ -33,17 +33,24 @@ def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None
         raise ConfigurationError(f"{refusal} This is {where}; no trial was started.") from refusal
 
 
-def run_sweep(trials: Sequence[Job], start: Callable[[Job], int]) -> int:
-    """Train trial after trial and return the worst exit code, or a stop's; the last lines name each outcome."""
+def one_after_another(trials: Sequence[Job], start: Callable[[Job], int]) -> Generator[tuple[Job, int]]:
+    """Train the trials; yield each with its exit code, no more after a stop."""
+    for trial in trials:
+        code = _outcome(trial, start)
+        yield trial, code
+        if code in STOPPED:
+            break
+
+
+def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
+    """Train the trials, as `ends` does, and return the worst exit code, or a stop's; name each outcome at the end."""
     outcomes = dict.fromkeys((trial.name for trial in trials), NOT_STARTED)
     record = GridRecord(trials)
     code = EXIT_INTERRUPTED  # of Ctrl-C between two trials
     try:
-        for trial in trials:
-            outcomes[trial.name] = _outcome(trial, start)
-            record.close(trial, outcomes[trial.name])
-            if outcomes[trial.name] in STOPPED:
-                break
+        for trial, outcome in ends:
+            outcomes[trial.name] = outcome
+            record.close(trial, outcome)
         code = next((outcome for outcome in outcomes.values() if outcome in STOPPED), max(outcomes.values()))
     finally:
         record.end(status_name(code))

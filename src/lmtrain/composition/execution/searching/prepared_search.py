@@ -127,7 +127,7 @@ def prepare_search(
         folder=folder,
         rounds=_rounds(base.config, words.settings),
         allowance=_allowance(base.config, words.settings),
-        runner=_runner(base.config, words.settings, folder.path),
+        runner=runner_of(base.config, words.settings, folder.path),
         sweep_id=f"sweep-{short_hash(str(folder.path))}" if base.config.run.name else folder.path.name,
         program=program,
     )
@@ -201,7 +201,8 @@ def _allowance(config: RunConfig, settings: SearchSettings) -> Allowance:
     return Allowance(settings=settings, planned_seconds=None, usd_per_hour=hourly)
 
 
-def _runner(config: RunConfig, settings: SearchSettings, folder: Path) -> Runner:
+def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runner:
+    """Return the place of a sweep's runs, on this machine or in SLURM's queue."""
     uses_gpus = device_type(config.trainer.accelerator) != "cpu"
     if settings.launcher == "slurm":
         return SlurmRunner(

@@ -1,0 +1,67 @@
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from lmtrain.composition.execution.searching import side_by_side
+from lmtrain.composition.execution.searching.side_by_side import SideBySide
+from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import EXIT_TERMINATED
+from tests.configs import config_with
+
+
+class FakeTrial:
+    """A run that ends with its code at the second look, or when it is stopped."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.looks, self.stopped_by = code, 0, 0
+
+    def exit_code(self) -> int | None:
+        self.looks += 1
+        return EXIT_TERMINATED if self.stopped_by else self.code if self.looks == 2 else None
+
+    def stop(self, number: int) -> None:
+        self.stopped_by = number
+
+
+class FakeRunner:
+    """Starts nothing; remembers slots and the number of runs at once."""
+
+    def __init__(self) -> None:
+        self.slots: list[int] = []
+        self.trials: list[FakeTrial] = []
+
+    def start(self, job: Job, job_path: Path, *, slot: int) -> FakeTrial:
+        assert job_path.exists()
+        self.slots.append(slot)
+        self.trials.append(FakeTrial(3 if job.name == "b" else 0))
+        return self.trials[-1]
+
+
+def jobs(root: Path) -> list[Job]:
+    return [Job(config=config_with(), overrides=[], name=name, root=str(root), sweep="sweep-1") for name in "abc"]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "POLL_SECONDS", 0.0)
+
+
+def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the_others(tmp_path: Path) -> None:
+    runner = FakeRunner()
+    ends = [*SideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))]
+    assert [(job.name, code) for job, code in ends] == [("a", 0), ("b", 3), ("c", 0)]
+    assert runner.slots == [0, 1, 0]
+    assert sorted(path.name for path in (tmp_path / "sweep-1/jobs").iterdir()) == ["a.json", "b.json", "c.json"]
+
+
+def test_a_signal_stops_those_that_run_and_starts_no_more(tmp_path: Path) -> None:
+    runner, before = FakeRunner(), signal.getsignal(signal.SIGTERM)
+    ends = SideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))
+    assert next(ends)[0].name == "a"
+    os.kill(os.getpid(), signal.SIGTERM)
+    rest = [(job.name, code) for job, code in ends]
+    assert rest in ([("b", 3)], [("b", EXIT_TERMINATED)])
+    assert len(runner.trials) == 2
+    assert signal.getsignal(signal.SIGTERM) == before
