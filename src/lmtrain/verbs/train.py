@@ -102,12 +102,12 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
     if outer is not None:
         raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
     from lmtrain.composition.execution.searching.prepared_search import runner_of
-    from lmtrain.composition.execution.searching.side_by_side import SideBySide
+    from lmtrain.composition.execution.searching.side_by_side import TrialsSideBySide
 
     folder = Path(jobs[0].root) / str(jobs[0].sweep)
     prepare_data(jobs[0])
     runner = runner_of(jobs[0].config, settings, folder)
-    return run_sweep(jobs, SideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
+    return run_sweep(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
 
 
 def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[[Path], None]) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.composition.execution.searching import side_by_side
-from lmtrain.composition.execution.searching.side_by_side import SideBySide
+from lmtrain.composition.execution.searching.side_by_side import TrialsSideBySide
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_TERMINATED
 from tests.configs import config_with
@@ -50,7 +50,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the_others(tmp_path: Path) -> None:
     runner = FakeRunner()
-    ends = [*SideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))]
+    ends = [*TrialsSideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))]
     assert [(job.name, code) for job, code in ends] == [("a", 0), ("b", 3), ("c", 0)]
     assert runner.slots == [0, 1, 0]
     assert sorted(path.name for path in (tmp_path / "sweep-1/jobs").iterdir()) == ["a.json", "b.json", "c.json"]
@@ -58,7 +58,7 @@ def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the
 
 def test_a_signal_stops_those_that_run_and_starts_no_more(tmp_path: Path) -> None:
     runner, before = FakeRunner(), signal.getsignal(signal.SIGTERM)
-    ends = SideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))
+    ends = TrialsSideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))
     assert next(ends)[0].name == "a"
     os.kill(os.getpid(), signal.SIGTERM)
     rest = [(job.name, code) for job, code in ends]

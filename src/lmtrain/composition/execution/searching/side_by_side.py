@@ -16,7 +16,7 @@ POLL_SECONDS: Final = 0.2
 JOBS: Final = "jobs"
 
 
-class SideBySide:
+class TrialsSideBySide:
     """`parallel` trials at once; their jobs and consoles are files in the sweep's folder."""
 
     def __init__(self, runner: Runner, *, parallel: int, folder: Path) -> None:
