@@ -3,36 +3,16 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from lmtrain.callbacks.communication import Activity, Communication, exposed, exposed_share, length, merged
+from lmtrain.callbacks.communication import Communication, exposed_share
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
+from lmtrain.training.profiling.activities import Activity
 from tests.callbacks.test_two_ranks import train
 
 
 def event(name, start, end, **facts):
     return Activity(name=name, span=(start, end), **facts)
-
-
-def test_what_computing_hides_does_not_count():
-    assert exposed([(0, 10)], [(0, 4), (6, 7)]) == 5
-    assert exposed([(0, 10), (5, 12)], []) == 12
-    assert exposed([(2, 3)], [(0, 10)]) == 0
-
-
-whole = st.integers(0, 40)
-spans = st.lists(st.tuples(whole, whole).map(lambda ends: (min(ends), max(ends))), max_size=8)
-
-
-@given(spans, spans)
-def test_it_is_what_a_count_of_moments_says(waits, computes):
-    def moments(intervals):
-        return {moment for start, end in intervals for moment in range(start, end)}
-
-    assert exposed(waits, computes) == len(moments(waits) - moments(computes))
-    assert length(merged(waits)) == len(moments(waits))
 
 
 def test_on_a_cpu_gloo_is_set_against_operators():

@@ -4,13 +4,11 @@ Communication behind computing costs nothing: the share counts this rank's time 
 holds both the links and the wait for late ranks.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import lightning.pytorch as pl
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
@@ -18,8 +16,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.events import TRACED
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.profiling.activities import Activity, Interval, activities_of, exposed
 
-Interval = tuple[float, float]
 STEPS_BEFORE_THE_FIRST: Final = 2  # of a process: they compile, and fill caches
 COMPUTE_ON_CPU: Final = ("aten::", "## Call CompiledFxGraph", "CompiledFunction")
 
@@ -57,7 +55,8 @@ class Communication(pl.Callback):
         if self._is_off or self._every_steps is None or batch_idx % trainer.accumulate_grad_batches:
             return
         since_first = self._num_steps - STEPS_BEFORE_THE_FIRST
-        if since_first >= 0 and since_first % self._every_steps == 0:
+        is_due = since_first >= 0 and since_first % self._every_steps == 0
+        if is_due and not self._events.is_profiled:
             with self._events.pause("trace"):
                 self._trace = _start_trace(pl_module.device)
 
@@ -83,24 +82,13 @@ class Communication(pl.Callback):
         if self._trace is not None:
             self._end_trace()
 
-    def _end_trace(self) -> list["Activity"]:
+    def _end_trace(self) -> list[Activity]:
         trace, self._trace = self._trace, None
         assert trace is not None
         if ProfilerActivity.CUDA in trace.activities:
             torch.cuda.synchronize()
         trace.stop()
-        # As they were recorded: torch's own tree of them took 4.6 s for 85,000, and this 0.2 (torch 2.13).
-        assert trace.profiler is not None
-        assert trace.profiler.kineto_results is not None
-        return [
-            Activity(
-                name=event.name(),
-                span=(event.start_ns() / 1e9, event.end_ns() / 1e9),
-                is_on_gpu=event.device_type() == DeviceType.CUDA,
-                is_annotation=event.is_user_annotation(),
-            )
-            for event in trace.profiler.kineto_results.events()
-        ]
+        return activities_of(trace)
 
     def _book(self) -> None:
         computed = self._stopwatch.seconds()["compute"]
@@ -117,17 +105,6 @@ def _start_trace(device: torch.device) -> profile:
     trace = profile(activities=activities)
     trace.start()
     return trace
-
-
-@final
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Activity:
-    """A kernel, operator or annotation of a trace, from and to a moment in seconds."""
-
-    name: str
-    span: Interval
-    is_on_gpu: bool = False
-    is_annotation: bool = False
 
 
 def exposed_share(activities: Sequence[Activity]) -> float:
@@ -157,25 +134,3 @@ def _on_gpu(activities: Sequence[Activity]) -> tuple[list[Interval], list[Interv
 def _on_cpu(activities: Sequence[Activity]) -> tuple[list[Interval], list[Interval]]:
     waits = [each.span for each in activities if each.name.startswith("gloo:")]
     return waits, [each.span for each in activities if each.name.startswith(COMPUTE_ON_CPU)]
-
-
-def exposed(waits: Iterable[Interval], computes: Iterable[Interval]) -> float:
-    """Return how long the union of `waits` is where none of `computes` overlaps it."""
-    computing = merged(computes)
-    return length(merged([*waits, *computing])) - length(computing)
-
-
-def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """Join overlapping intervals, in order."""
-    joined: list[Interval] = []
-    for start, end in sorted(intervals):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
-
-
-def length(intervals: Iterable[Interval]) -> float:
-    """Add up disjoint intervals."""
-    return sum(end - start for start, end in intervals)

@@ -71,6 +71,7 @@ class RunConfig:
     recompute: Node
     compile: Node
     logger: Node
+    profiler: Node
     make_trainer: Node
     allowed: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(repr=False)

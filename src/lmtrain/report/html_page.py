@@ -11,6 +11,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.report.charts import line_chart, swatch, time_bars
 from lmtrain.report.ledger_page import kinds_of_time, reasons
 from lmtrain.report.markup import Markup, joined, table, tag
+from lmtrain.report.profile_page import profile_section
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_attempts, read_ledger
 from lmtrain.report.web_page import section, tiles, web_page
@@ -47,6 +48,7 @@ def report_page(folder: Path) -> str:
         _header(facts, ledger),
         _curves(points),
         *([] if ledger is None else [_time(folder, ledger), _plan(ledger, facts.mfu_palm)]),
+        profile_section(folder),
         _held_out(facts.held_out),
         section("A sample of what it writes", *_sample(facts)),
         _checkpoints(folder),

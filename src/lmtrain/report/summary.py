@@ -14,6 +14,7 @@ from rich.text import Text
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.markup import visible
+from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
 from lmtrain.report.show import plain_text, show
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
@@ -40,6 +41,8 @@ def page(facts: RunFacts) -> RenderableType:
         parts.append(_time(facts))
     if facts.held_out:
         parts += [_heading(_how_measured(facts.held_out)), *_scores(facts.held_out)]
+    if profile := profile_lines(facts.folder):
+        parts += [_heading("Where the profiled steps went"), *map(Text, profile)]
     if facts.sample:
         parts += [_heading("A sample of what it writes"), *_sample(facts)]
     parts += [_heading("Where it is"), *_places(facts)]

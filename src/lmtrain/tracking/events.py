@@ -35,7 +35,8 @@ class EventLog:
     """Append a rank's spans and marks; they reach the file about once a second and on close.
 
     `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
-    time.monotonic's clock; `paused_seconds` sums all such waits. `stopwatch` has every second of the process since
+    time.monotonic's clock; `paused_seconds` sums all such waits. While torch's profiler records steps `is_profiled`
+    says so: it takes one trace at a time. `stopwatch` has every second of the process since
     `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
     other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
     """
@@ -56,6 +57,7 @@ class EventLog:
         self.paused_for: str | None = None
         self.paused_at = 0.0
         self.paused_seconds = 0.0
+        self.is_profiled = False
         self.stopwatch = Stopwatch(began=began)
         self.preemption: Preemption | None = Preemption(self.stopwatch, threads=threads, waited_before=waited_before)
 

@@ -44,6 +44,7 @@ OF_ATTEMPT = (
     "environment.json",
     "devices.json",
 )
+OF_PROFILE = ("summary_rank*.json", "trace_rank*.json.gz", "memory_rank*.json", "memory_rank*.pickle")
 DATASET_FACTS = ("name", "source", "fingerprint", "tokenizer_fingerprint", "vocab_size")
 
 T = TypeVar("T")
@@ -143,7 +144,12 @@ class MlflowRun:
         attempts = [
             (folder / name, f"attempts/{folder.name}") for folder in self._folder.attempts() for name in OF_ATTEMPT
         ]
-        for path, place in [*((self._folder.path / name, None) for name in OF_RUN), *attempts]:
+        profile = [
+            (path, "profile")
+            for pattern in OF_PROFILE
+            for path in sorted((self._folder.path / "profile").glob(pattern))
+        ]
+        for path, place in [*profile, *((self._folder.path / name, None) for name in OF_RUN), *attempts]:
             changed_at = path.stat().st_mtime_ns if path.exists() and path.stat().st_size > 0 else None
             if changed_at is not None and self._sent_files.get(path) != changed_at:
                 if path.name == "dataset.json":

@@ -154,3 +154,11 @@ def test_models_of_two_ranks_start_from_the_same_weights(tiny_job: MakeJob) -> N
         models.append(module.language_model)
     for one, other in zip(*(model.state_dict().values() for model in models), strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_profiler_is_one_callback_at_the_end_and_none_is_no_callback(tiny_job: MakeJob) -> None:
+    plain, traced = (
+        build_run(tiny_job(*words), rank=0, log=None) for words in ((), ("profiler=memory", "profiler.wait_steps=2"))
+    )
+    kinds = [[type(each).__name__ for each in run.trainer.callbacks] for run in (plain, traced)]
+    assert kinds[1] == [*kinds[0], "MemoryTrace"]

@@ -89,6 +89,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
     scheduled.set_for(0, end.steps)
     rehearse_callbacks(config.callbacks, end)
+    rehearse_profiler(config, end)
 
 
 class NotYetKnown(Exception):  # no error: a constructor's argument comes with the data
@@ -116,6 +117,16 @@ def rehearse_callbacks(callbacks: Mapping[str, Node], end: Horizon) -> None:
         if CONTEXT in setting_names(node.target):
             with contextlib.suppress(NotYetKnown):
                 node.build(facts={CONTEXT: BeforeData(end)})
+
+
+def rehearse_profiler(config: RunConfig, end: Horizon) -> None:
+    """Let the profiler look at its steps and ranks.
+
+    Raises:
+        ConfigurationError: The run does not have them.
+    """
+    with contextlib.suppress(NotYetKnown):
+        config.profiler.build(facts={CONTEXT: BeforeData(end), "num_ranks": config.num_ranks})
 
 
 def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: int) -> Horizon:

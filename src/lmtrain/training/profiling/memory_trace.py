@@ -1,0 +1,165 @@
+"""Memory by kind over one step: each tensor's allocation and release, sorted by its use in the step.
+
+The kinds are torch's memory profiler's (torch.profiler, export_memory_timeline). Tensors held since before the step
+have their kind too where the step used them.
+"""
+
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import lightning.pytorch as pl
+import torch
+from torch.profiler import ProfilerActivity, profile
+from typing_extensions import override
+
+from lmtrain.tracking.atomic_files import write_json
+from lmtrain.training.context import RunContext
+from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.profiling.profiled_steps import ProfiledSteps, profile_file
+
+_LOG = logging.getLogger(__name__)
+# In the order of torch's columns (2.13), the first of which is always empty.
+KINDS: Final[tuple[str, ...]] = (
+    "parameters",
+    "optimizer state",
+    "inputs",
+    "temporaries",
+    "activations",
+    "gradients",
+    "autograd's own",
+    "others",
+)
+MOST_POINTS: Final = 400
+MOST_SNAPSHOT_EVENTS: Final = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryTimeline:
+    """Bytes by kind at moments of a step, in seconds from its start; `peak` holds those of the fullest moment."""
+
+    rank: int
+    step: int
+    device: str
+    seconds: tuple[float, ...]
+    bytes_of: dict[str, tuple[int, ...]]
+    peak: dict[str, int]
+
+
+class MemoryTrace(pl.Callback):
+    """Write profile/memory_rankR.json of the step after `wait_steps` steps of each attempt, on each of `ranks`.
+
+    On a GPU also profile/memory_rankR.pickle, the allocator's snapshot (https://pytorch.org/memory_viz shows it).
+    """
+
+    def __init__(
+        self, *, wait_steps: int, ranks: Sequence[int] | None = None, num_ranks: int = 1, context: RunContext
+    ) -> None:
+        super().__init__()
+        steps = ProfiledSteps(
+            wait_steps=wait_steps, num_steps=1, ranks=ranks, num_ranks=num_ranks, last_step=context.last_step
+        )
+        self._context = context
+        self._left = wait_steps
+        self._trace: profile | None = None
+        self._is_done = not steps.includes_rank(context.rank)
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._begin_where_due(trainer, pl_module)
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._is_done or not is_step_end(trainer, batch_idx):
+            return
+        if self._trace is None:
+            self._left -= 1
+            self._begin_where_due(trainer, pl_module)
+            return
+        with self._context.events.pause("trace", step=trainer.global_step):
+            self._write(self._trace, pl_module.device, step=trainer.global_step)
+            self._end()
+
+    @override
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self._is_done:
+            _LOG.warning(
+                "This attempt of rank %d ended before its traced step: there is no profile of it.", self._context.rank
+            )
+        self._end()
+
+    @override
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._end()
+
+    def _begin_where_due(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        if self._is_done or self._left > 0:
+            return
+        with self._context.events.pause("trace", step=trainer.global_step):
+            on_gpu = module.device.type == "cuda"
+            if on_gpu:
+                torch.cuda.synchronize()
+                torch.cuda.memory._record_memory_history(max_entries=MOST_SNAPSHOT_EVENTS)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            self._context.events.is_profiled = True
+            self._trace = profile(
+                activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
+                profile_memory=True,
+                record_shapes=True,
+                with_stack=True,  # Python's calls of modules and optimizers tell the kinds
+            )
+            self._trace.start()
+
+    def _write(self, trace: profile, device: torch.device, *, step: int) -> None:
+        path = profile_file(self._context.folder, f"memory_rank{self._context.rank}.json")
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.memory._dump_snapshot(str(path.with_suffix(".pickle")))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        trace.stop()
+        timeline = timeline_of(trace, device, rank=self._context.rank, step=step)
+        write_json(path, asdict(timeline))
+
+    def _end(self) -> None:
+        trace, self._trace, self._is_done = self._trace, None, True
+        if trace is None:
+            return
+        self._context.events.is_profiled = False
+        if ProfilerActivity.CUDA in trace.activities:
+            torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        if trace.profiler is not None and trace.profiler.kineto_results is None:  # cut short
+            trace.stop()
+
+
+def timeline_of(trace: profile, device: torch.device, *, rank: int, step: int) -> MemoryTimeline:
+    """Return a stopped trace's memory on a device, at most 400 moments: the fullest of each part of the step."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated without a successor that sorts by kind (2.13)
+        file = Path(folder) / "timeline.json"
+        trace.export_memory_timeline(str(file), device=str(device))  # pyright: ignore[reportDeprecated]
+        microseconds, rows = json.loads(file.read_text())
+    moments = [(max(0, time), [int(value) for value in row[1:]]) for time, row in zip(microseconds, rows, strict=True)]
+    return _timeline(moments, device=str(device), rank=rank, step=step)
+
+
+def _timeline(moments: list[tuple[int, list[int]]], *, device: str, rank: int, step: int) -> MemoryTimeline:
+    inside = [moment for moment in moments if moment[0] > 0] or moments  # those before the step have no time
+    began = inside[0][0] if inside else 0
+    edges = [round(index * len(inside) / MOST_POINTS) for index in range(MOST_POINTS + 1)]
+    parts = [inside[start:end] for start, end in pairwise(edges) if end > start]
+    kept = [max(part, key=lambda moment: sum(moment[1])) for part in parts]
+    fullest = max(kept, key=lambda moment: sum(moment[1]), default=(0, [0] * len(KINDS)))
+    return MemoryTimeline(
+        rank=rank,
+        step=step,
+        device=device,
+        seconds=tuple((time - began) / 1e6 for time, _ in kept),
+        bytes_of={kind: tuple(row[index] for _, row in kept) for index, kind in enumerate(KINDS)},
+        peak=dict(zip(KINDS, fullest[1], strict=True)),
+    )
