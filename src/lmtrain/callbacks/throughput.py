@@ -1,4 +1,4 @@
-"""A run's speed, its share of the hardware's peak, and its cost so far.
+"""A run's speed, its share of the hardware's peak, its memory, and its cost so far.
 
 Utilization is by the two conventions of accounting.flops, over the dense peak in the plan.
 """
@@ -19,6 +19,7 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end
+from lmtrain.training.measuring.step_timer import peak_bytes
 from lmtrain.training.module import CausalLMModule
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +35,9 @@ class _Mark:
 
 
 class Throughput(pl.Callback):
-    """Append tokens/s, MFU, dollars and energy every `every_steps` steps, and at the end.
+    """Append tokens/s, MFU, dollars, energy and memory every `every_steps` steps, and at the end.
+
+    Memory is the most so far of this rank: of a GPU's tensors, on a CPU of the whole process.
 
     Speed leaves out the pauses in `context.events`, and the first step of a process, with its compilation. Only tokens
     with loss count: padding is none, and neither are tokens left out by a chat's mask. Dollars and kWh (at the
@@ -100,6 +103,7 @@ class Throughput(pl.Callback):
         seconds = now.seconds - before.seconds
         tokens_per_second = tokens / seconds
         metrics = {
+            "memory/peak_bytes": peak_bytes(module.device),
             "speed/tokens_per_second": tokens_per_second,
             "speed/timed_seconds": seconds,
             **self._utilization(tokens_per_second, trainer.world_size),

@@ -62,7 +62,13 @@ def line_chart(points: Points, *, name: str, show: Callable[[float], str] = lamb
 
 
 def plot(
-    lines: Sequence[Line], *, across: tuple[float, float], up: Place, up_labels: Sequence[tuple[float, str]], label: str
+    lines: Sequence[Line],
+    *,
+    across: tuple[float, float],
+    up: Place,
+    up_labels: Sequence[tuple[float, str]],
+    across_labels: Sequence[tuple[float, str]] | None = None,
+    label: str,
 ) -> Markup:
     """Draw curves, the first one on top; `up` places a value between HEIGHT (the bottom) and 0."""
     place_x = scale(across, 0.0, WIDTH)
@@ -71,11 +77,11 @@ def plot(
           for value, _ in up_labels),
         *(part for line in reversed(lines) for part in _drawn(line, place_x, up)),
     ]  # fmt: skip
-    steps = [step for step in ticks(*across) if across[0] <= step <= across[1]]
+    steps = across_labels or [(step, format_quantity(step)) for step in ticks(*across)]
     beside = [
         *(tag("span", text, class_="up", style=f"top:{up(value) / HEIGHT:.2%}") for value, text in up_labels),
-        *(tag("span", format_quantity(step), class_="across", style=f"left:{place_x(step) / WIDTH:.2%}")
-          for step in steps),
+        *(tag("span", text, class_="across", style=f"left:{place_x(step) / WIDTH:.2%}")
+          for step, text in steps if across[0] <= step <= across[1]),
         *(tag("span", "", class_="end", style=_end(line, place_x, up)) for line in reversed(lines)),
     ]  # fmt: skip
     drawn = tag("svg", *inside, viewBox=f"0 0 {WIDTH} {HEIGHT}", preserveAspectRatio="none", aria_hidden="true")

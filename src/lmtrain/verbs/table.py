@@ -23,6 +23,7 @@ VERBS: Final = {
         "lmtrain.verbs.bench:bench",
         "time a step by part, name the bottleneck and what would help",
     ),
+    "tune": ("lmtrain.verbs.tune:tune", "find a learning rate (lr) or the largest micro batch (batch)"),
     "parity": (
         "lmtrain.verbs.parity:parity",
         "hold a strategy on CPU ranks to one process, tensor by tensor",

@@ -101,6 +101,25 @@ its bottleneck, and try changes against it.
 Trains on the config's own data, prepared first if need be, in a folder that is
 deleted afterwards; keeps nothing.
 """,
+    "tune": """\
+{program}: find a setting by short trainings of the config itself, in
+processes and folders of their own.
+
+  {program} lr    [GROUP=OPTION ...] [KEY=VALUE ...]   words of `lmtrain train`
+  {program} batch [GROUP=OPTION ...] [KEY=VALUE ...]
+
+lr: a range test, all learning rates of the optimizer rising together
+  --steps=100            optimizer steps
+  --lowest=0.001         share of the config's learning rate at the first step
+  --highest=100          and at the last
+batch: the largest batch.micro_batch_sequences, beside the plan's
+  --steps=3              optimizer steps of each try
+
+  --json                 one object
+
+Ends with 1 where there is nothing to suggest: the loss never falls, or not one
+sequence fits.
+""",
     "doctor": """\
 {program}: check this machine before a long run of a config, each
 finding with its fix, and measure its peak.

@@ -101,20 +101,22 @@ def build_run(
     parallelism = build_strategy(config, facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
     callbacks = build_callbacks(config, facts)
-    profiler = config.profiler.build(facts=facts)
-    agreement = config_hash({"config": config.values, "data": datamodule.identity})
-    agree = LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
+    acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
     parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
     return Run(
         module=build_module(config, precision=precision, fork_step=fork_step, **parts),
         datamodule=datamodule,
-        trainer=build_trainer(
-            config, precision, parallelism, [agree, *callbacks.values(), *([profiler] if profiler else [])], context
-        ),
+        trainer=build_trainer(config, precision, parallelism, [each for each in acting if each], context),
         context=context,
         callbacks=callbacks,
         parallelism=parallelism,
     )
+
+
+def agreeing(config: RunConfig, datamodule: TokenDataModule) -> pl.Callback:
+    """Let all ranks compare config and data before they train."""
+    agreement = config_hash({"config": config.values, "data": datamodule.identity})
+    return LambdaCallback(setup=lambda trainer, module, stage: agree_on(agreement))
 
 
 def tokenizer_of(dataset: Dataset) -> Tokenizer:

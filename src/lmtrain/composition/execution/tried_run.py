@@ -1,0 +1,95 @@
+"""Short trainings of a config in processes and folders of their own, which leave nothing behind but their curves."""
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lmtrain.tracking.run_log import Point, read_points
+
+NAME: Final = "tried"
+REPLACED: Final = (
+    "budget",
+    "callbacks",
+    "hparams_search",
+    "logger",
+    "profiler",
+    "resume",
+    "run.log_every_steps",
+    "run.name",
+    "run.root",
+)
+LAST_LINES: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedRun:
+    """A short training's end: its exit code (negative: killed by that signal), curves, and last words."""
+
+    exit_code: int
+    points: tuple[Point, ...]
+    words: str
+
+    def curve(self, metric: str) -> list[tuple[int, float]]:
+        """Return steps and values of a metric."""
+        return [(point.step, point.metrics[metric]) for point in self.points if metric in point.metrics]
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Tell whether it lacked memory: by its own words, or killed by the system."""
+        return "out of memory" in self.words.lower() or "MemoryError" in self.words or self.exit_code in (-9, 137)
+
+
+def kept(words: Sequence[str], *, also: Sequence[str] = ()) -> list[str]:
+    """Return the words of a config without those that a trial replaces."""
+    replaced = (*REPLACED, *also)
+    return [word for word in words if not _is_one_of(word.lstrip("+~").partition("=")[0], replaced)]
+
+
+def try_run(
+    words: Sequence[str], *, num_steps: int, callbacks: Sequence[str], most_bytes: int | None = None
+) -> TriedRun:
+    """Train so many steps on ranks as the words say; `most_bytes` is the limit of each process (None: no limit)."""
+    with tempfile.TemporaryDirectory(prefix="lmtrain-tune-") as folder:
+        own = [
+            "budget=steps",
+            f"budget.steps={num_steps}",
+            f"callbacks=[{','.join(callbacks)}]",
+            "logger=none",
+            "resume=never",
+            "run.log_every_steps=1",
+            f"run.name={NAME}",
+            f"run.root={folder}",
+        ]
+        said = Path(folder) / "words.txt"
+        with said.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "lmtrain.cli", "train", *words, *own],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+            if most_bytes is not None and hasattr(resource, "prlimit"):
+                resource.prlimit(process.pid, resource.RLIMIT_DATA, (most_bytes, most_bytes))  # its ranks inherit it
+            try:
+                code = process.wait()
+            except BaseException:
+                process.terminate()
+                process.wait()
+                raise
+        log = Path(folder) / NAME / "metrics.jsonl"
+        points = tuple(read_points(log)) if log.exists() else ()
+        return TriedRun(exit_code=code, points=points, words=_last_words(said))
+
+
+def _last_words(path: Path) -> str:
+    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    return "\n".join([line for line in lines if "out of memory" in line.lower()][:1] + lines[-LAST_LINES:])
+
+
+def _is_one_of(key: str, names: Sequence[str]) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in names)

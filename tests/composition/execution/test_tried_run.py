@@ -1,0 +1,21 @@
+from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
+
+
+def test_words_of_a_trial_take_the_place_of_typed_ones():
+    words = ["model=nano", "budget.steps=9", "+callbacks.x=1", "run.root=a", "schedule.lowest=1", "runs=2"]
+    assert kept(words, also=("schedule",)) == ["model=nano", "runs=2"]
+
+
+def test_a_refused_training_leaves_its_words_and_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    run = try_run(["model=nona"], num_steps=2, callbacks=["step_log"])
+    assert (run.exit_code, run.points) == (2, ())
+    assert "model=nona: there is no such option" in run.words
+    assert not run.is_out_of_memory
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_lack_of_memory_is_told_by_words_or_by_the_kernels_signal():
+    assert TriedRun(exit_code=3, points=(), words="lmtrain: out of memory at ...").is_out_of_memory
+    assert TriedRun(exit_code=-9, points=(), words="").is_out_of_memory

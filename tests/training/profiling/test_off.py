@@ -1,0 +1,5 @@
+from lmtrain.training.profiling.off import none
+
+
+def test_no_profiler_is_no_callback():
+    assert none() is None

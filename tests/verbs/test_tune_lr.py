@@ -1,0 +1,48 @@
+import json
+
+import pytest
+
+from lmtrain.composition.execution.tried_run import TriedRun
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.run_log import Point
+from lmtrain.verbs import tune_lr as verb
+from tests.tiny import TINY
+
+
+def run_of(losses, *, exit_code=0):
+    points = [
+        Point(0.0, step, 0, {"train/lr": 0.025 * 0.001 * 1.122**step, "train/loss": loss})
+        for step, loss in enumerate(losses)
+    ]
+    return TriedRun(exit_code=exit_code, points=tuple(points), words="lmtrain: no such data")
+
+
+def asked(monkeypatch, tmp_path, losses, *words):
+    monkeypatch.setattr(verb, "try_run", lambda *args, **settings: run_of(losses))
+    return verb.tune_lr([*TINY, f"run.root={tmp_path}", *words], program="lmtrain tune")
+
+
+def test_a_falling_loss_gives_a_command_with_all_rates_and_a_plot(monkeypatch, tmp_path, capsys):
+    losses = [5.0] * 40 + [5.0 - 0.1 * step for step in range(30)] + [2.0 + step for step in range(30)]
+    assert asked(monkeypatch, tmp_path, losses, "optimizer.lr=0.025", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    lr = found["suggested_lr"]
+    assert 0.025 * 0.001 * 1.122**38 < lr < found["lowest_loss_lr"]
+    assert f"optimizer.lr={lr:.3g} optimizer.embedding_lr={lr * 0.06 / 0.025:.3g}" in found["command"]
+    assert found["command"].count("optimizer.lr=") == 1
+    assert "smoothed loss over learning rates" in (tmp_path / ".tune").glob("*.html").__next__().read_text()
+    assert [path.name for path in tmp_path.iterdir()] == [".tune"], "no run"
+
+
+def test_a_flat_loss_suggests_nothing_and_ends_with_1(monkeypatch, tmp_path, capsys):
+    assert asked(monkeypatch, tmp_path, [5.0 + 0.01 * (step % 2) for step in range(100)]) == 1
+    assert "no suggestion: the loss never fell by more than its noise" in capsys.readouterr().out
+
+
+def test_a_wrong_range_and_a_run_that_did_not_train_are_refused(monkeypatch, tmp_path):
+    with pytest.raises(ConfigurationError, match=r"--steps=3 is too short for a curve"):
+        asked(monkeypatch, tmp_path, [], "--steps=3")
+    with pytest.raises(ConfigurationError, match=r"--lowest=2 is not above 0 and below --highest=1"):
+        asked(monkeypatch, tmp_path, [], "--lowest=2", "--highest=1")
+    with pytest.raises(EnvironmentProblem, match="no such data"):
+        asked(monkeypatch, tmp_path, [])
