@@ -88,8 +88,7 @@ def rehearse(job: Job, *, is_alone: bool) -> None:
     names = {"schedule": "lr", "momentum_schedule": "momentum", "weight_decay_schedule": "weight_decay"}
     scheduled = Hyperparameters(optimizer, **{names[name]: schedule for name, schedule in schedules.items()})
     scheduled.set_for(0, end.steps)
-    rehearse_callbacks(config.callbacks, end)
-    rehearse_profiler(config, end)
+    rehearse_acting(config, end)
 
 
 class NotYetKnown(Exception):  # no error: a constructor's argument comes with the data
@@ -117,6 +116,12 @@ def rehearse_callbacks(callbacks: Mapping[str, Node], end: Horizon) -> None:
         if CONTEXT in setting_names(node.target):
             with contextlib.suppress(NotYetKnown):
                 node.build(facts={CONTEXT: BeforeData(end)})
+
+
+def rehearse_acting(config: RunConfig, end: Horizon) -> None:
+    """Let callbacks and the profiler look at their settings."""
+    rehearse_callbacks(config.callbacks, end)
+    rehearse_profiler(config, end)
 
 
 def rehearse_profiler(config: RunConfig, end: Horizon) -> None:
