@@ -31,6 +31,7 @@ OTHER_MEANINGS = {
     *("fp32", "tf32", "fp8", "csv"),  # formats
     *("mlflow", "slurm", "tensorboard", "wandb"),  # the programs
     "cpu",  # a kind of device
+    *("torch", "memory"),  # the library; what a device holds
     "local",  # a kind of executors
     "imported",  # of what comes from a folder
     "pipeline",  # a verb, and its group
@@ -55,6 +56,7 @@ NAMING = {
     "src/lmtrain/verbs/compare.py": "an example of a command line",
     "src/lmtrain/composition/execution/pipeline_stages.py": "the words of a preflight: any schedule of a few steps",
     "src/lmtrain/verbs/parity.py": "the words of a comparison on any machine",
+    "src/lmtrain/verbs/tune_lr.py": "the words of a range test, whose schedule is none of the config's",
     "src/lmtrain/composition/depth_dial.py": "its own file: the dial was tuned for this optimizer",
 }
 Constants = Mapping[str, set[str]]
