@@ -29,10 +29,8 @@ OTHER_MEANINGS = {
     "linear",  # a way to stretch rotations
     "tensor",  # numbers in a shape
     *("fp32", "tf32", "fp8", "csv"),  # formats
-    *("mlflow", "slurm", "tensorboard", "wandb"),  # the programs
-    "cpu",  # a kind of device
-    *("torch", "memory"),  # the library; what a device holds
-    "local",  # a kind of executors
+    *("mlflow", "slurm", "tensorboard", "torch", "wandb"),  # the programs
+    *("cpu", "local", "memory"),  # kinds of devices, executors, amounts
     "imported",  # of what comes from a folder
     "pipeline",  # a verb, and its group
 }
