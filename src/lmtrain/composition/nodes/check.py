@@ -49,6 +49,8 @@ def check_call(target: Callable[..., Any], node: dict[str, Any], *, key: str, al
     for name, value in node.items():
         full_key = f"{key}.{name}"
         if name in (TARGET, PARTIAL):
+            if name == PARTIAL and not isinstance(value, bool):
+                raise ConfigurationError(f"{full_key}={value} is neither true nor false.")
             checked[name] = value
             continue
         if name not in parameters:

@@ -8,6 +8,7 @@ weights_only=False among them), and 1.4 will ask for such a list. Only the comma
 import importlib
 import importlib.util
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from lmtrain.composition.nodes.slots import Slot, describe, fits, slot_at
 from lmtrain.errors import ConfigurationError, suggest
 
+DOTTED_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")  # no letter that only looks like one
 ALLOWED_PREFIXES = ("lmtrain.", "data_pipelines.", "lightning.pytorch.callbacks.", "torch.optim.", "torchao.optim.")
 
 
@@ -29,6 +31,8 @@ def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot 
     Raises:
         ConfigurationError: The name is outside the allow-list, private, does not exist, or is of another kind.
     """
+    if not DOTTED_NAME.fullmatch(name):
+        raise ConfigurationError(f"{key}._target_={name!r} is no dotted name, as lmtrain.models.llama.Llama is.")
     slot = slot or slot_at(key)
     packages = (*(ALLOWED_PREFIXES if slot.packages is None else slot.packages), *allowed)
     if not name.startswith(packages):
