@@ -3,6 +3,7 @@
 Strategies of hypothesis, each over a sound file. The guard bounds a reader's processor time and memory.
 """
 
+import copy
 import json
 import resource
 import signal
@@ -60,11 +61,11 @@ def damaged_json(draw: st.DrawFn, sound: bytes) -> bytes:
         places = list(_places(content))
         holder, key = draw(st.sampled_from(places)) if places else (None, None)
         if holder is None:
-            return _written(draw(st.sampled_from(ODD)))
+            return _written(copy.deepcopy(draw(st.sampled_from(ODD))))
         if draw(st.integers(0, 3)) == 0:
             del holder[key]
         else:
-            holder[key] = draw(st.sampled_from(ODD))
+            holder[key] = copy.deepcopy(draw(st.sampled_from(ODD)))  # else one could come to hold itself
     return _written(content)
 
 

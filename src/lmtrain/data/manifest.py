@@ -114,9 +114,10 @@ def manifest_from_json(content: Any) -> Manifest:
         fields["splits"] = {name: _split_from_json(split) for name, split in fields["splits"].items()}
         fields["references"] = {name: References(**values) for name, values in fields["references"].items()}
         manifest = Manifest(**fields)
+        fingerprint = manifest.fingerprint
     except (KeyError, TypeError, AttributeError) as problem:
         raise ValueError(f"a key is missing or of the wrong type ({problem})") from problem
-    if manifest.fingerprint != content.get("fingerprint"):
+    if fingerprint != content.get("fingerprint"):
         raise ValueError("its fingerprint does not belong to its content")
     if own_sha256 not in (None, _sha256_of(facts)):
         raise ValueError("its manifest_sha256 does not belong to its content")

@@ -23,6 +23,7 @@ INDEX = "model.safetensors.index.json"
 PICKLED = "pytorch_model*.bin"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 LENGTH_BYTES = 8
+MAX_NAME_BYTES = 255
 MAX_HEADER_BYTES = 100_000_000  # the format's own limit
 
 
@@ -159,15 +160,21 @@ def _weight_map(folder: Path) -> dict[str, Any]:
         raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
 
 
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name and name.isprintable() and len(name.encode()) <= MAX_NAME_BYTES
+
+
 def _files_of(folder: Path, places: dict[str, Any]) -> list[Path]:
     if (folder / INDEX).is_file():
         try:
             listed = sorted(set(places.values()), key=str)
         except TypeError as problem:
             raise DataError(f"{folder / INDEX} is damaged ({problem!r}); copy it again.") from problem
-        strange = [name for name in listed if not isinstance(name, str) or Path(name).name != name]
+        strange = [name for name in listed if not isinstance(name, str) or not _is_file_name(name)]
         if strange:
-            raise DataError(f"{folder / INDEX} is damaged: {strange[0]!r} is no file of this folder; copy it again.")
+            raise DataError(
+                f"{folder / INDEX} is damaged: {str(strange[0])[:100]!r} is no file of this folder; copy it again."
+            )
         missing = [name for name in listed if not (folder / name).is_file()]
         if missing:
             raise DataError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names; copy the whole folder.")

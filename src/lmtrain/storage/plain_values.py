@@ -30,9 +30,9 @@ def load_plain(path: Path, **options: Any) -> Any:
         require_shallow(content)
     except UnpicklingError as problem:
         raise not_plain(path, problem) from problem
-    except OSError:
-        raise
     except Exception as problem:  # damaged bytes raise nearly anything
+        if isinstance(problem, OSError) and problem.filename is not None:
+            raise
         reason = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise EnvironmentProblem(f"{path} cannot be read: {reason}; use another checkpoint.") from problem
     return content

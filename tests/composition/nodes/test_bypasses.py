@@ -61,7 +61,7 @@ SPELLED = (
 BYPASSES = (*OUTSIDE, *INSIDE, *SPELLED)
 PARTS = sorted({part for name in BYPASSES for part in name.split(".")} | {"Llama", "models", "optim", "AdamW", "Muon"})
 BESIDE = ({}, {"_partial_": True}, {"_args_": ["x"]}, {"_recursive_": False}, {"x": {"_target_": "os.system"}})
-DANGEROUS: tuple[Any, ...] = (os.system, subprocess.Popen, subprocess.call, eval, exec, __import__, torch.load)
+DANGEROUS: tuple[Any, ...] = (vars(os)["system"], subprocess.Popen, subprocess.call, eval, exec, __import__, torch.load)
 
 
 def taken(name: str, key: str) -> Callable[..., Any] | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException, OverrideParseException
@@ -21,6 +22,7 @@ from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryV
 
 from lmtrain.accounting.scaling import UNSCALED
 from lmtrain.composition.command_line.arguments import Arguments
+from lmtrain.composition.command_line.bounded_config import require_bounded_files, require_bounded_references
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
@@ -82,6 +84,8 @@ def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
         raise
     except (HydraException, OmegaConfBaseException) as problem:
         raise _translate(problem, arguments, config_name=config_name) from problem
+    except yaml.YAMLError as problem:
+        raise ConfigurationError(f"an option is no YAML: {' '.join(str(problem).split())}.") from problem
     except ValueError as problem:
         reason = str(problem).partition(" : Override(")[0]
         raise _not_a_word(problem, arguments) or ConfigurationError(
@@ -175,6 +179,7 @@ def _search_words(flags: Flags) -> list[str]:
     folder = Path(flags.config_dir)
     if not folder.is_dir():
         raise ConfigurationError(f"--config-dir {folder} is no folder; name one that holds GROUP/OPTION.yaml.")
+    require_bounded_files(folder)
     return [f"hydra.searchpath=['file://{folder.absolute()}']"]
 
 
@@ -203,9 +208,11 @@ def _plain(composed: DictConfig) -> dict[str, Any]:
     with open_dict(composed):
         composed.pop("hydra", None)  # its parts resolve in Hydra's own jobs alone
         composed.pop(SETTINGS, None)  # of a search, no part of a run
+    as_written: Any = OmegaConf.to_container(composed, resolve=False, throw_on_missing=False)
+    require_bounded_references(as_written)
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
-    remember_secrets(OmegaConf.to_container(composed, resolve=False, throw_on_missing=False), plain)
+    remember_secrets(as_written, plain)
     return {str(name): value for name, value in plain.items()}
 
 

@@ -1,0 +1,80 @@
+"""Options of a folder, perhaps a stranger's: bounded before Hydra reads them, and before values are written out.
+
+Hydra copies what an alias of YAML stands for, OmegaConf what `${...}` does: a few lines of either can be gigabytes.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.storage import foreign_yaml
+from lmtrain.storage.foreign_json import TooMuch
+
+MAX_FILES: Final = 10_000
+MAX_SIZE: Final = 1 << 22  # characters and values of a config with everything written out
+MAX_STEPS: Final = 50  # from a reference to its reference and so on
+REFERENCE: Final = re.compile(r"\$\{(\.*)([A-Za-z_][\w.]*)\}")
+
+
+def require_bounded_files(folder: Path) -> None:
+    """Refuse a folder with an option that is nested too deeply, or too large with its aliases written out.
+
+    Raises:
+        ConfigurationError: There is one, or far too many files to be options.
+    """
+    for number, path in enumerate(folder.rglob("*.yaml")):
+        if number == MAX_FILES:
+            raise ConfigurationError(f"--config-dir {folder} has more than {MAX_FILES:,} files; name one of options.")
+        try:
+            foreign_yaml.read(path)
+        except TooMuch as problem:
+            raise ConfigurationError(f"{path} is no option: {problem}; correct or remove it.") from problem
+        except (OSError, ValueError):
+            continue  # Hydra tells, where the option is chosen
+
+
+def require_bounded_references(config: Mapping[str, Any]) -> None:
+    """Refuse a config, its references as written, that grows too large when they are written out.
+
+    Raises:
+        ConfigurationError: It does, or its references lead round in a circle.
+    """
+    _Sizes(config).of(config, (), ())
+
+
+class _Sizes:
+    """Sizes of a config's values with everything written out, each computed once."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._known: dict[tuple[str, ...], int] = {}
+
+    def of(self, node: Any, place: tuple[str, ...], before: tuple[tuple[str, ...], ...]) -> int:
+        if isinstance(node, (dict, list)):
+            items = node.items() if isinstance(node, dict) else enumerate(node)
+            size = 1 + sum(self.of(below, (*place, str(name)), before) for name, below in items)
+        elif isinstance(node, str):
+            size = len(node) + sum(self._at(_target(*found, place), before) for found in REFERENCE.findall(node))
+        else:
+            size = 1
+        if size > MAX_SIZE:
+            raise ConfigurationError(f"{'.'.join(place)} is too large with its references written out; shorten it.")
+        return size
+
+    def _at(self, place: tuple[str, ...], before: tuple[tuple[str, ...], ...]) -> int:
+        if place in before or len(before) > MAX_STEPS:
+            raise ConfigurationError(f"{'.'.join(place)}: its references lead round in a circle, or too far.")
+        if place not in self._known:
+            node: Any = self._config
+            for name in place:
+                node = node.get(name) if isinstance(node, dict) else None
+            self._known[place] = self.of(node, place, (*before, place))
+        return self._known[place]
+
+
+def _target(dots: str, name: str, place: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the place of a reference: from the root, or with dots from the node that holds it, as OmegaConf has it."""
+    base = place[: len(place) - len(dots)] if dots else ()
+    return (*base, *name.split("."))

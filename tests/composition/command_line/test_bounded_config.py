@@ -1,0 +1,61 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmtrain.cli import serve
+from lmtrain.composition.command_line.bounded_config import require_bounded_files, require_bounded_references
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.errors import EXIT_CONFIGURATION, ConfigurationError
+from tests.storage.test_foreign_yaml import LAUGHS
+
+DOUBLING = {f"a{i}": f"${{a{i + 1}}}${{a{i + 1}}}" for i in range(40)} | {"a40": "xx"}
+NODES = {f"a{i}": {"x": f"${{a{i + 1}}}", "y": f"${{a{i + 1}}}"} for i in range(40)} | {"a40": "xx"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        DOUBLING,
+        NODES,
+        {"z": {"a": "${.b}${.b}", **{k: v.replace("${a", "${.a") for k, v in DOUBLING.items()}, "b": "${.a0}"}},
+        {"a": "${b}", "b": "${a}"},
+        {"a": "${.a}"},
+        {f"a{i}": f"${{a{i + 1}}}" for i in range(100)},
+    ],
+)
+def test_references_without_bound_are_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"written out|circle"):
+        require_bounded_references(config)
+
+
+def test_our_own_config_is_bounded() -> None:
+    require_bounded_references(compose_config([]))
+    require_bounded_references({"a": "${b.c} ${oc.env:HOME}", "b": {"c": 1, "d": "${.c}", "e": ["${..a}"]}})
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (LAUGHS, "is no option: it has more than"),
+        ("z: " + "[" * 400, "is no option: it is nested"),
+        ("z:\n" + "".join(f"  {name}: {text.replace('{a', '{z.a')}\n" for name, text in DOUBLING.items()), "too large"),
+        ("z: [", "is no YAML"),
+    ],
+)
+def test_an_option_that_is_a_bomb_is_told_in_a_line(
+    text: str, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
+    words = ["--config-dir", str(tmp_path), "experiment=mine", "data=synthetic"]
+    assert serve("train", words, program="train.py") == EXIT_CONFIGURATION
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1
+
+
+def test_other_files_of_the_folder_are_left_to_hydra(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("a: [")
+    (tmp_path / "b.yaml").write_bytes(b"\xff")
+    require_bounded_files(tmp_path)
