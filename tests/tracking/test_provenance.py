@@ -1,3 +1,4 @@
+import importlib.metadata
 import json
 import subprocess
 
@@ -75,6 +76,8 @@ def test_versions_name_the_installed_packages():
     versions = describe_versions()
     assert versions["pytest"] == pytest.__version__
     assert list(versions) == sorted(versions)
+    parsed = {str(each.metadata["Name"]).lower(): each.version for each in importlib.metadata.distributions()}
+    assert versions == parsed, "as the whole description says"
 
 
 def test_environment_holds_no_environment_variable(monkeypatch):

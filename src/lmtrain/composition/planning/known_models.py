@@ -7,6 +7,7 @@ from typing import Final
 
 from lmtrain.accounting.model.known_facts import known_facts
 from lmtrain.accounting.model.model_facts import ModelFacts, facts_from_json
+from lmtrain.composition.garbage import collecting_later
 from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.planning.setting import PlannedSetting, attention_of
 from lmtrain.composition.run_config import RunConfig
@@ -27,9 +28,10 @@ def model_facts(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     found, cache = _known(config, setting)
     if found:
         return found
-    from lmtrain.composition.planning.measured_model import measure_model  # torch: only for a new model
+    with collecting_later():  # three of its 20 seconds of a processor
+        from lmtrain.composition.planning.measured_model import measure_model  # torch: only for a new model
 
-    facts = measure_model(config, setting)
+        facts = measure_model(config, setting)
     cache.parent.mkdir(parents=True, exist_ok=True)
     write_json(cache, facts.to_json())
     return facts
