@@ -84,8 +84,8 @@ def shares_of(report: dict[str, Any], out: Path, hardware: str) -> str:
     return f"\n## Share of the measured ceilings\n\n![by part of the step](hopper_{hardware}.svg)\n"
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line, or these words."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=["ceilings", *PARTS], help="parts; ceilings are five of them")
     parser.add_argument("--cases", nargs="+", choices=[case.name for case in CASES], default=[])
@@ -101,7 +101,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", default="", help="folder of checkouts: nanoGPT, litgpt, nanochat, OLMo-core, ...")
     parser.add_argument("--merge", nargs="+", type=Path, metavar="FILE", help="reports to join; nothing is measured")
     parser.add_argument("--page", action="store_true", help="measure nothing, render the page anew")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     arguments.is_kept = arguments.out is not None or arguments.hardware != "here"
     arguments.out = arguments.out or RESULTS
     try:
@@ -146,13 +146,25 @@ def fill(arguments: argparse.Namespace, path: Path, scratch: Path) -> dict[str, 
     if arguments.plan:
         words = ["--out", str(path.parent), "--hardware", arguments.hardware, "--scratch", str(scratch)]
         words += [*(["--toy"] if arguments.toy else []), *(["--peers", arguments.peers] if arguments.peers else [])]
-        minutes, is_toy = arguments.minutes or MINUTES, arguments.toy or not torch.cuda.is_available()
-        stages = PLANS[arguments.plan]
-        return run(path, minutes=minutes, words=words, stages=stages, tell=partial(print, flush=True), is_toy=is_toy)
+        minutes, stages = arguments.minutes or MINUTES, PLANS[arguments.plan]
+        here = partial(stage_here, path, scratch) if arguments.toy or not torch.cuda.is_available() else None
+        return run(path, minutes=minutes, words=words, stages=stages, tell=partial(print, flush=True), here=here)
+    return measure(arguments.only, bench=bench_of(arguments, path), scratch=scratch, path=path)
+
+
+def bench_of(arguments: argparse.Namespace, path: Path, *, ends_at: float | None = None) -> Bench:
+    """Return this machine with what is asked of it, and what the report has already."""
     held = {} if arguments.again else read(path)["parts"]
     chosen = {"cases": arguments.cases, "variants": arguments.variants, "row_seconds": arguments.row_seconds}
-    bench = this_machine(is_toy=arguments.toy, peers=arguments.peers, held=held, **chosen)
-    return measure(arguments.only, bench=bench, scratch=scratch, path=path)
+    return this_machine(is_toy=arguments.toy, peers=arguments.peers, held=held, ends_at=ends_at, **chosen)
+
+
+def stage_here(path: Path, scratch: Path, words: Sequence[str], seconds: float) -> str:
+    """Run a toy's stage in this process, and return how it ended."""
+    ends_at = time.monotonic() + seconds
+    arguments = parse(words)
+    measure(arguments.only, bench=bench_of(arguments, path, ends_at=ends_at), scratch=scratch, path=path)
+    return "done" if time.monotonic() < ends_at else f"cut off after {seconds:.0f} s"
 
 
 def main() -> int:

@@ -159,6 +159,18 @@ def test_a_case_composes_to_one_micro_batch_a_step(case, is_toy, tmp_path):
     assert batch["tokens_per_step"] == batch["micro_batch_sequences"] * batch["context_tokens"]
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_headline_step_has_524288_tokens_and_a_bf16_residual(case, tmp_path):
+    bench = Bench(torch.device("cuda"), is_toy=False, known=None)
+    words = run_words(case, composed(case, is_toy=False), bench=bench, data=tmp_path, steps=9, is_whole_step=True)
+    config = read_config(compose_config(words))
+    assert config.batch.tokens_per_step == 524_288
+    assert config.divided(config.batch).accumulation_micro_steps > 1
+    assert config.precision.get("residual") == "bf16"
+    if case.name != "nano_d24":  # its own batch follows its depth
+        assert compose_config(list(case.words))["batch"]["tokens_per_step"] == 524_288, "the experiment itself"
+
+
 def test_a_step_between_log_points_may_not_wait_for_the_device():
     assert [step for step in range(1, 32) if full_trainer.may_wait(step)] == [*range(1, 11), 20, 30]
 

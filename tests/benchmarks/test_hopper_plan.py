@@ -78,13 +78,12 @@ def test_a_plan_goes_on_after_a_failure_ends_what_takes_too_long_and_skips_what_
     assert told.count("done: done before") == 1
 
 
-def test_the_plan_is_in_hopper_s_order_and_its_words_are_those_of_the_harness(monkeypatch):
+def test_the_plan_is_in_hopper_s_order_and_its_words_are_those_of_the_harness():
     stages = first_half_hour.FIRST_HALF_HOUR
     assert [stage.until for stage in stages] == sorted(stage.until for stage in stages)
     assert {stage.until for stage in stages} == {3, 12, 18, 24, 29, 30}
     for one in stages:
-        monkeypatch.setattr(sys, "argv", ["hopper.py", *one.words])
-        assert hopper.parse().only, one.name
+        assert hopper.parse(one.words).only, one.name
 
 
 def test_the_first_half_hour_runs_as_a_toy_within_five_minutes(tmp_path):

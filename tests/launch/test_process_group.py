@@ -1,6 +1,6 @@
+import importlib
 import os
 import socket
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -53,11 +53,27 @@ def test_two_ranks_on_one_gpu_are_refused(monkeypatch):
     require_own_device("a")
 
 
-def test_objects_of_ranks_on_gpus_go_over_gloo():
-    group = SimpleNamespace(_device_types=[torch.device("cpu"), torch.device("cuda")])
-    chosen = torch.distributed.distributed_c10d._get_object_coll_device
-    with mock.patch.object(torch.distributed.distributed_c10d, "ProcessGroup", SimpleNamespace):
-        assert chosen(group) == "cpu", "of `cpu:gloo,cuda:nccl`"
+def test_objects_of_ranks_on_gpus_go_over_gloo_and_nccl_s_settings_stay_as_they_are(monkeypatch, tmp_path):
+    opened = {}
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: opened.update(backend=backend))
+    monkeypatch.setattr(process_group, "require_own_device", lambda uuid: None)
+    monkeypatch.setattr(process_group, "atexit", mock.Mock())
+    monkeypatch.setattr(torch, "cuda", mock.Mock(device_count=lambda: 2, is_available=lambda: True))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    join(OuterLauncher("torchrun", 0, 0, 2, 2))
+    assert opened["backend"] == "cpu:gloo,cuda:nccl"
+    assert not [name for name in os.environ if name.startswith("TORCH_NCCL")]
+    monkeypatch.undo()
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # in the place of NCCL: it answers nothing
+    dist.init_process_group(
+        "cpu:gloo,cuda:fake", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1
+    )
+    try:
+        found: list[object] = [None]
+        dist.all_gather_object(found, {"of": "rank 0"})
+        assert found == [{"of": "rank 0"}]
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.distributed

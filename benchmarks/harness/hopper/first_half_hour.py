@@ -20,6 +20,7 @@ from benchmarks.harness.hopper.user_runs import ROOT, environment
 HARNESS: Final = "benchmarks.questions.hopper"
 MINUTES: Final = 30.0
 LEAST_SECONDS: Final = 5.0  # of a stage: in less no process of it says anything
+StageRunner = Callable[[Sequence[str], float], str]  # words and seconds; how it ended
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,14 @@ def run(
     words: Sequence[str],
     stages: Sequence[Stage],
     tell: Callable[[str], None],
-    is_toy: bool = False,
+    here: StageRunner | None = None,
 ) -> dict[str, Any]:
     """Run the stages into the report at `path` and return it; `words` go to every one.
 
-    Blocks end in proportion to `minutes`; the time that one leaves is the next one's. A toy's have no end of their own:
-    its stages are starts of processes and little else.
+    Blocks end in proportion to `minutes`; the time that one leaves is the next one's. A toy's stages run `here`, since
+    starts of processes would be most of them, and until the minutes of all are over.
     """
+    run_stage = here or _run_stage
     began = time.monotonic()
     for stage in stages:
         report = read(path)
@@ -94,8 +96,8 @@ def run(
             tell(f"{stage.name}: done before")
             continue
         started = time.monotonic()
-        left = began + 60 * minutes * (1.0 if is_toy else stage.until / MINUTES) - started
-        outcome = _run_stage([*stage.words, *words], left) if left > LEAST_SECONDS else "no time was left"
+        left = began + 60 * minutes * (1.0 if here else stage.until / MINUTES) - started
+        outcome = run_stage([*stage.words, *words], left) if left > LEAST_SECONDS else "no time was left"
         report = read(path)
         plan = [held for held in report.get("plan", []) if held["stage"] != stage.name]
         seconds = time.monotonic() - started

@@ -1,5 +1,6 @@
-"""The ranks of one job, watched by torch.distributed's elastic agent.
+"""The ranks of one job on one machine, watched by torch.distributed's elastic agent.
 
+Several machines are started by torchrun, SLURM or Kubernetes (`lmtrain launch`): the rendezvous here is of one agent.
 Four of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
 only, not the data loader workers in their process groups. When a rank fails, the others have one second, not thirty.
 And the exit code is the first failed rank's, not 1. A failed job is not started again: a scheduler does so, by the exit
