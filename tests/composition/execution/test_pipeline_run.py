@@ -73,6 +73,20 @@ def test_a_stage_whose_run_was_killed_is_not_done(run, tmp_path: Path) -> None:
     assert run()[1][0] == "base"
 
 
+def test_an_export_killed_before_it_was_recorded_is_made_again_and_a_stranger_s_folder_stays(
+    run, tmp_path: Path
+) -> None:
+    run()
+    state = tmp_path / "p" / "pipeline.json"
+    kept = json.loads(state.read_text())
+    del kept["stages"]["exported"]
+    state.write_text(json.dumps(kept))
+    assert run() == (0, ["exported"])
+    state.write_text(json.dumps({**kept, "begun": []}))
+    with pytest.raises(FileExistsError):
+        run()
+
+
 def test_a_preflight_comes_first_is_cleared_away_and_comes_once(tmp_path: Path, monkeypatch) -> None:
     pipeline, called, code = read_pipeline([f"run.root={tmp_path}", "+pipeline.preflight_steps=2"]), list[str](), [3]
     short = pipeline.preflight()

@@ -29,7 +29,7 @@ PAIRS = ObjectiveFacts(task="dpo", rows_together=2)
 def test_a_micro_batch_holds_whole_pairs() -> None:
     settings = {"context_tokens": 8, "accumulation_micro_steps": 1, "num_ranks": 1}
     require_examples(BatchPlan(micro_batch_sequences=4, **settings), PAIRS)
-    with pytest.raises(
-        ConfigurationError, match=r"batch.micro_batch_sequences=3 parts pairs of answers; nearest valid: 4"
-    ):
+    with pytest.raises(ConfigurationError, match=r"=3 parts pairs of answers; nearest valid: batch.tokens_per_step=32"):
         require_examples(BatchPlan(micro_batch_sequences=3, **settings), PAIRS)
+    with pytest.raises(ConfigurationError, match=r"batch.micro_batch_sequences=3 parts pairs .* nearest valid: 2"):
+        require_examples(BatchPlan(micro_batch_sequences=3, **{**settings, "accumulation_micro_steps": 2}), PAIRS)

@@ -23,6 +23,7 @@ from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.settled_status import settled_status
 
 STATE: Final = "pipeline.json"
+BEGUN: Final = "begun"  # exports, by the names of their stages
 LMTRAIN: Final = ("-c", "from lmtrain.cli import main; raise SystemExit(main())")
 PASSED_ON: Final = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -119,9 +120,14 @@ def _is_there(pipeline: CommandPipeline, stage: PipelineStage) -> bool:
 
 
 def _make_room(pipeline: CommandPipeline, stage: PipelineStage) -> None:
-    """Clear away an export of this pipeline's own, to be made again."""
-    if stage.verb == EXPORT and stage.name in _recorded(pipeline):
-        shutil.rmtree(pipeline.output(stage), ignore_errors=True)
+    """Clear away an export of this pipeline's own, whole or begun before a kill, and note the one about to be made."""
+    if stage.verb != EXPORT:
+        return
+    kept, output = read_json(pipeline.folder / STATE), pipeline.output(stage)
+    if stage.name in (*_recorded(pipeline), *kept.get(BEGUN, [])):
+        shutil.rmtree(output, ignore_errors=True)
+    if not output.exists():  # a stranger's folder is refused by the export
+        write_json(pipeline.folder / STATE, {**kept, BEGUN: sorted({*kept.get(BEGUN, []), stage.name})})
 
 
 def _scores(pipeline: CommandPipeline, stage: PipelineStage) -> dict[str, Any]:

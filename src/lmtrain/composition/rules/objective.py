@@ -70,6 +70,15 @@ def require_examples(batch: BatchPlan, facts: ObjectiveFacts) -> None:
     rows, together = batch.micro_batch_sequences, facts.example_rows
     if rows % together:
         parted = "pairs of answers" if facts.rows_together > 1 else f"groups of {together} answers"
-        raise ConfigurationError(
-            f"batch.micro_batch_sequences={rows} parts {parted}; nearest valid: {-(-rows // together) * together}."
-        )
+        nearest = _whole(batch, together)
+        raise ConfigurationError(f"batch.micro_batch_sequences={rows} parts {parted}; nearest valid: {nearest}.")
+
+
+def _whole(batch: BatchPlan, together: int) -> str:
+    """Return the nearest micro-batch of whole examples that divides a step, or else the nearest step that has one."""
+    rows, total = batch.micro_batch_sequences, batch.sequences_per_rank
+    possible = [size for size in range(together, total + 1, together) if total % size == 0]
+    if possible:
+        return str(min(possible, key=lambda size: abs(size - rows)))
+    needed = -(-total // together) * together * batch.num_data_ranks * batch.context_tokens
+    return f"batch.tokens_per_step={needed}"
