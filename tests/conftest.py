@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from lmtrain.tracking.secret_values import REMEMBERED
+from tests.no_wait import leave_files_to_the_kernel
 
 TESTS = Path(__file__).parent
 CACHE = TESTS.parent / ".cache"
@@ -44,6 +45,7 @@ os.environ["XDG_STATE_HOME"] = str(CACHE / "state")
 # A million objects of imports and items stay to the end: looking for garbage among them took 15 of the 35 seconds of
 # collecting, and 0.8 at each run that settles its own.
 gc.disable()
+leave_files_to_the_kernel()
 settings.register_profile("shared machine", deadline=None)  # how long one example takes is up to what else runs
 settings.load_profile("shared machine")
 

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lmtrain.launch.detect import STORE_VARIABLE
+from tests.no_wait import leave_files_to_the_kernel
 
 MAX_SECONDS = int(os.environ.get("FORKED_MAX_SECONDS", "280"))
 MAX_REQUEST_BYTES = 1 << 17
@@ -81,6 +82,7 @@ def _server() -> socket.socket:
 def serve(connection: socket.socket) -> int:
     """Answer each request with the exit code of a forked command; in a child, return that code."""
     _import_the_trainer()
+    leave_files_to_the_kernel()
     while True:
         request, outputs, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, 2)
         if not request:
