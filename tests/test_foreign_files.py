@@ -105,7 +105,8 @@ def test_a_run_folder_names_no_code_of_its_own(
 
 
 @pytest.mark.parametrize(
-    "flag", ["[--allow-target, subprocess.]", "[--allow-target=subprocess.]", "[--al, subprocess.]"]
+    "flag",
+    ["[--allow-target, subprocess.]", "[--allow-target=subprocess.]", "[--al, subprocess.]", "[--allow-task-code]"],
 )
 def test_a_pipelines_file_allows_no_target(flag: str, touched: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = touched.parent / "conf" / "pipeline"
@@ -113,6 +114,26 @@ def test_a_pipelines_file_allows_no_target(flag: str, touched: Path, capsys: pyt
     (folder / "mine.yaml").write_text(f"stages:\n  a:\n    verb: train\n    words: {flag}\n")
     assert serve("pipeline", ["--config-dir", "conf", "pipeline=mine"], program="lmtrain") == EXIT_CONFIGURATION
     assert "pipeline.stages.a.words: no file allows a target" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "engine.setup=touch touched",
+        "'++engine={setup: touch touched}'",
+        "--run-code",
+        "--ru",
+        "data.folder.engine.setup=x",
+    ],
+)
+def test_a_pipelines_file_runs_no_shell_and_no_models_code(
+    word: str, touched: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = touched.parent / "conf" / "pipeline"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(f"stages:\n  a:\n    verb: train\n    words: [{word}]\n")
+    assert serve("pipeline", ["--config-dir", "conf", "pipeline=mine"], program="lmtrain") == EXIT_CONFIGURATION
+    assert "runs code or a line of shell, which no file decides" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

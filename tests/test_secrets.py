@@ -3,9 +3,12 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lmtrain.composition.stored_runs.push_folder import make_push_folder
+from lmtrain.report.html_page import write_report
 from tests.tiny import command, environment
 
 ALARM = "c4nary"  # a part of every secret below
@@ -101,3 +104,22 @@ def test_the_canaries_are_where_this_file_says(project: Path) -> None:
     assert all(ALARM in value for value in (*IN_ENVIRONMENT.values(), TYPED))
     assert ALARM in (project / "notes.txt").read_text()
     assert not IN_ENVIRONMENT.keys() & os.environ.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("logger", ["tensorboard", "csv", "wandb"])
+def test_the_other_trackers_the_page_and_what_is_pushed_hold_no_secret(
+    project: Path, logger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [f"logger={logger}", *(["logger.mode=offline"] if logger == "wandb" else [])]
+    line = [word for word in command(*words) if word != "logger=none"]
+    more = ["budget.tokens=512", "run.name=a", "callbacks.text_samples.prompt=a ${oc.env:PLACE_OF_PROMPT}"]
+    place: dict[str, Any] = {"cwd": project, "env": {**environment(), **IN_ENVIRONMENT}}
+    done = subprocess.run([*line, *more], **place, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, value in IN_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    write_report(project / "runs/a")
+    for what in ("bundle", "archive"):
+        make_push_folder(project / "runs/a", what)
+    assert leaks(project, done) == []

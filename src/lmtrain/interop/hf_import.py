@@ -26,6 +26,7 @@ from lmtrain.interop.own_config import OWN_TYPE
 from lmtrain.interop.safetensors_files import DTYPES, TensorToWrite, WeightFiles, write_shards
 from lmtrain.interop.tensor_map import MappedTensor, map_tensors
 from lmtrain.interop.tokenizer_files import copy_companions, read_tokenizer
+from lmtrain.storage.damage import DAMAGES, one_line
 from lmtrain.tokenizers.base import Tokenizer
 
 MAX_SHARD_BYTES = 5_000_000_000
@@ -93,13 +94,9 @@ def _checked(folder: Path, read: Callable[[], Result]) -> Result:
         raise
     except ConfigurationError as problem:
         raise DataError(f"{folder / CONFIG} cannot be: {problem}") from problem
-    except (
-        TypeError,
-        ValueError,
-        AttributeError,
-        RuntimeError,
-    ) as problem:  # a text where a number belongs, and the like
-        raise DataError(f"{folder / CONFIG} is damaged, a value is of the wrong kind: {problem}.") from problem
+    except (*DAMAGES, RuntimeError) as problem:  # a text where a number belongs, and the like
+        why = one_line(problem)
+        raise DataError(f"{folder / CONFIG} is damaged, a value is of the wrong kind: {why}.") from problem
 
 
 def import_folder(model: HuggingFaceModel, out: Path, *, max_shard_bytes: int = MAX_SHARD_BYTES) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from pyarrow import parquet
+from pyarrow import ArrowException, parquet
 
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
@@ -49,7 +49,7 @@ def _rows(path: Path) -> list[Any]:
         if path.suffix == ".parquet":
             return parquet.read_table(path).to_pylist()
         return [foreign_json.parse(line) for line in _unpacked(path).splitlines() if line.strip()]
-    except (OSError, ValueError, EOFError, zlib.error, MemoryError) as problem:
+    except (OSError, ValueError, EOFError, zlib.error, MemoryError, ArrowException) as problem:
         raise DataError(f"{path} is damaged ({one_line(problem)}); copy the data set again.") from problem
 
 

@@ -39,7 +39,7 @@ def read_facts(path: Path) -> CheckpointFacts | None:
             identity=dict(manifest["identity"]),
             metrics=dict(manifest.get("metrics", {})),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
 
 
