@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-import yaml
 from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
+from lmtrain.storage import foreign_yaml
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.curves import curve_points
 from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, tracking_key
@@ -129,7 +129,7 @@ class MlflowRun:
         return len(self._client.get_metric_history(self.run_id, key))
 
     def _send_params(self, folder: Path) -> None:
-        config = cast("object", yaml.safe_load(_read(folder / "config.yaml")))
+        config = cast("object", foreign_yaml.parse(_read(folder / "config.yaml")))
         plan = atomic_files.read_json(self._folder.plan_path)
         typed = _read(folder / "overrides.txt").splitlines()
         flat = readable_params(cast("dict[str, object]", config), typed, plan) if isinstance(config, dict) else {}

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from netrc import NetrcParseError, netrc
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import yaml
-
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.storage import foreign_yaml
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
 from lmtrain.tracking.redaction import redact
@@ -100,4 +99,4 @@ class WandbRun:
 def _config(run_folder: RunFolder) -> dict[str, Any]:
     attempts = run_folder.attempts()
     path = attempts[-1] / "config.yaml" if attempts else run_folder.path / "config.yaml"
-    return redact(yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
+    return redact(foreign_yaml.read(path) or {}) if path.exists() else {}

@@ -2,16 +2,18 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
-import yaml
 from rich.table import Table
 
 from lmtrain.errors import EXIT_DONE
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import in_brief
 from lmtrain.report.show import show
+from lmtrain.storage import foreign_yaml
+from lmtrain.storage.damage import told_as_damage
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
 from lmtrain.tracking.run_folder import RunFolder
@@ -29,10 +31,8 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args(words)
     first, second = (find_runs([path])[0] for path in (asked.first, asked.second))
-    found = {
-        part: _differences(read(first), read(second))
-        for part, read in (("settings", _settings), ("made with", _versions), ("results", _results))
-    }
+    parts = (("settings", _settings), ("made with", _versions), ("results", _results))
+    found = {part: _differences(_read(read, first), _read(read, second)) for part, read in parts}
     if asked.json:
         print(json.dumps(found))
         return EXIT_DONE
@@ -53,8 +53,13 @@ def _differences(first: dict[str, str], second: dict[str, str]) -> dict[str, tup
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def _read(read: Callable[[Path], dict[str, str]], folder: Path) -> dict[str, str]:
+    with told_as_damage(folder, fix="restore it, or name another run"):
+        return read(folder)
+
+
 def _settings(folder: Path) -> dict[str, str]:
-    config: Any = yaml.safe_load((folder / "config.yaml").read_text()) if (folder / "config.yaml").exists() else {}
+    config: Any = foreign_yaml.read(folder / "config.yaml") if (folder / "config.yaml").exists() else {}
     flat = flatten(cast("dict[str, object]", config or {}))
     return {name: value for name, value in flat.items() if name not in OF_EVERY_RUN}
 
