@@ -107,7 +107,7 @@ def test_the_canaries_are_where_this_file_says(project: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("logger", ["tensorboard", "csv", "wandb"])
+@pytest.mark.parametrize("logger", ["tensorboard", "wandb"])
 def test_the_other_trackers_the_page_and_what_is_pushed_hold_no_secret(
     project: Path, logger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
