@@ -69,7 +69,9 @@ def leads_somewhere(page: Path, target: str) -> bool:
 
 
 def test_every_fault_of_the_table_has_its_test() -> None:
-    rows = re.findall(r"\]\(\.\./(tests/[^)]+)\) `(\w+)` \|$", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"\]\(\.\./(tests/[^)]+)\) `(\w+)` \| [\w ]+ \|$", (ROOT / "docs/reliability.md").read_text(), re.MULTILINE
+    )
     assert len(rows) > 20
     assert [name for file, name in rows if f"def {name}(" not in (ROOT / file).read_text()] == []
 

@@ -36,6 +36,17 @@ class Diverged(EnvironmentProblem):
     """A run's loss or gradient is no number any more."""
 
 
+class GoBack(Exception):  # no error yet: the run goes on from the checkpoint before
+    """A step is a spike, and its batch is to be left out; `step` is counted from 1, `most` counts the times."""
+
+    exit_code = EXIT_REQUEUE  # in the run's status, until it goes on
+
+    def __init__(self, *, step: int, loss: float, gradient_norm: float, num_batches: int, most: int) -> None:
+        super().__init__(f"step {step} has loss {loss:g} and gradient norm {gradient_norm:g}")
+        self.step, self.loss, self.gradient_norm = step, loss, gradient_norm
+        self.num_batches, self.most = num_batches, most
+
+
 class OutOfMemory(EnvironmentProblem):
     """A run needs more memory than its device has."""
 

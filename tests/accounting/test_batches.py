@@ -55,3 +55,12 @@ def test_every_plan_is_exact_and_every_suggestion_works(context, tokens, micro_b
             context_tokens=context, tokens_per_step=int(nearest.group(1)), micro_batch_sequences=micro_batch
         )
         assert plan_batches(suggested, num_ranks=num_ranks).tokens_per_step == int(nearest.group(1))
+
+
+def test_steps_pass_over_the_batches_left_out_and_know_those_behind_them() -> None:
+    plan = plan_batches(Batch(context_tokens=8, tokens_per_step=32, left_out=(5, 2, 3, 5)))
+    assert [plan.number_of(step) for step in range(6)] == [0, 1, 4, 6, 7, 8]
+    assert plan.without([1]).left_out == (1, 2, 3, 5)
+    assert [plan.left_out_before(step) for step in range(5)] == [(), (), (), (2, 3), (2, 3, 5)]
+    with pytest.raises(ConfigurationError, match="below 0"):
+        plan_batches(Batch(context_tokens=8, tokens_per_step=32, left_out=(-1,)))

@@ -1,5 +1,6 @@
-"""Callbacks that send their own process signals in the middle of a step, or fail there as a GPU does."""
+"""Callbacks with a fault each: signals to their own process, a spike, a flipped bit, a wrong result."""
 
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -56,3 +57,65 @@ class FailAt(pl.Callback):
 
     def _fail(self, *_: object) -> None:
         raise self._failure
+
+
+class SpikeAt(pl.Callback):
+    """Multiply the gradient of one batch of the run's order (from 0), whenever it is trained on."""
+
+    def __init__(self, *, number: int, factor: float = 1e5, context: RunContext) -> None:
+        super().__init__()
+        self._number, self._factor, self._batch = number, factor, context.plan.batch
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: Any, optimizer: Any) -> None:
+        if self._batch.number_of(trainer.global_step) == self._number:
+            for parameter in pl_module.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._factor)
+
+
+class FlipBitAt(pl.Callback):
+    """Flip the lowest bit of one weight of one rank after a step (from 0)."""
+
+    def __init__(self, *, step: int, rank: int) -> None:
+        super().__init__()
+        self._step, self._rank = step, rank
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self._step and trainer.global_rank == self._rank:
+            weight = dict(pl_module.language_model.named_parameters())["head.weight"]
+            weight.data.view(torch.int32)[1, 2] ^= 1
+
+
+class MiscomputeAt(FlipBitAt):
+    """Return another loss of one rank at a step (from 0), the second time it is computed."""
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        step, share_of, calls = pl_module.step, pl_module.step.share_of, itertools.count(1)
+
+        def wrong(batch: Any) -> Any:
+            total, loss = share_of(batch)
+            is_here = (trainer.global_step, trainer.global_rank) == (self._step, self._rank) and next(calls) == 2
+            return total, loss * (1 + torch.finfo(loss.dtype).eps) if is_here else loss
+
+        step.share_of = wrong
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Leave the weights alone."""
+
+
+class BreakGradientAt(FlipBitAt):
+    """Fill the first gradient of one rank with a value at a step (from 0), before ranks add them up."""
+
+    def __init__(self, *, step: int, rank: int, value: float) -> None:
+        super().__init__(step=step, rank=rank)
+        self._value = value
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        def broken(gradient: torch.Tensor) -> torch.Tensor:
+            is_here = (trainer.global_step, trainer.global_rank) == (self._step, self._rank)
+            return torch.full_like(gradient, self._value) if is_here else gradient
+
+        next(pl_module.language_model.parameters()).register_hook(broken)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Leave the weights alone."""

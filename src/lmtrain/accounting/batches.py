@@ -3,7 +3,8 @@
 tokens per step = micro-batch sequences x micro-steps x data-parallel ranks x context tokens.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lmtrain.errors import ConfigurationError
@@ -13,12 +14,14 @@ from lmtrain.errors import ConfigurationError
 class Batch:
     """The batch as asked for; `micro_batch_sequences` None takes a rank's whole share of a step at once.
 
-    `auto` is the largest within the device's memory, found once the model is known.
+    `auto` is the largest within the device's memory, found once the model is known. `left_out` are batches of the run's
+    order, a step's sequences each and counted from 0, without a step.
     """
 
     context_tokens: int
     tokens_per_step: int
     micro_batch_sequences: int | Literal["auto"] | None = None
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,25 @@ class BatchPlan:
     num_ranks: int
     tensor_ranks: int = 1
     num_stages: int = 1
+    left_out: tuple[int, ...] = ()  # rising
+
+    def number_of(self, step: int) -> int:
+        """Return the number of a step's batch in the run's order, both from 0: those left out are passed over."""
+        number = step
+        for each in self.left_out:
+            if each > number:
+                break
+            number += 1
+        return number
+
+    def left_out_before(self, step: int) -> tuple[int, ...]:
+        """Return the batches left out of the first `step` steps."""
+        last = self.number_of(step - 1) if step else -1
+        return tuple(each for each in self.left_out if each < last)
+
+    def without(self, numbers: Iterable[int]) -> "BatchPlan":
+        """Return the plan with more batches left out."""
+        return replace(self, left_out=tuple(sorted({*self.left_out, *numbers})))
 
     @property
     def num_data_ranks(self) -> int:
@@ -77,6 +99,10 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1, num
             f"batch.context_tokens={batch.context_tokens} is not a multiple of strategy.tensor_size={tensor_ranks}, "
             f"whose ranks take slices of a sequence; nearest valid: {_nearest(batch.context_tokens, tensor_ranks)}."
         )
+    if any(number < 0 for number in batch.left_out):
+        raise ConfigurationError(
+            f"batch.left_out={[*batch.left_out]} has a number below 0; nearest valid: 0, the first batch of the order."
+        )
     num_data_ranks = num_ranks // (tensor_ranks * num_stages)
     unit = sequences * batch.context_tokens * num_data_ranks
     num_units, rest = divmod(batch.tokens_per_step, unit)
@@ -90,6 +116,7 @@ def plan_batches(batch: Batch, *, num_ranks: int = 1, tensor_ranks: int = 1, num
         num_ranks=num_ranks,
         tensor_ranks=tensor_ranks,
         num_stages=num_stages,
+        left_out=tuple(sorted({*batch.left_out})),
     )
 
 

@@ -30,8 +30,8 @@ class Cluster:
     `network_bytes_per_second` is a node's rate to other nodes, in one direction; None where nodes are not joined.
     `mfu` is the share of the peak assumed by plans, by PaLM's count; `usd_per_kwh` prices energy apart from
     the devices. `device_hours_per_failure` is a device's mean time between two failures of a run, for the cadence of
-    checkpoints. `accelerator` is the Trainer's. `environment` are variables of a communication library, as NCCL's, for
-    ranks without one of the name in their environment.
+    checkpoints, `restart_seconds` the time from one to the next step, for the goodput. `accelerator` is the Trainer's.
+    `environment` are variables of a communication library, as NCCL's, for ranks without one of the name in theirs.
     Raises: ConfigurationError for a device outside the table without `peak_flops`, or another variable.
     """
 
@@ -46,6 +46,7 @@ class Cluster:
     peak_flops: float | None = None
     mfu: float | None = None
     device_hours_per_failure: float | None = None
+    restart_seconds: float | None = None
     accelerator: str = "auto"
     environment: Mapping[str, str | int] = field(default_factory=dict[str, "str | int"])
 
@@ -62,6 +63,7 @@ class Cluster:
             lambda value: value > 0,
             "is not above 0; null is none",
         )
+        _require("restart_seconds", self.restart_seconds, lambda value: value >= 0, "is below 0; nearest valid: 0")
         _require(
             "network_bytes_per_second",
             self.network_bytes_per_second,

@@ -12,11 +12,11 @@ from typing_extensions import override
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
 from lmtrain.accounting.options.parts import CallbackFacts
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError, Diverged, EnvironmentProblem
 from lmtrain.storage.hashed_folder import clear_leftovers
 from lmtrain.training.checkpointing.background_saves import BackgroundSaves, SaveOutcome
 from lmtrain.training.checkpointing.checkpoint_io import FACTS
-from lmtrain.training.checkpointing.retention import Retention, WriteAndRetain
+from lmtrain.training.checkpointing.retention import Retention, WriteAndRetain, set_aside_after
 from lmtrain.training.context import RunContext
 from lmtrain.training.evaluation_weights import WeightSwitch, evaluation_weights
 from lmtrain.training.loop.step_interval import StepInterval
@@ -80,7 +80,7 @@ class Checkpoint(pl.Callback):
         self._tried_at = time.monotonic()
         if self._context.is_main_process:
             clear_leftovers(self._context.checkpoints_folder)
-            _set_aside_after(self._context.checkpoints_folder, trainer.global_step)
+            set_aside_after(self._context.checkpoints_folder, trainer.global_step)
 
     @override
     def on_before_optimizer_step(
@@ -123,6 +123,7 @@ class Checkpoint(pl.Callback):
             "tokens": self._context.tokens_at(step),
             "identity": dict(self._context.identity),
             "metrics": self._metrics_at(step),
+            "left_out": [*self._context.plan.batch.left_out_before(step)],
         }
 
     def _is_time(self, trainer: pl.Trainer, batch_idx: int) -> bool:
@@ -192,6 +193,8 @@ class Checkpoint(pl.Callback):
                 trainer.save_checkpoint(path, storage_options=self._hand_over(path) if behind else None)
                 if any(isinstance(optimizer, WeightSwitch) for optimizer in trainer.optimizers):
                     self._behind.hold_compute()  # the weights are about to be moved back
+        except Diverged:  # every rank's: a look at the steps before the save
+            raise
         except (OSError, EnvironmentProblem) as failure:
             trainer.strategy.barrier("Trainer.save_checkpoint")  # the other ranks are waiting there
             problem = str(failure)
@@ -282,16 +285,13 @@ def _steps_of(every_tokens: int, *, every_steps: int | None, context: RunContext
     return max(1, round(every_tokens / context.plan.batch.tokens_per_step))
 
 
-def _set_aside_after(folder: Path, step: int) -> None:
-    """Rename checkpoints of later steps: they belong to an abandoned course of this run."""
-    for path in folder.glob("step_*"):
-        number = path.name.removeprefix("step_")
-        if number.isdigit() and int(number) > step:
-            left = path.with_name(f"left_{path.name}_{time.time_ns()}")
-            path.rename(left)
-            _LOG.warning("Checkpoint %s is of a later step than the one resumed from; it is now %s.", path, left.name)
-
-
-def checkpoint_facts(*, keep_last: int = 2, background_from_bytes: int | None = None) -> CallbackFacts:
+def checkpoint_facts(
+    *, keep_last: int = 2, background_from_bytes: int | None = None, every_seconds: float | None = None
+) -> CallbackFacts:
     """Keep the last few, and copy large states before they are written."""
-    return CallbackFacts(acts_between_steps=True, num_kept=keep_last, snapshot_from_bytes=background_from_bytes)
+    return CallbackFacts(
+        acts_between_steps=True,
+        num_kept=keep_last,
+        snapshot_from_bytes=background_from_bytes,
+        saves_every_seconds=every_seconds,
+    )

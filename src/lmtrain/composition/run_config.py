@@ -16,7 +16,7 @@ from lmtrain.composition.nodes.check import check_value
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.scaling import scaling_of
-from lmtrain.composition.settings import RunSettings, TrainerSettings
+from lmtrain.composition.settings import HealthSettings, RunSettings, TrainerSettings
 from lmtrain.errors import ConfigurationError, suggest
 
 SCALARS: Final[Mapping[str, Any]] = {
@@ -46,6 +46,7 @@ class RunConfig:
     optimizer_cpu_offload: bool
     deterministic: bool
     run: RunSettings
+    health: HealthSettings
     batch: Batch
     budget: Budget
     cluster: Cluster
@@ -141,10 +142,12 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
         name: Node(name, values[name]).checked(allowed).build() for name in ("run", "batch", "budget", "cluster")
     }
     nodes: dict[str, Any] = {name: Node(name, values[name]) for name in NODES}
+    health = Node("health", values["health"]).checked(allowed).build() if "health" in values else HealthSettings()
     return RunConfig(
         **scalars,
         **light,
         **nodes,
+        health=health,
         make_trainer=Node("trainer", values["trainer"]),
         trainer=_trainer_settings(values["trainer"]),
         scaling=scaling_of(dict(values)),

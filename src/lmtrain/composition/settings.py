@@ -7,12 +7,16 @@ from lmtrain.errors import ConfigurationError
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Folders are relative to where the command is typed; `name` None names the run after its overrides."""
+    """Folders are relative to where the command is typed; `name` None names the run after its overrides.
+
+    `allow_changes` names facts of a checkpoint that may differ at a resume, as a refusal names them.
+    """
 
     name: str | None = None
     root: str = "runs"
     cache: str = ".cache"
     log_every_steps: int = 10
+    allow_changes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for key, folder in (("root", self.root), ("cache", self.cache)):
@@ -24,6 +28,14 @@ class RunSettings:
         if self.log_every_steps < 1:
             msg = f"run.log_every_steps={self.log_every_steps} is below 1; nearest valid: 1."
             raise ConfigurationError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthSettings:
+    """How often, in optimizer steps, wrong results of a device are looked for; None: never."""
+
+    recompute_every_steps: int | None = None
+    compare_replicas_every_steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,15 +160,20 @@ def _time(plan: Plan) -> Rows:
 
 def _cadence(cadence: Cadence) -> str:
     """State the best interval between checkpoints, and what it is computed from."""
-    every, stall, write, apart = (
+    every, stall, write, apart, restart = (
         format_quantity(seconds, "seconds")
         for seconds in (
-            cadence.every_seconds, cadence.stall_seconds, cadence.write_seconds, cadence.seconds_between_failures
+            cadence.every_seconds, cadence.stall_seconds, cadence.write_seconds, cadence.seconds_between_failures,
+            cadence.restart_seconds,
         )
     )  # fmt: skip
+    own = cadence.set_seconds
+    as_set = "" if own is None else f", {cadence.goodput:.1%} as set ({format_quantity(own, 'seconds')})"
     return (
         f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}): one failure in {apart}, "
-        f"{stall} to copy, {write} to write (assumed: 10 GB/s a device, 1 GB/s a node); loses {cadence.lost_share:.1%}"
+        f"{stall} to copy, {write} to write (assumed: 10 GB/s a device, 1 GB/s a node); loses "
+        f"{cadence.lost_share:.1%}; goodput {cadence.goodput_at(cadence.every_seconds):.1%}{as_set}, with "
+        f"{restart} to a restarted step (cluster.restart_seconds)"
     )
 
 

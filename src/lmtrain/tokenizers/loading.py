@@ -36,7 +36,10 @@ def load_tokenizer(folder: str | Path, *, end_of_text: str | None = None) -> Tok
 def _loaded(text: str, folder: Path, end_of_text: str | None) -> Tokenizer:
     meta = _read_json(folder / META_FILE)
     if meta.get("kind") == "byte_level":
-        return ByteLevelTokenizer(vocab_size=int(meta["vocab_size"]), chat=bool(meta.get("chat", False)))
+        size = meta.get("vocab_size")
+        if not isinstance(size, int):
+            raise DataError(f"{folder / META_FILE} is damaged: vocab_size={size} is no number; prepare the data again.")
+        return ByteLevelTokenizer(vocab_size=size, chat=bool(meta.get("chat", False)))
     end = end_of_text or meta.get("end_of_text") or _usual_end_of_text(text, _configured_end(folder))
     return BytePairTokenizer(text, end_of_text=end)
 

@@ -17,6 +17,7 @@ from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.storage.durable import fsync
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
@@ -54,6 +55,7 @@ class RunFolder:
         """
         try:
             self.checkpoints_path.mkdir(parents=True, exist_ok=True)
+            fsync(self.path.parent)
         except OSError as error:
             raise atomic_files.storage_problem(self.path, error) from error
         check_free_space(self.path, free_bytes)
@@ -118,6 +120,7 @@ class RunFolder:
         folder = self.path / "attempts" / str(int(attempts[-1].name) + 1 if attempts else 1)
         try:
             folder.mkdir(parents=True)
+            fsync(folder.parent)
         except OSError as error:
             raise atomic_files.storage_problem(folder, error) from error
         git = describe_git(Path.cwd())

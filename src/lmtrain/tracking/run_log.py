@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
@@ -66,10 +65,24 @@ class RunLog:
             self._last_step = point.step if self._last_step is None else max(point.step, self._last_step)
             self._latest.update(dict.fromkeys(point.metrics, point))
 
+    def sync(self) -> None:
+        """Wait until all points are on the disk: a checkpoint that outlives a power cut has its curves.
+
+        Raises:
+            EnvironmentProblem: The disk is broken.
+        """
+        try:
+            os.fsync(self._file.descriptor)
+        except OSError as error:
+            raise atomic_files.storage_problem(self.path, error) from error
+
     def truncate_after(self, step: int) -> int:
-        """Drop the points after step, for a resume from it; return how many there were."""
+        """Drop the points after step, for a resume from it; return how many lines there were.
+
+        A power cut can leave lines in part between whole ones, all later than the last `sync`; they go as well.
+        """
         lines = self.path.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if cast("int", foreign_json.parse(line)["step"]) <= step]
+        kept = [line for line in lines if (found := _step_of(line)) is not None and found <= step]
         if len(kept) == len(lines):
             return 0
         atomic_files.write_bytes(self.path, b"".join(kept))
@@ -141,5 +154,13 @@ def _last_step(descriptor: int) -> int | None:
     size = os.fstat(descriptor).st_size
     start = max(0, size - TAIL_BYTES)
     lines = os.pread(descriptor, size - start, start).splitlines()
-    whole = lines if start == 0 else lines[1:]
-    return max((parse_point(line).step for line in whole), default=None)
+    steps = map(_step_of, lines if start == 0 else lines[1:])
+    return max((step for step in steps if step is not None), default=None)
+
+
+def _step_of(line: bytes) -> int | None:
+    """Return a point's step, None for a line that is none."""
+    try:
+        return parse_point(line).step
+    except (ValueError, KeyError, TypeError):
+        return None

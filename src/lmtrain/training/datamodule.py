@@ -102,7 +102,8 @@ class TokenDataModule(pl.LightningDataModule):
     def rows_of_step(self, step: int) -> tuple[NDArray[np.int64], RowBatch]:
         """Return the numbers [G] and the rows [G, T + 1] of one step (from 0) in its order, those of all ranks."""
         rows, order = self.rows_in_order()
-        first, num_sequences = step * self._batch.sequences_per_step, self._batch.sequences_per_step
+        num_sequences = self._batch.sequences_per_step
+        first = self._batch.number_of(step) * num_sequences
         numbers = order(np.arange(first, first + num_sequences))
         return numbers, read_rows(rows, numbers)
 

@@ -70,7 +70,9 @@ class CausalLMModule(pl.LightningModule):
         self.language_model = model
         self.loss = loss
         self.step_metrics = StepMetrics(
-            num_copies=batch.tensor_ranks, num_workers=1 if outer is None else batch.num_data_ranks
+            num_copies=batch.tensor_ranks,
+            num_workers=1 if outer is None else batch.num_data_ranks,
+            takes_back=spikes is None or spikes.takes_back,
         )
         self.spikes = spikes
         self.weight_average = weight_average
@@ -99,6 +101,7 @@ class CausalLMModule(pl.LightningModule):
         self._seed = seed
         self._transforms = transforms or ModelTransforms()
         self._is_configured = False
+        self.keeps_optimizer_state = True  # at a resume
 
     def configure_model(self) -> None:
         """Materialise, initialise and transform the model, and start its companions: once."""
@@ -202,6 +205,8 @@ class CausalLMModule(pl.LightningModule):
         if self.objective is not None and OBJECTIVE in checkpoint:
             self.objective.load(of_rank(checkpoint[OBJECTIVE], self.trainer.global_rank, self.trainer.world_size))
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        if not self.keeps_optimizer_state:
+            checkpoint["optimizer_states"] = []
         done = int(checkpoint["global_step"]) * self._micro_steps
         for span in ("total", "current"):
             progress[span].update(dict.fromkeys(progress[span], done))

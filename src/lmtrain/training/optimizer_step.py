@@ -139,12 +139,13 @@ class OptimizerStep:
         return norm
 
     def _judge(self, sums: StepSums, norm: Tensor) -> Tensor | None:
-        """Return whether the step is skipped, bool [], None where none is; keep the state before a spike."""
+        """Return whether the step is skipped or a spike, bool [], None where none is; keep the state to put back."""
         if self.spikes is None:
             return ~norm.isfinite() if self.scales_loss else None
-        skip = self.spikes.judge(torch.stack([sums.loss, norm.double()]))
-        self._undo = Undo(self.optimizer), skip
-        return skip
+        is_spike = self.spikes.judge(torch.stack([sums.loss, norm.double()]))
+        if self.spikes.takes_back:
+            self._undo = Undo(self.optimizer), is_spike
+        return is_spike
 
     def settle(self, step: int, *, is_last: bool = False) -> None:
         """Leave the weights of step number `step`, counted from 0, for whoever comes next; `is_last` of a run.

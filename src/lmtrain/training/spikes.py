@@ -4,7 +4,7 @@ As in OLMo's skip-step optimizer (https://arxiv.org/abs/2501.00656, section 3.1)
 of the last steps, skipped ones among them, so a run with a lasting higher loss goes on.
 """
 
-from typing import Final
+from typing import Final, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from lmtrain.parallel.reduction import sum_over_ranks
 
 MIN_STEPS: Final = 4  # fewer hardly have a deviation
 MAX_STEPS: Final = 1_000_000  # 8 MB
+Answer = Literal["skip", "halt", "rewind"]
 
 
 def none() -> None:
@@ -27,15 +28,27 @@ class SpikeFilter(nn.Module):
     num_seen: Tensor
     num_skipped: Tensor
 
-    def __init__(self, *, num_sigmas: float, window_steps: int) -> None:
+    def __init__(
+        self, *, num_sigmas: float, window_steps: int, then: Answer = "skip", leave_out_batches: int = 1, most: int = 10
+    ) -> None:
         """A spike is `num_sigmas` standard deviations above the mean of `window_steps` steps.
 
-        Until half the window is full only a loss or norm that is not finite is one.
+        Until half the window is full only a loss or norm that is not finite is one. Then the step is taken back
+        (`skip`), or the run stops, or goes back to the checkpoint before it (`rewind`) and leaves so many batches out,
+        from the spike's on, at most `most` times.
 
         Raises:
-            ConfigurationError: No width, or a window too short to have a deviation, or too long to be kept.
+            ConfigurationError: No width, or a window too short to have a deviation, or too long to be kept; a number
+                of batches or times below 1, or an unknown answer.
         """
         super().__init__()
+        for name, value in (("leave_out_batches", leave_out_batches), ("most", most)):
+            if value < 1:
+                raise ConfigurationError(f"spikes.{name}={value} is below 1; nearest valid: 1.")
+        if then not in get_args(Answer):
+            raise ConfigurationError(f"spikes.then={then} is none of {', '.join(get_args(Answer))}.")
+        self.then: Answer = then
+        self.leave_out_batches, self.most = leave_out_batches, most
         if not num_sigmas > 0:  # nor NaN: nothing stands out above it
             raise ConfigurationError(f"spikes.num_sigmas={num_sigmas} is not above 0; 6 skips only outliers.")
         if not MIN_STEPS <= window_steps <= MAX_STEPS:
@@ -48,9 +61,19 @@ class SpikeFilter(nn.Module):
         self.register_buffer("num_seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("num_skipped", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def takes_back(self) -> bool:
+        """Return whether a spike changes nothing, and training goes on."""
+        return self.then == "skip"
+
+    @property
+    def goes_back(self) -> bool:
+        """Return whether the run goes back to the checkpoint before a spike."""
+        return self.then == "rewind"
+
     @torch.no_grad()
     def judge(self, values: Tensor) -> Tensor:
-        """Return whether a step with these [2], loss and gradient norm, is skipped: bool [], alike on all ranks."""
+        """Return whether a step with these [2], loss and gradient norm, is a spike: bool [], alike on all ranks."""
         values = values.to(self.recent.dtype)
         is_finite = values.isfinite().all()
         skip = ~is_finite | self._stands_out(values)

@@ -20,7 +20,8 @@ from lmtrain.training.objectives.objective import ObjectiveSums
 class StepRecord:
     """One optimizer step: mean loss in nats per token over all micro-batches and ranks, and the gradient's norm.
 
-    `was_skipped` says that it changed nothing, being a spike. `num_tokens` carried loss; without any the loss is NaN.
+    `was_skipped` says that it changed nothing, being a spike; `is_spike`, that it is one and was made. `num_tokens`
+    carried loss; without any the loss is NaN.
     `time` in unix seconds is when the host was through with its gradients.
     """
 
@@ -29,6 +30,7 @@ class StepRecord:
     gradient_norm: float
     lr: float
     was_skipped: bool = False
+    is_spike: bool = False
     num_tokens: int = field(default=1, compare=False)
     further: tuple[float, ...] = field(default=(), compare=False)
     time: float = field(default=0.0, compare=False)
@@ -114,8 +116,12 @@ def _further(sums: StepSums) -> list[Tensor]:
 class StepMetrics:
     """Sum micro-batches into steps and hold the steps of one log interval."""
 
-    def __init__(self, *, num_copies: int = 1, num_workers: int = 1) -> None:
-        """Count `num_copies` ranks with the same tokens once; several workers add their steps up in a `drain`."""
+    def __init__(self, *, num_copies: int = 1, num_workers: int = 1, takes_back: bool = True) -> None:
+        """Count `num_copies` ranks with the same tokens once; several workers add their steps up in a `drain`.
+
+        `takes_back`: a spike changes nothing.
+        """
+        self._takes_back = takes_back
         self._num_copies, self._num_workers = num_copies, num_workers
         self._micro_steps: list[StepSums] = []
         self._finished: list[FinishedStep] = []
@@ -141,7 +147,7 @@ class StepMetrics:
             return None
         last = self._last_step
         is_finite = last.sums.nats.isfinite() & last.gradient_norm.isfinite()
-        return is_finite if last.skip is None else is_finite | last.skip.bool()
+        return is_finite if last.skip is None or not self._takes_back else is_finite | last.skip.bool()
 
     @property
     def trained_tokens(self) -> int:
@@ -205,7 +211,8 @@ class StepMetrics:
         records = [
             StepRecord(
                 *(one.step, loss, norm, one.lr),
-                was_skipped=bool(skipped),
+                was_skipped=bool(skipped) and self._takes_back,
+                is_spike=bool(skipped) and not self._takes_back,
                 num_tokens=int(num),
                 further=tuple(more),
                 time=one.time,

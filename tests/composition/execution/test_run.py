@@ -225,6 +225,23 @@ def test_a_checkpoint_of_another_run_is_refused_with_what_differs(
         execute(tiny_job(override))
 
 
+def test_changes_allowed_by_name_are_warned_of_and_trained_with(
+    tiny_job: MakeJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(tiny_job("budget.steps=2"))
+    words = ["budget.steps=3", "seed=2", "optimizer=adamw", "optimizer.lr=1e-3"]
+    with pytest.raises(ConfigurationError, match=r"otherwise with run\.allow_changes=\[optimizer\._target_,seed\]"):
+        execute(tiny_job(*words))
+    job = tiny_job(*words, "run.allow_changes=[seed,optimizer._target_]")
+    execute(job)
+    assert [*losses(job)] == [1, 2, 3]
+    told = capsys.readouterr().err
+    assert "WARNING: seed 1337 -> 2, as run.allow_changes says." in told
+    assert "lmtrain.optim.adamw.adamw, as run.allow_changes says; its state begins anew." in told
+    with pytest.raises(ConfigurationError, match=r"model\.width=32, there 16\. Put these back, or start"):
+        execute(tiny_job(*words, "model.width=32", "run.allow_changes=[model.width,seed,optimizer._target_]"))
+
+
 def test_ranks_read_the_job_that_their_parent_saved(tiny_job: MakeJob, tmp_path: Path) -> None:
     job = tiny_job("budget.steps=1")
     job.save(tmp_path / "job.json")

@@ -70,7 +70,8 @@ class CallbackFacts:
     """A callback; `acts_between_steps`: a measurement of steps does without; `stops_on_signals`: it ends a run early.
 
     `reads` is held-out text; `needs_passes`: it acts on another callback's reads during the run. `num_kept`
-    checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written.
+    checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written. Checkpoints come
+    every `saves_every_seconds`, None: not by the clock.
     """
 
     group: ClassVar[str] = "callbacks"
@@ -80,6 +81,7 @@ class CallbackFacts:
     needs_passes: bool = False
     num_kept: int = 0
     snapshot_from_bytes: int | None = None
+    saves_every_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

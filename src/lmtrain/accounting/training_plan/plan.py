@@ -186,7 +186,10 @@ class Plan:
             }
         if self.checkpoints is not None:
             cadence = self.checkpoints.cadence
-            report["checkpoints"] = asdict(self.checkpoints) | {"every_seconds": cadence and cadence.every_seconds}
+            report["checkpoints"] = asdict(self.checkpoints) | {
+                "every_seconds": cadence and cadence.every_seconds,
+                "goodput": cadence and cadence.goodput,
+            }
         if self.scaling is not None:
             report["scaling"] = asdict(self.scaling)
         return report

@@ -23,6 +23,7 @@ from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.parts.strategy import build_strategy
 from lmtrain.composition.planning.auto_batch import batch_of, recompute_here
 from lmtrain.composition.planning.calibration import measured_flops
+from lmtrain.composition.planning.callbacks import require_watch
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.measured_here import measurements_of
@@ -30,10 +31,12 @@ from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.initial_weights import base_line, find_weights, fingerprint_of
 from lmtrain.composition.stored_runs.job import Job, config_hash, flatten
+from lmtrain.composition.stored_runs.left_out import without_left_out
 from lmtrain.data.shards import Dataset
 from lmtrain.errors import ConfigurationError
 from lmtrain.interop.hf_export import export_line
 from lmtrain.launch.agree import agree_on
+from lmtrain.launch.process_group import broadcast_outcome
 from lmtrain.models.attention.base import Attention
 from lmtrain.models.base import LanguageModel
 from lmtrain.optim.trained_parameters import trained_parameters
@@ -73,7 +76,7 @@ def build_run(
     `earlier_seconds` is how long earlier attempts of the run took; `fork_step` where it left another run.
     """
     config = recompute_here(job.config)
-    batch = batch_of(config)
+    batch = broadcast_outcome(partial(without_left_out, batch_of(config), job.folder))
     precision = build_precision(config)
     datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = tokenizer_of(datamodule.dataset)
@@ -101,6 +104,7 @@ def build_run(
     parallelism = build_strategy(config, facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
     callbacks = build_callbacks(config, facts)
+    require_watch(config)
     acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
     parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
     return Run(

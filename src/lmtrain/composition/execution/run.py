@@ -1,10 +1,16 @@
-"""The life of a run on one rank: join the others, find where to go on, build, train, say how it ended."""
+"""The life of a run on one rank: join the others, find where to go on, build, train, say how it ended.
 
+A run that goes back from a spike is built anew, as its next attempt.
+"""
+
+import gc
 import logging
 import os
 import signal
 import sys
 import warnings
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from lmtrain.accounting.quantities import format_quantity
@@ -17,6 +23,7 @@ from lmtrain.composition.planning.prepared_tokens import remember_folder
 from lmtrain.composition.stored_runs.going_on import going_on_line
 from lmtrain.composition.stored_runs.initial_weights import difference_line
 from lmtrain.composition.stored_runs.job import Job, config_hash
+from lmtrain.composition.stored_runs.left_out import leave_out, next_attempt, start_attempt
 from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
 from lmtrain.errors import (
     EXIT_DONE,
@@ -27,6 +34,7 @@ from lmtrain.errors import (
     LMTRAIN_ERRORS,
     ConfigurationError,
     EnvironmentProblem,
+    GoBack,
 )
 from lmtrain.launch.agree import agree_on
 from lmtrain.launch.detect import OuterLauncher, outer_launcher
@@ -38,7 +46,12 @@ from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, status_name, write_status
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, require_same_identity
+from lmtrain.training.checkpointing.checkpoints import (
+    OPTIMIZER,
+    CheckpointFacts,
+    require_same_identity,
+    require_same_left_out,
+)
 from lmtrain.training.stopping import StoppedEarly, ignoring_interrupts, stopping_at_once
 
 EXIT_CODES: dict[int, int] = {
@@ -57,6 +70,16 @@ def execute(job: Job) -> int:
     quiet_libraries()
     keep_caches_in(Path(job.config.run.cache))
     outer = outer_launcher(os.environ)
+    while True:
+        result = attempt(job, outer)
+        if isinstance(result, int):
+            return result
+        job = next_attempt(job)
+        gc.collect()  # the model, the optimizer and what refers to them in circles
+
+
+def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
+    """Train once; return the exit code, or the spike that the run is to go back from, noted."""
     rank = outer.rank if outer else 0
     try:
         with stopping_at_once(), telling_device_problems(job.folder):
@@ -68,7 +91,22 @@ def execute(job: Job) -> int:
                 print(stop, file=sys.stderr)
                 write_status(job.folder, Status(status=status_name(code), exit_code=code))
         return code
-    return EXIT_DONE if run is None else train(job, run, checkpoint)
+    if run is None:
+        return EXIT_DONE
+    try:
+        return train(job, run, checkpoint)
+    except GoBack as spike:
+        line = broadcast_outcome(partial(_note, job, run, spike))
+        if rank == 0:
+            print(line, flush=True)
+        return GoBack(**vars(spike))  # without the frames of the run
+
+
+def _note(job: Job, run: Run, spike: GoBack) -> str:
+    """Note a spike, begin the next attempt, and return the line about it."""
+    line = leave_out(job, run.context.plan.batch, spike)
+    start_attempt(job)
+    return line
 
 
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:
@@ -85,7 +123,9 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
     )
     if checkpoint:
-        require_same_identity(checkpoint, run.context.identity)
+        allowed = job.config.run.allow_changes
+        accept(run, require_same_identity(checkpoint, run.context.identity, allowed=allowed))
+        require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
         if is_done(run, checkpoint):
             return None, checkpoint
     if run.context.log:  # only now: a refusal has lost nothing
@@ -101,6 +141,24 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         if line:
             print(line, flush=True)
     return run, checkpoint
+
+
+def accept(run: Run, changes: Mapping[str, str]) -> None:
+    """Warn of allowed changes, and leave another optimizer's state behind.
+
+    Raises:
+        ConfigurationError: It is in shards, which are read for one optimizer alone.
+    """
+    if OPTIMIZER in changes:
+        if not run.trainer.strategy.lightning_restore_optimizer:
+            raise ConfigurationError(
+                f"{OPTIMIZER} {changes[OPTIMIZER]}: the shards of strategy={run.parallelism.name} are read for one "
+                "optimizer alone; nearest valid: go on without shards, or a new run with init_from."
+            )
+        run.module.keeps_optimizer_state = False
+    for name, change in changes.items() if run.context.is_main_process else ():
+        also = "; its state begins anew" if name == OPTIMIZER else ""
+        print(f"WARNING: {name} {change}, as run.allow_changes says{also}.", file=sys.stderr)
 
 
 def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
@@ -120,7 +178,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
         code, at_once = EXIT_CODES[stop.number], True
         print(stop, file=sys.stderr)
         return code
-    except LMTRAIN_ERRORS as error:
+    except (*LMTRAIN_ERRORS, GoBack) as error:
         code = error.exit_code
         raise
     except RuntimeError as failure:

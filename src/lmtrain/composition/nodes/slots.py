@@ -70,6 +70,7 @@ SLOTS: Final[Mapping[str, Slot]] = MappingProxyType(
         "precision": _kind("lmtrain.precision.policy.Precision"),
         "profiler": _kind("lightning.pytorch.callbacks.Callback", "lmtrain.training.profiling.", or_none=True),
         "recompute": _kind("lmtrain.models.base.LanguageModel", "lmtrain.parallel.", called_with=("model",)),
+        "health": _kind("lmtrain.composition.settings.HealthSettings"),
         "run": _kind("lmtrain.composition.settings.RunSettings"),
         "scaling": Slot((dict[str, float], "lmtrain.accounting.scaling.Scaling"), _RULES, ("config", "typed")),
         "schedule": _factor("lmtrain.optim."),

@@ -4,6 +4,7 @@ from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
 
 
 def callback_facts(config: RunConfig) -> list[CallbackFacts]:
@@ -18,3 +19,17 @@ def callback_facts(config: RunConfig) -> list[CallbackFacts]:
 def facts_of_callback(config: RunConfig, node: Node) -> CallbackFacts | None:
     """Return a callback's own facts."""
     return facts_of(node.values, CallbackFacts, allowed=config.allowed, key=node.key)
+
+
+def require_watch(config: RunConfig) -> None:
+    """Refuse spikes that end a run, or take it back, where nobody looks at its steps.
+
+    Raises:
+        ConfigurationError: callbacks.training_health is off.
+    """
+    spikes = config.spikes.build()
+    if spikes is not None and not spikes.takes_back and "training_health" not in config.callbacks:
+        raise ConfigurationError(
+            f"spikes.then={spikes.then} has no effect without callbacks.training_health; nearest valid: spikes=skip, "
+            "or the default callbacks."
+        )

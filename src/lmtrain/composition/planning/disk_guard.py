@@ -16,6 +16,7 @@ from lmtrain.errors import EnvironmentProblem
 def planned_checkpoints(config: RunConfig, setting: PlannedSetting, parameters: TrainedParameters) -> CheckpointPlan:
     """Return the bytes of a checkpoint of the config, of all of them on disk at once, and their cadence."""
     spread, num_devices = config.spread, config.num_ranks
+    intervals = [facts.saves_every_seconds for facts in callback_facts(config) if facts.saves_every_seconds]
     return checkpoint_plan(
         parameters,
         precision=setting.bytes_of,
@@ -25,6 +26,8 @@ def planned_checkpoints(config: RunConfig, setting: PlannedSetting, parameters: 
         num_parts=spread.num_shards(num_devices) * spread.tensor_ranks,
         num_nodes=config.trainer.num_nodes,
         device_hours_per_failure=config.cluster.device_hours_per_failure,
+        restart_seconds=config.cluster.restart_seconds,
+        set_seconds=min(intervals, default=None),
     )
 
 

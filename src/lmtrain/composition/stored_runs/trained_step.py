@@ -16,6 +16,7 @@ from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
 from lmtrain.composition.stored_runs.job import StoredJob
+from lmtrain.composition.stored_runs.left_out import without_left_out
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.base import Tokenizer
@@ -62,7 +63,7 @@ def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Seq
             else f"--step {step}: {run} has no step in its log yet; train it first."
         )
     config = read_config(job.config, allowed=allowed)
-    batch = config.divided(replace(config.batch, micro_batch_sequences=_sequences(config)))
+    batch = without_left_out(config.divided(replace(config.batch, micro_batch_sequences=_sequences(config))), run)
     module = _datamodule(job, run, batch, data=data, allowed=allowed)
     module.total_steps = _horizon_steps(run)
     numbers, rows = module.rows_of_step(step - 1)

@@ -1,7 +1,7 @@
 """The micro-batches of one rank, from a step on, without end: pure functions of the step.
 
 Step s takes positions [s x G, (s + 1) x G) of the run's order, G sequences a step, and each rank its contiguous slice;
-micro-batches follow one another inside the slice. `B micro-batch sequences`.
+micro-batches follow one another inside the slice. Steps pass over batches left out. `B micro-batch sequences`.
 """
 
 from collections import deque
@@ -52,8 +52,8 @@ class RankRows:
         num_steps = -(-CHUNK_BATCHES // batch.accumulation_micro_steps)
         mine = self._rank * batch.sequences_per_rank + np.arange(batch.sequences_per_rank)
         while True:
-            steps = np.arange(step, step + num_steps)
-            positions = (steps[:, None] * batch.sequences_per_step + mine).reshape(-1)
+            numbers = np.array([batch.number_of(each) for each in range(step, step + num_steps)])
+            positions = (numbers[:, None] * batch.sequences_per_step + mine).reshape(-1)
             yield self._order(positions).reshape(-1, batch.micro_batch_sequences)
             step += num_steps
 

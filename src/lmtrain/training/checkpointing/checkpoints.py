@@ -1,25 +1,33 @@
 """Find and compare the checkpoints of a run, without reading their tensors."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import MANIFEST, damage
 
 NOT_SET = "not set"
+OPTIMIZER: Final = "optimizer._target_"
+# Changes of the course that the tensors of a checkpoint leave open.
+MAY_CHANGE: Final = (OPTIMIZER, "data.fingerprint", "data.sources", "init_from", "packing", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFacts:
-    """A checkpoint's manifest: optimizer steps and tokens done, identity of its run, metrics at that step."""
+    """A checkpoint's manifest: optimizer steps and tokens done, identity of its run, metrics at that step.
+
+    `left_out` are the batches that those steps passed over.
+    """
 
     path: Path
     step: int
     tokens: int
     identity: dict[str, Any]
     metrics: dict[str, float]
+    left_out: tuple[int, ...] = ()
 
 
 def list_checkpoints(folder: Path) -> list[CheckpointFacts]:
@@ -38,6 +46,7 @@ def read_facts(path: Path) -> CheckpointFacts | None:
             tokens=int(manifest["tokens"]),
             identity=dict(manifest["identity"]),
             metrics=dict(manifest.get("metrics", {})),
+            left_out=tuple(map(int, manifest.get("left_out", ()))),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
@@ -62,20 +71,42 @@ def newest_whole(folder: Path, *, fix: str = "Name another run.") -> tuple[Check
     return None, passed_over
 
 
-def require_same_identity(facts: CheckpointFacts, identity: dict[str, Any]) -> None:
+def require_same_identity(
+    facts: CheckpointFacts, identity: dict[str, Any], *, allowed: Collection[str] = ()
+) -> dict[str, str]:
     """Refuse to resume from a checkpoint of another model, data set, tokenizer, seed or batch.
 
+    Return the differences allowed by their names, each as OLD -> NEW.
+
     Raises:
-        ConfigurationError: Naming each different field.
+        ConfigurationError: Naming each other field, or one that is allowed and cannot differ.
     """
     names = sorted({*facts.identity, *identity})
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]
-    if differing:
+    refused = [name for name in differing if name not in allowed or name not in MAY_CHANGE]
+    if refused:
         differences = "; ".join(
-            f"{name}={identity.get(name, NOT_SET)}, there {facts.identity.get(name, NOT_SET)}" for name in differing
+            f"{name}={identity.get(name, NOT_SET)}, there {facts.identity.get(name, NOT_SET)}" for name in refused
         )
+        can = [name for name in differing if name in MAY_CHANGE]
+        allow = f", or go on otherwise with run.allow_changes=[{','.join(can)}]" if can == differing else ""
         msg = (
             f"Checkpoint {facts.path} belongs to another run: {differences}. "
-            "Put these back, or start a new run with another run.name."
+            f"Put these back{allow}, or start a new run with another run.name."
         )
         raise ConfigurationError(msg)
+    return {name: f"{facts.identity.get(name, NOT_SET)} -> {identity.get(name, NOT_SET)}" for name in differing}
+
+
+def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> None:
+    """Refuse to resume where the steps done passed over other batches than these.
+
+    Raises:
+        ConfigurationError: Naming both.
+    """
+    if facts.left_out != left_out:
+        raise ConfigurationError(
+            f"Checkpoint {facts.path} was trained without batches {[*facts.left_out]} of the order of its "
+            f"{facts.step:,} steps, and batch.left_out says {[*left_out]}; nearest valid: "
+            f"batch.left_out={[*facts.left_out]}."
+        )

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,16 @@ class WriteAndRetain:
         num_bytes = self.write()
         self.retention.after(self.path)
         return num_bytes
+
+
+def set_aside_after(folder: Path, step: int) -> None:
+    """Rename checkpoints of later steps: they belong to an abandoned course of this run."""
+    for path in folder.glob("step_*"):
+        number = path.name.removeprefix("step_")
+        if number.isdigit() and int(number) > step:
+            left = path.with_name(f"left_{path.name}_{time.time_ns()}")
+            path.rename(left)
+            _LOG.warning("Checkpoint %s is of a later step than the one resumed from; it is now %s.", path, left.name)
 
 
 def _best(checkpoints: list[CheckpointFacts]) -> CheckpointFacts | None:

@@ -1,0 +1,151 @@
+"""Find a device with wrong results and no error: a micro-batch done twice, and the copies of the weights compared.
+
+One flipped bit is enough for both. The rank is named with its machine, and the run ends with exit code 3, without
+another checkpoint. Off, no hook of a step is there to be called.
+"""
+
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.parallel.replicas import bit_sums, on_all_ranks, part_of, replica_groups
+from lmtrain.training.context import RunContext
+from lmtrain.training.loop.step_interval import StepInterval
+from lmtrain.training.module import CausalLMModule
+
+
+class SilentCorruption(pl.Callback):
+    """Do one micro-batch twice every `recompute_every_steps` steps, compare weights every `compare_...`; None: never.
+
+    The micro-batch is the first of its step, by the weights that train: its loss, and where the model is whole and the
+    device repeats its own results (a CPU, or `deterministic=true`) also every gradient, are compared bit for bit. The
+    weights are those of ranks with copies of the same part, as under ddp and hsdp.
+    """
+
+    def __init__(
+        self,
+        *,
+        recompute_every_steps: int | None = None,
+        compare_replicas_every_steps: int | None = None,
+        context: RunContext,
+    ) -> None:
+        super().__init__()
+        last_step = context.last_step
+        self._groups: list[list[int]] = []
+        if recompute_every_steps is not None:
+            key = "health.recompute_every_steps"
+            self._recompute = StepInterval(recompute_every_steps, last_step=last_step, key=key)
+            self.on_train_batch_start = self._do_twice
+        if compare_replicas_every_steps is not None:
+            key = self._compare_key = "health.compare_replicas_every_steps"
+            self._compare = StepInterval(compare_replicas_every_steps, last_step=last_step, key=key)
+            self.on_train_start = self._find_replicas
+            self.on_train_batch_end = self._compare_replicas
+
+    def _do_twice(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+        """Compare two times the same.
+
+        Raises:
+            EnvironmentProblem: On every rank, where they differ on one.
+        """
+        assert isinstance(pl_module, CausalLMModule)
+        step = trainer.global_step + 1
+        if batch_idx % trainer.accumulate_grad_batches or not self._recompute.includes(step):
+            return
+        names, once = self._results(trainer, pl_module, batch, batch_idx)
+        _, again = self._results(trainer, pl_module, batch, batch_idx)
+        wrong = [name for name, differs in zip(names, (once != again).tolist(), strict=True) if differs]
+        if found := _problems(wrong):
+            raise EnvironmentProblem(
+                f"Step {step}: one micro-batch, computed twice, gave different results on {'; '.join(found)}. "
+                "Go on from a checkpoint of before the last such comparison, without that device."
+            )
+
+    @staticmethod
+    def _results(trainer: pl.Trainer, module: CausalLMModule, batch: Any, batch_idx: int) -> tuple[list[str], Tensor]:
+        """Return the names of loss and gradients, and the sums of their bits; nothing else is left behind."""
+        module.on_train_batch_start(batch, batch_idx)  # the same random numbers each time
+        model = module.language_model
+        trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
+        device = next(iter(trained.values())).device
+        repeats = device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
+        is_whole = not any(part_of(trained.values()))
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        with torch.set_grad_enabled(is_whole and repeats), trainer.precision_plugin.train_step_context():
+            _, loss = module.step.share_of(batch)
+        gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True) if loss.requires_grad else ()
+        for name, buffer in model.named_buffers():
+            buffer.copy_(before[name])
+        of_weights: list[tuple[str, Tensor | None]] = [*zip(trained, gradients, strict=False)]
+        named = [("the loss", loss), *((name, one) for name, one in of_weights if one is not None)]
+        return [name for name, _ in named], bit_sums(one for _, one in named)
+
+    def _find_replicas(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Group the ranks by their part of the weights.
+
+        Raises:
+            ConfigurationError: No rank has a copy of another's.
+        """
+        del trainer
+        assert isinstance(pl_module, CausalLMModule)
+        if pl_module.outer is None:
+            self._groups = replica_groups(on_all_ranks(part_of(pl_module.language_model.parameters())))
+        if not self._groups:
+            raise ConfigurationError(
+                f"{self._compare_key} compares copies of the weights, and no rank of this run has the same as another; "
+                f"nearest valid: {self._compare_key}=null."
+            )
+
+    def _compare_replicas(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Compare the copies of the weights.
+
+        Raises:
+            EnvironmentProblem: On every rank, where two differ.
+        """
+        del outputs, batch
+        assert isinstance(pl_module, CausalLMModule)
+        if not self._compare.is_due(trainer, batch_idx):
+            return
+        names = [name for name, _ in pl_module.language_model.named_parameters()]
+        sums: list[list[int]] = on_all_ranks(bit_sums(pl_module.language_model.parameters()).tolist())
+        wrong = [name for at, name in enumerate(names) if set(_outliers([one[at] for one in sums], self._groups))]
+        if not wrong:
+            return
+        at = names.index(wrong[0])
+        ranks = sorted(set(_outliers([one[at] for one in sums], self._groups)))
+        hosts = on_all_ranks(socket.gethostname())
+        told = ", ".join(f"{rank} ({hosts[rank]})" for rank in ranks)
+        raise EnvironmentProblem(
+            f"Step {trainer.global_step}: the copies of {wrong[0]} differ on rank{'s' * (len(ranks) > 1)} {told}"
+            f"{f', and of {len(wrong) - 1} more' if len(wrong) > 1 else ''}. Go on from a checkpoint of before the "
+            "last comparison, without that device."
+        )
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+
+def _problems(wrong: Sequence[str]) -> list[str]:
+    """Return a line about each rank with a difference."""
+    mine = f"{socket.gethostname()}: {wrong[0]}" + (f" and {len(wrong) - 1} more" if wrong[1:] else "") if wrong else ""
+    return [f"rank {rank} ({text})" for rank, text in enumerate(on_all_ranks(mine)) if text]
+
+
+def _outliers(values: Sequence[int], groups: Sequence[Sequence[int]]) -> list[int]:
+    """Return the ranks with another value than most of their group; all of it where none has most."""
+    found: list[int] = []
+    for ranks in groups:
+        (usual, most), *others = Counter(values[rank] for rank in ranks).most_common()
+        if others:
+            found += [rank for rank in ranks if values[rank] != usual or most <= len(ranks) // 2]
+    return found
