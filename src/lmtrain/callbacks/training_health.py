@@ -6,6 +6,7 @@ from typing import Any, Final
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import Diverged, GoBack
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
@@ -102,3 +103,8 @@ class TrainingHealth(pl.Callback):
             f"batch was windows {first} to {first + num_sequences - 1} of the run's order; {way_back}. "
             "Nearest fix: a lower optimizer.lr, or a gradient_clip_norm."
         )
+
+
+def training_health_facts() -> CallbackFacts:
+    """Answer spikes."""
+    return CallbackFacts(answers_spikes=True)

@@ -71,7 +71,7 @@ class CallbackFacts:
 
     `reads` is held-out text; `needs_passes`: it acts on another callback's reads during the run. `num_kept`
     checkpoints stay on disk; states from `snapshot_from_bytes` on are copied before they are written. Checkpoints come
-    every `saves_every_seconds`, None: not by the clock.
+    every `saves_every_seconds`, None: not by the clock. `answers_spikes`: it ends a run after one, or takes it back.
     """
 
     group: ClassVar[str] = "callbacks"
@@ -82,6 +82,7 @@ class CallbackFacts:
     num_kept: int = 0
     snapshot_from_bytes: int | None = None
     saves_every_seconds: float | None = None
+    answers_spikes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

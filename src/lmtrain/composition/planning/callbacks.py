@@ -25,11 +25,15 @@ def require_watch(config: RunConfig) -> None:
     """Refuse spikes that end a run, or take it back, where nobody looks at its steps.
 
     Raises:
-        ConfigurationError: callbacks.training_health is off.
+        ConfigurationError: No callback answers them.
     """
     spikes = config.spikes.build()
-    if spikes is not None and not spikes.takes_back and "training_health" not in config.callbacks:
+    if (
+        spikes is not None
+        and not spikes.takes_back
+        and not any(facts.answers_spikes for facts in callback_facts(config))
+    ):
         raise ConfigurationError(
-            f"spikes.then={spikes.then} has no effect without callbacks.training_health; nearest valid: spikes=skip, "
-            "or the default callbacks."
+            f"spikes.then={spikes.then} has no effect without callbacks.training_health, which answers spikes; nearest "
+            "valid: the default callbacks."
         )
