@@ -41,3 +41,16 @@ def test_predecessors_come_from_the_block_before():
 
     assert shift([1, 2, 3, 10, 11], Piece([0, 1], 0, 3), Piece([4], 0, 2)) == [0, 1, 2, 0, 10]
     assert shift([12, 4, 5], Piece([4, 5], 2, 1), Piece([0, 1, 2], 3, 2)) == [11, 3, 4]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_begun_together_are_as_each_by_itself(family):
+    model = build(family)
+    lengths = (9, 9, 9, 4, 11, 11)  # the equally long ones share an attention
+    tokens = torch.randint(VOCABULARY, (1, sum(lengths)), generator=torch.Generator().manual_seed(3))
+    cache = KVCache(block_tokens=4, device=torch.device("cpu"))
+    pieces = [Piece(list(range(3 * index, 3 * index + 3)), 0, length) for index, length in enumerate(lengths)]
+    with torch.inference_mode():
+        together = model.hidden_states(tokens, Step(cache, pieces, num_blocks=18))
+        apart = [model.hidden_states(each) for each in tokens.split(lengths, dim=1)]
+        torch.testing.assert_close(together, torch.cat(apart, dim=1), atol=2e-5, rtol=1e-5)

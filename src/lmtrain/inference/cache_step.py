@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import final
 
 import torch
@@ -120,12 +121,15 @@ class Step(CacheStep):
         first = self._num_joint
         joint = (x[:, :, :first] for x in (q, k, v))
         mixed = [self._attend_joint(place, *joint, pairs=pairs, window_tokens=window_tokens)] if first else []
-        for index in range(first, len(self._pieces)):
-            own = slice(first, first + self._pieces[index].num_tokens)
-            one = self._attend_piece(index, q[:, :, own], k[:, :, own], v[:, :, own], pairs, window_tokens)
-            mixed.append(one)
+        for index, number in self._runs:
+            own = slice(first, first + number * self._pieces[index].num_tokens)
+            parts = (x[:, :, own] for x in (q, k, v))
+            if number == 1:
+                mixed.append(self._attend_piece(index, *parts, pairs, window_tokens))
+            else:
+                mixed.append(self._attend_beginnings(index, number, *parts, window_tokens=window_tokens))
             first = own.stop
-        return torch.cat(mixed, dim=2)
+        return torch.cat(mixed, dim=2) if len(mixed) > 1 else mixed[0]
 
     def _attend_joint(
         self, place: int, q: Tensor, k: Tensor, v: Tensor, *, pairs: Pairs, window_tokens: int | None
@@ -152,8 +156,24 @@ class Step(CacheStep):
             rows = q.reshape(1, k.shape[1], -1, k.shape[3]) if is_grouped else q
             mixed = F.scaled_dot_product_attention(rows, k, v)
             return mixed.reshape(q.shape) if is_grouped else mixed
+        return self._attend_longer(index, q, k, v, window_tokens)
+
+    def _attend_beginnings(
+        self, index: int, number: int, q: Tensor, k: Tensor, v: Tensor, *, window_tokens: int | None
+    ) -> Float[Tensor, "1 H T K"]:
+        """Let texts read from their beginning, equally long, see themselves in one attention."""
+        by_text = (x[0].unflatten(1, (number, -1)).transpose(0, 1) for x in (q, k, v))  # [P, H, T, K]
+        mixed = self._attend_longer(index, *by_text, window_tokens)
+        return mixed.transpose(1, 2).flatten(0, 1).transpose(0, 1).unsqueeze(0)
+
+    def _attend_longer(
+        self, index: int, q: Tensor, k: Tensor, v: Tensor, window_tokens: int | None
+    ) -> Float[Tensor, "P H T K"]:
+        """Let pieces of several tokens, masked as the index-th, see keys and values, each token those before it."""
+        piece = self._pieces[index]
         is_cut = window_tokens is not None and window_tokens < piece.end
         mask = self._mask_of_piece(index, window_tokens) if piece.start or is_cut else None
+        is_grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=is_grouped)
 
     def _span(self, index: int, window_tokens: int | None) -> Span:
@@ -191,6 +211,16 @@ class Step(CacheStep):
             distance = places[piece.start - first :, None] - places
             self._masks[index, window_tokens] = _is_seen(distance, window_tokens)
         return self._masks[index, window_tokens]
+
+    @cached_property
+    def _runs(self) -> list[tuple[int, int]]:
+        """Return the pieces behind the joint ones, texts that begin with as many tokens together: first and number."""
+        alike = groupby(
+            range(self._num_joint, len(self._pieces)),
+            key=lambda index: self._pieces[index].num_tokens if self._pieces[index].start == 0 else -1 - index,
+        )
+        runs = (list(indices) for _, indices in alike)
+        return [(run[0], len(run)) for run in runs]
 
     @cached_property
     def _slots(self) -> list[int]:
