@@ -123,8 +123,15 @@ def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace)
 def turns(
     writers: Mapping[str, Write], prompts: torch.Tensor, num_new_tokens: int, *, repeats: int
 ) -> dict[str, list[Written]]:
-    """Return what each writes and its seconds, again and again; the first of each is a warm-up."""
-    written = [{name: write(prompts, num_new_tokens) for name, write in writers.items()} for _ in range(repeats + 1)]
+    """Return what each writes and its seconds, again and again; the first of each is a warm-up.
+
+    Every other turn goes the other way round: none always finds the processor's caches as the same other left them.
+    """
+    order = list(writers)
+    written = [
+        {name: writers[name](prompts, num_new_tokens) for name in order[:: -1 if turn % 2 else 1]}
+        for turn in range(repeats + 1)
+    ]
     return {name: [turn[name] for turn in written[1:]] for name in writers}
 
 
