@@ -70,7 +70,7 @@ CASES: Final = (
             *BEST,
             "batch.micro_batch_sequences=16",
         ),
-        ("model.depth=2",),
+        ("model.depth=2", "optimizer.compile_update=false"),
     ),
 )
 
