@@ -45,8 +45,8 @@ def test_the_page_holds_time_plan_curves_scores_and_settings(folder):
     ):
         assert shown in page.text
     labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
-    assert labels[0].startswith("Training loss, nats per token: from 5 to 1")
-    assert len(labels) == 3, "two curves and the bars"
+    assert labels[0].startswith("Training loss, nats per token, over tokens: from 5 to 1")
+    assert len(labels) == 5, "the loss over tokens, clock and FLOPs, the score, and the bars"
 
 
 def test_the_bar_of_the_time_is_in_the_order_of_its_table(folder):

@@ -46,19 +46,30 @@ class Line:
     band: Points = ()
 
 
-def line_chart(points: Points, *, name: str, show: Callable[[float], str] = lambda value: f"{value:.4g}") -> Markup:
-    """Draw a curve over optimizer steps; NaN and infinities are left out, and many values are averaged."""
+def line_chart(
+    points: Points,
+    *,
+    name: str,
+    show: Callable[[float], str] = lambda value: f"{value:.4g}",
+    show_across: Callable[[float], str] | None = None,
+) -> Markup:
+    """Draw a curve; NaN and infinities are left out, and many values are averaged.
+
+    `show_across` writes the places below it, None: they are optimizer steps.
+    """
     points = thinned([point for point in points if math.isfinite(point[1])])
     if len(points) < 2:
         return Markup("")
     values = [value for _, value in points]
     up_ticks = ticks(min(values), max(values))
     up = (min(up_ticks[0], *values), max(up_ticks[-1], *values))
-    last_step, last = points[-1]
-    label = f"{name}: from {show(values[0])} to {show(last)} at step {last_step:,.0f}"
+    first, (last_place, last) = points[0][0], points[-1]
+    at = f"step {last_place:,.0f}" if show_across is None else show_across(last_place)
+    label = f"{name}: from {show(values[0])} to {show(last)} at {at}"
     up_labels = [(value, show(value)) for value in up_ticks]
-    return plot([Line(points=points)], across=(points[0][0], last_step), up=scale(up, HEIGHT, 0.0),
-                up_labels=up_labels, label=label)  # fmt: skip
+    across_labels = [(place, show_across(place)) for place in ticks(first, last_place)] if show_across else None
+    return plot([Line(points=points)], across=(first, last_place), up=scale(up, HEIGHT, 0.0), up_labels=up_labels,
+                across_labels=across_labels, label=label)  # fmt: skip
 
 
 def plot(

@@ -1,56 +1,57 @@
 """report.html: a run's whole record in one file for any browser, a phone's too, without scripts."""
 
+import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.accounting.observed.time_accounts import accounts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.charts import line_chart, swatch, time_bars
+from lmtrain.report.charts import swatch, time_bars
 from lmtrain.report.ledger_page import kinds_of_time, reasons
+from lmtrain.report.loss_spikes import Texts, spikes_section
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.profile_page import profile_section
+from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_attempts, read_ledger
 from lmtrain.report.web_page import section, tiles, web_page
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.run_log import read_points
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
-CURVES: Final = {
-    TRAIN_LOSS: "Training loss, nats per token",
-    BITS_PER_BYTE: "Held-out text, bits per byte",
-    "speed/tokens_per_second": "Tokens per second",
-}
 NAMED_VERSIONS: Final = {"python", "lmtrain", "torch", "lightning", "numpy", "tokenizers", "mlflow"}
+MOST_SAMPLES: Final = 8
 TOP_MFU: Final = "is of the logged steps with all that held them up between pauses; here it is of computing alone."
 
 
-def write_report(folder: Path) -> Path:
-    """Write report.html into a run's folder and return its path.
+def write_report(folder: Path, *, texts: Texts | None = None) -> Path:
+    """Write report.html into a run's folder and return its path; `texts` gives those of a step, for spikes.
 
     Raises:
         ConfigurationError: The folder holds no run.
     """
     path = folder / REPORT_FILE
-    write_text(path, report_page(folder))
+    write_text(path, report_page(folder, texts=texts))
     return path
 
 
-def report_page(folder: Path) -> str:
+def report_page(folder: Path, *, texts: Texts | None = None) -> str:
     """Return the page of a run's folder; unknown facts are left out."""
     ledger, facts = known_ledger(folder), read_run(folder)
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     sections = [
         _header(facts, ledger),
-        _curves(points),
+        *curve_sections(folder, points),
+        spikes_section(points, texts=texts, run=str(folder)),
         *([] if ledger is None else [_time(folder, ledger), _plan(ledger, facts.mfu_palm)]),
         profile_section(folder),
         _held_out(facts.held_out),
-        section("A sample of what it writes", *_sample(facts)),
+        section("Samples of what it writes", *_samples(folder)),
         _checkpoints(folder),
         _settings(folder),
     ]
@@ -87,16 +88,6 @@ def _header(facts: RunFacts, ledger: RunLedger | None) -> Markup:
             shown.append(("kWh at rated power", f"{ledger.kwh:,.3g}"))
     status = "" if ledger is None else f"{ledger.status.lower()} at step {ledger.step:,} of {ledger.num_steps:,}"
     return tag("header", tag("h1", facts.name), tag("p", status), tiles(shown))
-
-
-def _curves(points: Sequence[Point]) -> Markup:
-    drawn: list[Markup] = []
-    for metric, name in CURVES.items():
-        curve = [(float(point.step), point.metrics[metric]) for point in points if metric in point.metrics]
-        show = format_quantity if metric.startswith("speed/") else "{:.4g}".format
-        if chart := line_chart(curve, name=name, show=show):
-            drawn.append(tag("div", tag("h3", name), chart))
-    return section("Curves over optimizer steps", *([tag("div", *drawn, class_="grid")] if drawn else []))
 
 
 def _time(folder: Path, ledger: RunLedger) -> Markup:
@@ -144,9 +135,29 @@ def _held_out(held_out: HeldOutScore | None) -> Markup:
     return section("Held-out text", tag("p", f"{how} tokens."), table(rows, numeric=True))
 
 
-def _sample(facts: RunFacts) -> list[Markup]:
-    text = f"{facts.sample.get('prompt', '')}{facts.sample.get('text', '')}"
-    return [tag("pre", text)] if text else []
+def _samples(folder: Path) -> list[Markup]:
+    """Return the newest sample, and those before it, the oldest first, folded away."""
+    file = folder / "samples.jsonl"
+    rows = [row for line in file.read_bytes().splitlines() if (row := _sample_of(line))] if file.exists() else []
+    earlier = [
+        tag("details", tag("summary", f"at step {step:,}"), tag("pre", text)) for step, text in _evenly(rows[:-1])
+    ]
+    return [*(tag("pre", text) for _, text in rows[-1:]), *earlier]
+
+
+def _sample_of(line: bytes) -> tuple[int, str] | None:
+    """Return a sample's step and text; None for a line cut short by a crash."""
+    try:
+        row = json.loads(line)
+        return int(row.get("step", 0)), f"{row.get('prompt', '')}{row['text']}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _evenly(rows: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return at most so many, evenly over the run, the first one among them."""
+    stride = max(1, math.ceil(len(rows) / MOST_SAMPLES))
+    return [*rows[::stride]]
 
 
 def _checkpoints(folder: Path) -> Markup:

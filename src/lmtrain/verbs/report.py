@@ -1,6 +1,7 @@
 """`lmtrain report`: a run's folder, or a sweep's runs, as one HTML file."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from lmtrain.report.find_runs import names_sweep
@@ -16,5 +17,11 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME, or runs/sweep-ID of a sweep")
     path: Path = parser.parse_args(words).run.absolute()
     with told_as_damage(path, fix="restore it, or name another run"):
-        print(write_sweep_report(path) if names_sweep(path) else write_report(path))
+        print(write_sweep_report(path) if names_sweep(path) else write_report(path, texts=partial(_texts, path)))
     return 0
+
+
+def _texts(run: Path, step: int) -> list[str]:
+    from lmtrain.composition.stored_runs.step_texts import step_texts  # torch: for runs with spikes alone
+
+    return step_texts(run, step)

@@ -25,6 +25,7 @@ from lmtrain.composition.stored_runs.initial_weights import difference_line
 from lmtrain.composition.stored_runs.job import Job, config_hash
 from lmtrain.composition.stored_runs.left_out import leave_out, next_attempt, start_attempt
 from lmtrain.composition.stored_runs.resume import find_checkpoint, fork_step, remember_fork
+from lmtrain.composition.stored_runs.step_texts import step_texts
 from lmtrain.errors import (
     EXIT_DONE,
     EXIT_ENVIRONMENT,
@@ -212,7 +213,7 @@ def _tell_end(run: Run, folder: Path, step: int) -> None:
 def keep_report(folder: Path) -> None:
     """Write report.html and ledger.json; a full disk loses them, never the run's exit code."""
     try:
-        write_report(folder)
+        write_report(folder, texts=partial(step_texts, folder))
         write_json(folder / "ledger.json", read_ledger(folder).to_json())
     except LMTRAIN_ERRORS as error:
         print(f"report.html or ledger.json was not written: {error}", file=sys.stderr)

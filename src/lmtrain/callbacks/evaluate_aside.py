@@ -1,0 +1,136 @@
+"""Score a run's checkpoints in another process, or a SLURM job, while training goes on."""
+
+import logging
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import lightning.pytorch as pl
+from typing_extensions import override
+
+from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.held_checkpoints import FOLDER, claim, held, hold, release, step_of, waiting
+from lmtrain.training.checkpointing.checkpoints import list_checkpoints
+from lmtrain.training.context import RunContext
+from lmtrain.training.loop.step_interval import StepInterval
+
+_LOG = logging.getLogger(__name__)
+LOG: Final = "evaluate_aside.log"
+MODULE: Final = "lmtrain.verbs.evaluate_held"
+RANKS: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
+
+
+class EvaluateAside(pl.Callback):
+    """Hold each new checkpoint until `lmtrain evaluate` has scored it, and see that a process does; on the first rank.
+
+    The scores join the run's curves at the checkpoint's step. The process has the lowest priority; its words are in
+    the run's evaluate_aside.log. At most `most_waiting` checkpoints wait, the oldest beyond is given up. Those held
+    at a stop are scored by the next attempt, and after the run's end the process goes on by itself. It belongs behind
+    `checkpoint` in the list.
+
+    Raises: ConfigurationError for no place to wait, or sbatch's options without SLURM.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: Sequence[str] = (),
+        device: str = "cpu",
+        most_waiting: int = 2,
+        launcher: Literal["process", "slurm"] = "process",
+        slurm: Sequence[str] = (),
+        every_steps: int,
+        context: RunContext,
+    ) -> None:
+        super().__init__()
+        if most_waiting < 1:
+            raise ConfigurationError(
+                f"callbacks.evaluate_aside.most_waiting={most_waiting} is below 1; nearest valid: 1."
+            )
+        if slurm and launcher != "slurm":
+            raise ConfigurationError(
+                f"callbacks.evaluate_aside.slurm={[*slurm]} has no effect on a process; set launcher=slurm."
+            )
+        self._interval = StepInterval(
+            every_steps, last_step=context.last_step, key="callbacks.evaluate_aside.every_steps"
+        )
+        self._context, self._most_waiting = context, most_waiting
+        self._launcher, self._slurm = launcher, slurm
+        own = ["--data", str(context.dataset.folder.absolute()), "--split", "validation"]
+        self._words = [*(words or own), "--device", device]
+        self._newest_step = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @override
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Let checkpoints of an abandoned course go, and hold the one resumed from where no scores of it are known."""
+        if not self._context.is_main_process:
+            return
+        (self._context.folder / FOLDER).mkdir(exist_ok=True)
+        for place in held(self._context.folder):
+            if step_of(place) > trainer.global_step:
+                release(place)
+        known = [*(self._context.folder / "evaluation").glob("step_*.json")]
+        scored = max((int(path.stem.removeprefix("step_")) for path in known), default=0)
+        waits = max(map(step_of, held(self._context.folder)), default=0)
+        self._newest_step = max(min(scored, trainer.global_step), waits)
+        self._look()
+
+    @override
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self._context.is_main_process and self._interval.is_due(trainer, batch_idx):
+            self._look()
+
+    @override
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._context.is_main_process:
+            self._look()
+
+    def _look(self) -> None:
+        """Hold new checkpoints, give up the oldest beyond the queue, and start the process where none is at it."""
+        folder = self._context.folder
+        for facts in list_checkpoints(self._context.checkpoints_folder):
+            if facts.step > self._newest_step:
+                self._newest_step = facts.step
+                try:
+                    hold(folder, facts.path)
+                except OSError as problem:
+                    _LOG.warning("Step %d is not scored aside: %s.", facts.step, problem)
+        for place in waiting(folder)[: -self._most_waiting]:
+            if claim(place):
+                release(place)
+                _LOG.warning("Step %d is not scored aside: the scoring is slower than the saving.", step_of(place))
+        if self._process is not None and (code := self._process.poll()) is not None:
+            self._process = None
+            if code:
+                _LOG.warning("A checkpoint could not be scored aside; %s says why.", folder / LOG)
+        if self._process is None and waiting(folder):
+            self._start(folder)
+
+    def _start(self, folder: Path) -> None:
+        environment = {name: value for name, value in os.environ.items() if name not in RANKS}
+        is_here = self._launcher == "process"
+        trainer = str(os.getpid()) if is_here else "0"
+        command = [sys.executable, "-m", MODULE, str(folder), trainer, *self._words]
+        if not is_here:
+            command = ["sbatch", "--wait", *self._slurm, f"--output={folder / LOG}", "--open-mode=append",
+                       f"--chdir={Path.cwd()}", "--wrap", shlex.join(command)]  # fmt: skip
+        try:
+            with (folder / LOG).open("ab") as log:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+                )
+        except OSError as problem:  # no process or no file for it: the run goes on without
+            _LOG.warning("No process scores checkpoints: %s.", problem)
+
+
+def evaluate_aside_facts() -> CallbackFacts:
+    """Start a process now and then."""
+    return CallbackFacts(acts_between_steps=True)

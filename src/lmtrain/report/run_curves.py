@@ -1,0 +1,115 @@
+"""A run's curves for its page: the loss over tokens, hours, FLOPs and dollars, and all else over tokens."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.charts import line_chart
+from lmtrain.report.markup import Markup, tag
+from lmtrain.report.web_page import section
+from lmtrain.tracking.atomic_files import read_json
+from lmtrain.tracking.run_log import Point
+
+Show = Callable[[float], str]
+PLAIN: Final = "{:.4g}".format
+PERCENT: Final = "{:.1%}".format
+# Metric, title with its unit, and the writing of its values.
+OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
+    ("train/lr", "Learning rate", "{:.2e}".format),
+    ("train/gradient_norm", "Gradient norm", PLAIN),
+    ("train/skipped_steps", "Steps skipped as spikes", "{:.0f}".format),
+    ("speed/tokens_per_second", "Speed, tokens per second", format_quantity),
+    ("speed/mfu_palm", "MFU (PaLM), of the peak", PERCENT),
+    ("speed/goodput", "Goodput, computing of the clock", PERCENT),
+    ("memory/peak_bytes", "Most memory so far, bytes", partial(format_quantity, unit="bytes")),
+    ("communication/sent_bytes", "Sent deltas, bytes", partial(format_quantity, unit="bytes")),
+)
+HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")
+NO_CURVES: Final = ("validation/num_bytes",)
+CLOCK_GAP: Final = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Across:
+    """What a loss is drawn over: its name and unit, each point's place, and the writing of places."""
+
+    name: str
+    places: Sequence[float]
+    show: Show
+
+
+def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
+    """Return the sections of a run's curves; those without points are left out."""
+    losses = [point for point in points if TRAIN_LOSS in point.metrics]
+    against = [_chart([(x, point.metrics[TRAIN_LOSS]) for x, point in zip(across.places, losses, strict=True)],
+                      name=f"Training loss, nats per token, over {across.name}", show=PLAIN, show_across=across.show)
+               for across in _axes(losses, points, read_json(folder / "plan.json"))]  # fmt: skip
+    held_out = sorted({name for point in points for name in point.metrics if name.startswith(HELD_OUT)})
+    measured = [_over_tokens(points, name, _title(name), PLAIN) for name in held_out if name not in NO_CURVES]
+    others = [_over_tokens(points, name, title, show) for name, title, show in OTHERS]
+    found = {
+        "Training loss": against,
+        "Held-out text and benchmarks, over tokens": measured,
+        "Other curves, over tokens": others,
+    }
+    return [section(title, *_grid(drawn)) for title, drawn in found.items()]
+
+
+def _grid(drawn: Sequence[Markup]) -> list[Markup]:
+    shown = [one for one in drawn if one]
+    return [tag("div", *shown, class_="grid")] if shown else []
+
+
+def _axes(losses: Sequence[Point], points: Sequence[Point], plan: Mapping[str, Any]) -> list[Across]:
+    """Return tokens, hours, FLOPs and dollars of each logged loss, as far as they are known."""
+    tokens = [float(point.tokens) for point in losses]
+    found = [Across(name="tokens", places=tokens, show=format_quantity)]
+    if losses:
+        began = points[0].time
+        hours = [max(0.0, point.time - began) / 3600 for point in losses]
+        unit, factor = ("hours", 1.0) if hours[-1] >= 1 else ("minutes", 60.0)
+        found.append(Across(name=f"{unit} of the clock", places=[factor * hour for hour in hours], show=PLAIN))
+    flops = _number(plan, "flops_per_token", "palm")
+    if flops:
+        found.append(Across(name="FLOPs (PaLM)", places=[flops * count for count in tokens], show="{:.3g}".format))
+    spent = [(float(point.tokens), point.metrics["cost/usd"]) for point in points if "cost/usd" in point.metrics]
+    if spent and max(usd for _, usd in spent) > 0:
+        found.append(Across(name="dollars", places=[_between(spent, count) for count in tokens], show="${:.3g}".format))
+    return found
+
+
+def _between(known: Sequence[tuple[float, float]], place: float) -> float:
+    """Return the value at a place between known ones in rising order, by a straight line, from 0 at 0."""
+    rising = [(0.0, 0.0), *known]
+    index = min(bisect_left(rising, (place, -math.inf)), len(rising) - 1)
+    (left, low), (right, high) = rising[max(0, index - 1)], rising[index]
+    return low + (high - low) * min(1.0, max(0.0, (place - left) / (right - left or CLOCK_GAP)))
+
+
+def _over_tokens(points: Sequence[Point], name: str, title: str, show: Show) -> Markup:
+    curve = [(float(point.tokens), point.metrics[name]) for point in points if name in point.metrics]
+    return _chart(curve, name=title, show=show, show_across=format_quantity)
+
+
+def _chart(curve: Sequence[tuple[float, float]], *, name: str, show: Show, show_across: Show) -> Markup:
+    chart = line_chart(curve, name=name, show=show, show_across=show_across)
+    return tag("div", tag("h3", name), chart) if chart else Markup("")
+
+
+def _title(name: str) -> str:
+    """Write a held-out metric with its unit."""
+    text = name.replace("/", ", ").replace("_", " ")
+    return f"{text[:1].upper()}{text[1:]}{', nats per token' if name.endswith('loss') else ''}"
+
+
+def _number(plan: Mapping[str, Any], *names: str) -> float | None:
+    found: Any = plan
+    for name in names:
+        found = found.get(name) if isinstance(found, dict) else None
+    return float(found) if isinstance(found, int | float) else None

@@ -1,0 +1,72 @@
+import logging
+from typing import ClassVar
+
+import pytest
+
+from lmtrain.callbacks import evaluate_aside
+from lmtrain.callbacks.checkpoint import Checkpoint
+from lmtrain.callbacks.evaluate_aside import EvaluateAside
+from lmtrain.callbacks.token_budget import TokenBudget
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.held_checkpoints import held, step_of
+
+
+class Process:
+    """A process that never gets to scoring, or has failed at it."""
+
+    started: ClassVar[list[list[str]]] = []
+
+    def __init__(self, command, *, code=None, **settings):
+        self.started.append(command)
+        self.code = code
+
+    def poll(self):
+        return self.code
+
+
+@pytest.fixture
+def started(monkeypatch):
+    Process.started = []
+    monkeypatch.setattr(evaluate_aside.subprocess, "Popen", Process)
+    return Process.started
+
+
+def fit(run, **settings):
+    aside = EvaluateAside(every_steps=1, context=run.context, **settings)
+    run.fit(Checkpoint(every_steps=2, keep_last=1, context=run.context), aside, TokenBudget(context=run.context))
+    return [step_of(place) for place in held(run.context.folder)]
+
+
+def test_checkpoints_wait_though_the_run_deletes_them_and_the_oldest_is_given_up(make_run, started, caplog):
+    run = make_run(steps=8)
+    with caplog.at_level(logging.WARNING):
+        assert fit(run, most_waiting=3) == [4, 6, 8]
+    assert run.saved_steps() == [8]
+    assert "Step 2 is not scored aside: the scoring is slower than the saving." in caplog.text
+    (command,) = started
+    assert command[3] == str(run.context.folder)
+    assert command[5:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
+
+
+def test_slurm_gets_the_same_command_as_a_job(make_run, started):
+    fit(make_run(steps=2), launcher="slurm", slurm=["--partition=gpu"], words=["--chat", "a b"])
+    (command,) = started
+    assert command[:3] == ["sbatch", "--wait", "--partition=gpu"]
+    assert command[-1].endswith("0 --chat 'a b' --device cpu")
+
+
+def test_a_failed_scoring_is_told_and_the_next_process_started(make_run, monkeypatch, caplog):
+    Process.started = []
+    monkeypatch.setattr(evaluate_aside.subprocess, "Popen", lambda *args, **settings: Process(*args, code=1))
+    fit(make_run(steps=4))
+    assert "could not be scored aside" in caplog.text
+    assert len(Process.started) > 1, "the checkpoints wait still"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"most_waiting": 0}, "most_waiting=0 is below 1"), ({"slurm": ["-n1"]}, "has no effect on a process")],
+)
+def test_nonsense_is_refused(make_run, settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        fit(make_run(), **settings)

@@ -1,0 +1,58 @@
+import json
+
+import pytest
+
+from lmtrain.report.run_curves import curve_sections
+from lmtrain.tracking.run_log import Point
+from tests.report.test_markup import Reader
+
+
+def point(step, **metrics):
+    named = {name.replace("__", "/"): value for name, value in metrics.items()}
+    return Point(1000.0 + 60 * step, step, 100 * step, named)
+
+
+@pytest.fixture
+def points():
+    return [
+        point(
+            step,
+            train__loss=5.0 - step,
+            train__lr=0.1,
+            train__gradient_norm=1.0,
+            speed__mfu_palm=0.4,
+            speed__goodput=0.9,
+            memory__peak_bytes=2**30,
+            cost__usd=0.5 * step,
+            evaluation__validation__bits_per_byte=1.0,
+            validation__num_bytes=7,
+        )
+        for step in range(1, 5)
+    ]
+
+
+def test_every_curve_is_there_with_its_unit(points, tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps({"flops_per_token": {"palm": 6e9}}))
+    page = Reader("".join(curve_sections(tmp_path, points)))
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
+    for axis in ("tokens", "minutes of the clock", "FLOPs (PaLM)", "dollars"):
+        assert any(label.startswith(f"Training loss, nats per token, over {axis}: from 4 to 1 at") for label in labels)
+    ends = {label.rpartition(" at ")[2] for label in labels if label.startswith("Training loss")}
+    assert ends == {"400", "3", "2.4e+12", "$2"}
+    for name in (
+        "Learning rate",
+        "Gradient norm",
+        "MFU",
+        "Goodput",
+        "Most memory",
+        "Evaluation, validation, bits per byte",
+    ):
+        assert sum(label.startswith(name) for label in labels) == 1, name
+    assert len(labels) == 10
+
+
+def test_without_price_plan_and_points_nothing_is_made_up(tmp_path):
+    assert "".join(curve_sections(tmp_path, [])) == ""
+    page = Reader("".join(curve_sections(tmp_path, [point(step, train__loss=1.0) for step in (1, 2)])))
+    labels = [attributes["aria-label"] for _, attributes in page.tags if "aria-label" in attributes]
+    assert len(labels) == 2, "over tokens and over the clock"
