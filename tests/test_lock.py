@@ -9,6 +9,7 @@ import pytest
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 LOCK = (ROOT / "requirements.lock").read_text()
@@ -20,6 +21,16 @@ MALICIOUS = {
     ("lightning", "2.6.3"),
     ("pytorch-lightning", "2.6.2"),
     ("pytorch-lightning", "2.6.3"),
+}
+
+
+# The first versions without a weakness that lmtrain would meet, by their own advisories.
+FLOORS = {
+    "torch": "2.6.0",  # CVE-2025-32434: torch.load(weights_only=True) ran code
+    "jinja2": "3.1.6",  # CVE-2025-27516: a way out of the sandbox of templates
+    "hydra-core": "1.3.8",  # the first with its list of refused targets
+    "starlette": "0.49.1",  # CVE-2025-62727: a Range header that takes quadratic time
+    "urllib3": "2.5.0",  # CVE-2025-50181: redirects that were to be refused
 }
 
 
@@ -62,6 +73,11 @@ def test_no_malicious_version_is_locked_or_can_resolve() -> None:
     assert MALICIOUS.isdisjoint({(pin.name, pin.version) for pin in PINS})
     lightning = next(need for need in _needs() if need.name == "lightning")
     assert [version for name, version in MALICIOUS if name == "lightning" and version in lightning.specifier] == []
+
+
+def test_the_lock_is_no_older_than_what_mends_a_known_weakness() -> None:
+    versions = {pin.name: Version(pin.version) for pin in PINS}
+    assert {name: str(versions[name]) for name, least in FLOORS.items() if versions[name] < Version(least)} == {}
 
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])

@@ -113,4 +113,6 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ConfigurationError(f"environment variable {name}={text!r} must be a whole number; unset it.") from None
+        raise ConfigurationError(
+            f"environment variable {name}={text[:40]!r} must be a whole number; unset it."
+        ) from None

@@ -14,6 +14,7 @@ from typing import Final
 from lmtrain.errors import ConfigurationError
 
 PORTS: Final = range(15_000, 30_000)  # below the kernel's own range of ports
+MAX_DIGITS: Final = 20
 LOOPBACK_ADDRESS: Final = "127.0.0.1"
 
 
@@ -77,7 +78,7 @@ def _address(nodes: str, num_nodes: int) -> str:
     host = first_host(nodes)
     try:
         socket.getaddrinfo(host, None)
-    except OSError:
+    except (OSError, UnicodeError):  # a name that no domain name can be
         return _configured_address(host) or host
     return host
 
@@ -104,6 +105,6 @@ def _number(environment: Mapping[str, str], name: str) -> int | None:
     text = environment.get(name)
     if text is None:
         return None
-    if not text.isdecimal():
-        raise ConfigurationError(f"environment variable {name}={text!r} must be a whole number; unset it.")
+    if not text.isdecimal() or len(text) > MAX_DIGITS:
+        raise ConfigurationError(f"environment variable {name}={text[:40]!r} must be a whole number; unset it.")
     return int(text)
