@@ -29,7 +29,7 @@ OTHER_MEANINGS = {
     "linear",  # a way to stretch rotations
     "tensor",  # numbers in a shape
     *("fp32", "tf32", "fp8", "csv"),  # formats
-    *("mlflow", "slurm", "tensorboard", "torch", "wandb"),  # the programs
+    *("mlflow", "slurm", "tensorboard", "torch", "trackio", "wandb"),  # the programs
     *("cpu", "local", "memory"),  # kinds of devices, executors, amounts
     "imported",  # of what comes from a folder
     "pipeline",  # a verb, and its group

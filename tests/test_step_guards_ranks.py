@@ -23,6 +23,7 @@ PRECISIONS = [
 LOGGERS = [
     [f"logger={file.stem}", *(["logger.mode=offline"] if file.stem == "wandb" else [])]  # without an account
     for file in sorted((PROJECT / "conf" / "logger").glob("*.yaml"))
+    if file.stem != "trackio"  # its package is not in the lock
 ]
 COMBINATIONS = [
     *PRECISIONS,

@@ -16,7 +16,7 @@ from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.tracking.no_tracking import FolderHandle
 from lmtrain.tracking.run_log import RunLog, read_points
-from lmtrain.tracking.status import read_status
+from lmtrain.tracking.status import Status, read_status, write_status
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 from lmtrain.training.loop.last_step import LastStep
 from lmtrain.training.stopping import StoppedEarly
@@ -163,7 +163,11 @@ def test_a_run_stopped_before_its_first_step_does_not_wait_for_its_tracking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told: list[object] = []
-    monkeypatch.setattr(FolderHandle, "finish", lambda _, status, *, at_once: told.append((status.status, at_once)))
+
+    def finish(_: FolderHandle, status: Status, *, at_once: bool, close: object) -> None:
+        told.append((status.status, at_once))
+
+    monkeypatch.setattr(FolderHandle, "finish", finish)
     _, train_it = breaking_off(tmp_path, monkeypatch, StoppedEarly(signal.SIGTERM))
     assert train_it() == 143
     assert told == [("KILLED", True)]
@@ -188,6 +192,11 @@ def test_a_run_trains_ends_goes_on_and_is_done(tiny_job: MakeJob, capsys: pytest
     assert execute(job) == 0
     assert "\nNothing left to do: " in capsys.readouterr().out
     assert (job.folder / "metrics.jsonl").read_bytes() == before
+    write_status(job.folder, Status("KILLED"))  # after the last step's checkpoint, before the end was said
+    assert execute(job) == 0
+    ended = read_status(job.folder)
+    assert ended is not None
+    assert (ended.status, ended.exit_code, ended.step, ended.tokens) == ("FINISHED", 0, 3, 192)
 
     with pytest.raises(ConfigurationError, match=r"budget\.steps ends the run at step 2, which is already spent"):
         execute(tiny_job("budget.steps=2"))

@@ -46,7 +46,7 @@ from lmtrain.report.summary import print_summary
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.tracking.status import Status, status_name, write_status
+from lmtrain.tracking.status import Status, read_status, status_name, write_status
 from lmtrain.training.checkpointing.checkpoints import (
     OPTIMIZER,
     CheckpointFacts,
@@ -93,6 +93,8 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
                 write_status(job.folder, Status(status=status_name(code), exit_code=code))
         return code
     if run is None:
+        if rank == 0 and checkpoint is not None:
+            _end_killed(job, checkpoint)
         return EXIT_DONE
     try:
         return train(job, run, checkpoint)
@@ -108,6 +110,15 @@ def _note(job: Job, run: Run, spike: GoBack) -> str:
     line = leave_out(job, run.context.plan.batch, spike)
     start_attempt(job)
     return line
+
+
+def _end_killed(job: Job, checkpoint: CheckpointFacts) -> None:
+    """Say the true end of a run that was killed after its last step's checkpoint."""
+    known = read_status(job.folder)
+    if known is not None and known.status != "FINISHED":
+        handle = job.config.logger.build().start(RunFolder(job.folder, root=Path(job.root)))
+        status = Status(status="FINISHED", exit_code=EXIT_DONE, step=checkpoint.step, tokens=checkpoint.tokens)
+        handle.finish(status, close=lambda: keep_report(job.folder))
 
 
 def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | None, CheckpointFacts | None]:

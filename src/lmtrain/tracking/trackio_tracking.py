@@ -1,0 +1,78 @@
+"""Keep a run's points for Trackio, a local dashboard without an account: `trackio show --project lmtrain`."""
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
+from lmtrain.tracking.redaction import redact
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.status import Status
+from lmtrain.tracking.tracker_packages import require_package
+
+STATE: Final = "trackio_state.json"
+PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported
+
+
+class TrackioTracking(WithoutSweeps):
+    """Track runs in Trackio's own folder, `trackio` beside the runs; the variable TRACKIO_DIR names another.
+
+    Raises: EnvironmentProblem without the package.
+    """
+
+    def __init__(self, *, project: str = "lmtrain") -> None:
+        if not project:
+            raise ConfigurationError("logger.project='' is empty; the default is lmtrain.")
+        require_package("trackio", logger="trackio")
+        self.project = project
+
+    def start(self, run_folder: RunFolder) -> FollowingHandle:
+        """Go on with the run of this folder, or begin it."""
+        os.environ.setdefault(PLACE, str(run_folder.root.absolute() / "trackio"))
+        return FollowingHandle(run_folder, "Trackio", lambda: TrackioRun(run_folder, self.project))
+
+
+class TrackioRun:
+    """A run there; a point is sent where its step is past the highest sent of its curve, also by earlier attempts."""
+
+    def __init__(self, run_folder: RunFolder, project: str) -> None:
+        import trackio  # pyright: ignore[reportMissingImports]  not in the lock
+
+        self._state_path: Path = run_folder.path / STATE
+        state = atomic_files.read_json(self._state_path)
+        name = str(run_folder.path.relative_to(run_folder.root))
+        store = f"{os.environ.get(PLACE)} {project} {name}"
+        self._state: dict[str, Any] = state if state.get("store") == store else {"store": store, "highest": {}}
+        attempts = run_folder.attempts()
+        job = atomic_files.read_json(attempts[-1] / "job.json") if attempts else {}
+        self._run: Any = trackio.init(
+            project=project,
+            name=name,
+            group=run_folder.read_identity().get("sweep"),
+            config=redact(job.get("config", {})),
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def write(self, points: Sequence[Point]) -> None:
+        """Send the points missing there; infinite values and NaN are left out."""
+        highest: dict[str, int] = self._state["highest"]
+        for point in points:
+            fresh = {key: value for key, value in point.metrics.items() if point.step > highest.get(key, -1)}
+            finite = {key: value for key, value in fresh.items() if math.isfinite(value)}
+            if finite:
+                self._run.log({"tokens": point.tokens, **finite}, step=point.step)
+            highest |= dict.fromkeys(fresh, point.step)
+        atomic_files.write_json(self._state_path, self._state)
+
+    def close(self, status: Status) -> None:
+        """Write the remaining points."""
+        del status
+        self._run.finish()
