@@ -138,6 +138,9 @@ def test_a_fork_took_the_time_of_its_own_steps(folder):
 
 def test_the_rate_to_type_again_is_that_of_the_base_which_scaling_derived_from(folder):
     assert read_run(folder).lr == 0.02
+    for foreign in ({"optimizer": {"lr": "fast"}}, {"optimizer": "adamw", "scaling": []}):
+        write(folder / "attempts" / "1" / "job.json", {"overrides": [], "config": foreign})
+        assert read_run(folder).lr is None
     config = {"optimizer": {"lr": 0.0283}, "scaling": {"base": {"optimizer.lr": 0.02}}}
     write(folder / "attempts" / "1" / "job.json", {"overrides": [], "config": config})
     assert read_run(folder).lr == 0.02

@@ -116,8 +116,11 @@ def read_run(folder: Path) -> RunFacts:
 
 def _lr_to_type(config: dict[str, Any]) -> float | None:
     """Return the learning rate to type for this run again: the base's, where a rule of scaling derived it."""
-    base = config.get("scaling", {}).get("base", {})
-    return base.get("optimizer.lr", config.get("optimizer", {}).get("lr"))
+    scaling, optimizer = config.get("scaling"), config.get("optimizer")  # anybody's file
+    base = scaling.get("base") if isinstance(scaling, dict) else None
+    derived = base.get("optimizer.lr") if isinstance(base, dict) else None
+    found = derived if derived is not None else optimizer.get("lr") if isinstance(optimizer, dict) else None
+    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 
 def command(facts: RunFacts, *replaced: str, sweep: bool = False) -> str:

@@ -62,6 +62,10 @@ def bench(words: list[str], *, program: str = "lmtrain bench") -> int:
     if HELP_FLAGS & set(words):
         print(verb_page("bench", program=program))
         return EXIT_DONE
+    if "--ladder" in words:
+        from lmtrain.verbs.bench_ladder import bench_ladder
+
+        return bench_ladder(words, program=program)
     began = time.monotonic()
     asked = read_words(words)
     found = configs(asked.overrides)

@@ -96,6 +96,8 @@ its bottleneck, and try changes against it.
   -m KEY=VALUE,VALUE     a page of each value
   --seconds=8            time of a measurement, after warm-up; less for changes
   --try                  try also changes with a compilation: minutes each
+  --ladder               naive, bf16, fused attention, batch, compile, ranks:
+                         --steps=5 of each, in processes of their own
   --json                 one object a config
 
 Trains on the config's own data, prepared first if need be, in a folder that is
@@ -105,8 +107,9 @@ deleted afterwards; keeps nothing.
 {program}: find a setting by short trainings of the config itself, in
 processes and folders of their own.
 
-  {program} lr    [GROUP=OPTION ...] [KEY=VALUE ...]   words of `lmtrain train`
+  {program} lr    [GROUP=OPTION ...] [KEY=VALUE ...]
   {program} batch [GROUP=OPTION ...] [KEY=VALUE ...]
+                         the words of `lmtrain train`
 
 lr: a range test, all learning rates of the optimizer rising together
   --steps=100            optimizer steps
