@@ -60,6 +60,12 @@ def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tm
             check_config(compose_config(read.planned_words(stage)), allowed=[])
 
 
+def test_rewards_are_three_stages_more() -> None:
+    read = read_pipeline(["pipeline=speedrun_cpu_rewards"])
+    assert [stage.name for stage in read.stages[-3:]] == ["rewarded", "rewarded_answers", "rewarded_export"]
+    check_config(compose_config(read.planned_words(read.stage("rewarded"))), allowed=[])
+
+
 def test_a_plan_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     assert pipeline(["--plan", "--json", "each.cluster=h100_8x"]) == 0
