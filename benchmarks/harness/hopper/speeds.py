@@ -64,7 +64,7 @@ def measure(case: Case, variant: Variant, bench: Bench, scratch: Path) -> Row:
     )
     if "not_measured" in row:
         raise RuntimeError(row["not_measured"])
-    return row
+    return {name: value for name, value in row.items() if name != "loop"}  # named as the row of a failure is
 
 
 def turns(bench: Bench, *, is_whole_step: bool) -> dict[str, Any]:
