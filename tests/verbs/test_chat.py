@@ -1,3 +1,4 @@
+import io
 import os
 import pty
 import select
@@ -9,7 +10,9 @@ from dataclasses import replace
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.chat import command, converse, read_turn
+from lmtrain.interop.tokenizer_files import write_tokenizer
+from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
+from lmtrain.verbs.chat import chat, command, converse, read_turn
 from tests import tiny
 from tests.inference.test_chat_session import session
 from tests.interop.hugging_face import saved
@@ -63,6 +66,16 @@ def test_reset_and_exit(capsys):
 def test_a_file_without_a_name_is_refused():
     with pytest.raises(ConfigurationError, match="/save needs the name"):
         command(session(), "/save")
+
+
+def test_a_format_without_calls_says_so_and_refuses_tools(capsys, monkeypatch, tmp_path):
+    saved("llama", tmp_path, tokenizer=False)
+    write_tokenizer(ByteLevelTokenizer(vocab_size=288), tmp_path, max_context_tokens=64)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert chat([str(tmp_path)]) == 0
+    assert "Without tools: the plain chat format has no calls known here." in capsys.readouterr().out
+    with pytest.raises(ConfigurationError, match="--tool math:sqrt: the plain chat format has no calls; leave it out"):
+        chat([str(tmp_path), "--tool", "math:sqrt"])
 
 
 def test_control_c_ends_the_answer_and_not_the_program(tmp_path):
