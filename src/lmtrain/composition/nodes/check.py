@@ -129,7 +129,11 @@ def _is_exactly(value: Any, annotation: Any) -> bool:
 
 
 def _converted(value: Any, annotation: Any, *, key: str) -> Any:
-    """Return a value converted to its annotation by pydantic."""
+    """Return a value converted to its annotation by pydantic; a plain list to a tuple without it, a fifth of a plan."""
+    if isinstance(value, list) and typing.get_origin(annotation) is tuple:
+        kind, *rest = typing.get_args(annotation)
+        if rest == [...] and all(_is_exactly(one, kind) for one in value):
+            return tuple(value)
     from pydantic import ConfigDict, TypeAdapter, ValidationError
     from pydantic.errors import PydanticSchemaGenerationError
 
