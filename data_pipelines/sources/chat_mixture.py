@@ -18,6 +18,7 @@ from data_pipelines.sources.chat_rows import WORD, Messages, counted, of_calcula
 from data_pipelines.sources.hub_rows import Wanted, find_dataset
 from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.storage import foreign_json
 
 VERSION: Final = 1  # raised when the same settings come to make other conversations
 
@@ -197,7 +198,7 @@ def _lines_of(path: Path) -> Iterator[Document | Skipped]:
             if not line.strip():
                 continue
             try:
-                content = json.loads(line)
+                content = foreign_json.parse(line)
             except ValueError as problem:
                 raise DataError(f"{path}:{number} is no JSON ({problem}); a line is a list of messages.") from problem
             made = of_messages(content if isinstance(content, Mapping) else {"messages": content})

@@ -1,6 +1,5 @@
 """report.html: a run's whole record in one file for any browser, a phone's too, without scripts."""
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from lmtrain.report.run_curves import curve_sections
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, read_run
 from lmtrain.report.run_ledger import RunLedger, read_attempts, read_ledger
 from lmtrain.report.web_page import section, tiles, web_page
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import read_points
@@ -148,7 +148,7 @@ def _samples(folder: Path) -> list[Markup]:
 def _sample_of(line: bytes) -> tuple[int, str] | None:
     """Return a sample's step and text; None for a line cut short by a crash."""
     try:
-        row = json.loads(line)
+        row = foreign_json.parse(line)
         return int(row.get("step", 0)), f"{row.get('prompt', '')}{row['text']}"
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -11,6 +11,7 @@ from typing import Final
 from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.ladder_page import RungSpeed, ladder_lines, write_ladder
+from lmtrain.storage import foreign_json
 from lmtrain.verbs.tune_lr import checked_config
 
 RUNGS: Final = Path(__file__).with_name("ladder.json")
@@ -55,7 +56,7 @@ def rungs(typed: Sequence[str], *, file: Path = RUNGS) -> list[Rung]:
     """Return the ladder's rungs; the last one has the ranks typed, the others one, and two stand for none typed."""
     keys = [_key(word) for word in typed]
     ranks = typed[keys.index(DEVICES)] if DEVICES in keys else f"{DEVICES}=2"
-    rows = json.loads(file.read_text())
+    rows = foreign_json.read(file)
     found: list[Rung] = []
     words: dict[str, str] = {}
     for number, row in enumerate(rows, start=1):

@@ -4,7 +4,6 @@ The kinds are torch's memory profiler's (torch.profiler, export_memory_timeline)
 have their kind too where the step used them.
 """
 
-import json
 import logging
 import tempfile
 import warnings
@@ -19,6 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
+from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
@@ -143,7 +143,7 @@ def timeline_of(trace: profile, device: torch.device, *, rank: int, step: int) -
         warnings.simplefilter("ignore")  # deprecated without a successor that sorts by kind (2.13)
         file = Path(folder) / "timeline.json"
         trace.export_memory_timeline(str(file), device=str(device))  # pyright: ignore[reportDeprecated]
-        microseconds, rows = json.loads(file.read_text())
+        microseconds, rows = foreign_json.read(file)
     moments = [(max(0, time), [int(value) for value in row[1:]]) for time, row in zip(microseconds, rows, strict=True)]
     return _timeline(moments, device=str(device), rank=rank, step=step)
 
