@@ -70,7 +70,7 @@ def page(kept: Mapping[str, Any], *, long_runs: str) -> str:
 def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
     if crashes := found.get("crash_states"):
         yield "\n### Power cuts and kills in simulated file-system order\n"
-        yield "`python benchmarks/questions/crash_states.py --states 10000`. strace records every system call of a run's"
+        yield "`python benchmarks/questions/crash_states.py --states 10002` (a third of them a kind). strace records every system call of a run's"
         yield "saves, its SIGKILL and its resume; they are replayed to a random point, and what no fsync has kept is kept,"
         yield "lost, torn or reordered. The reading code of `resume=auto` has to find the newest checkpoint whose save had"
         yield "returned, or a newer one, with every byte, and the curve up to it; some states train on to the end.\n"
@@ -83,7 +83,7 @@ def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
             )
     if kills := found.get("kills"):
         yield "\n### Kills of real processes\n"
-        yield "`python benchmarks/questions/kills.py --kills 500`: SIGKILL at random moments, one to three times a run, then the"
+        yield "`python benchmarks/questions/kills.py --kills N --seed S`, seeds 0, 1 and 2: SIGKILL at random moments, one to three times a run, then the"
         yield "same command until the end; losses, weights and optimizer state against an untouched run's.\n"
         yield "| kind of run | kills |"
         yield "|---|---|"
@@ -95,7 +95,8 @@ def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
     if mutations := found.get("mutations"):
         yield "\n### Mutations\n"
         yield "`python benchmarks/questions/mutations.py --trials 100000`: one file changed at a time, then the reading code of a"
-        yield "real start. Unchanged content is a manifest with another space, or a file nobody reads.\n"
+        yield "real start. Unchanged content is a manifest with another space, or a file nobody reads. The exceptions of another"
+        yield "kind were all `KeyError` of a tokenizer's file without its size, a line with exit code 4 since.\n"
         yield "| of | trials | refused | refused by an exception of another kind | read, content unchanged | another content loaded |"
         yield "|---|---|---|---|---|---|"
         for kind, one in mutations.items():
@@ -104,7 +105,7 @@ def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
     if day := found.get("preempted_day"):
         goodput = day["goodput"]
         yield "\n### A day of preemptions\n"
-        yield f"`python benchmarks/questions/preempted_day.py`: {day['hours']:g} hours, killed at random every"
+        yield f"`python benchmarks/questions/preempted_day.py --hours {day['hours']:g}`: {day['hours']:g} hours, killed at random every"
         yield f"{day['minutes_between_kills']:g} minutes on average; {day['start_seconds']:g} s from a start to its first step, a"
         yield f"checkpoint every {day['save_every_seconds']:g} s with a stall of {day['save_seconds']:g} s.\n"
         yield "| kills | goodput by the ledger | by the last step | planned beforehand |"

@@ -58,6 +58,15 @@ class Ledger(pl.Callback):
             self._log(trainer.global_step, seconds, sent)
 
     @override
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Write here too: the next attempt goes on from this step, and none before it is lost time."""
+        assert isinstance(pl_module, CausalLMModule)
+        self._tokens = pl_module.step_metrics.trained_tokens
+        self._write(trainer.global_step)
+
+    @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CausalLMModule)
         self._tokens = pl_module.step_metrics.trained_tokens
