@@ -1,6 +1,7 @@
 """Callbacks with a fault each: signals to their own process, a spike, a flipped bit, a wrong result."""
 
 import itertools
+import math
 import os
 import signal
 from pathlib import Path
@@ -104,11 +105,11 @@ class MiscomputeAt(FlipBitAt):
 
 
 class BreakGradientAt(FlipBitAt):
-    """Fill the first gradient of one rank with a value at a step (from 0), before ranks add them up."""
+    """Fill the first gradient of one rank with inf or nan at a step (from 0), before ranks add them up."""
 
-    def __init__(self, *, step: int, rank: int, value: float) -> None:
+    def __init__(self, *, step: int, rank: int, is_infinite: bool) -> None:
         super().__init__(step=step, rank=rank)
-        self._value = value
+        self._value = math.inf if is_infinite else math.nan
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         def broken(gradient: torch.Tensor) -> torch.Tensor:
