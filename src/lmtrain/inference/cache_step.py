@@ -125,7 +125,7 @@ class Step(CacheStep):
             own = slice(first, first + number * self._pieces[index].num_tokens)
             parts = (x[:, :, own] for x in (q, k, v))
             if number == 1:
-                mixed.append(self._attend_piece(index, *parts, pairs, window_tokens))
+                mixed.append(self._attend_piece(index, *parts, pairs=pairs, window_tokens=window_tokens))
             else:
                 mixed.append(self._attend_beginnings(index, number, *parts, window_tokens=window_tokens))
             first = own.stop
@@ -163,7 +163,7 @@ class Step(CacheStep):
     ) -> Float[Tensor, "1 H T K"]:
         """Let texts read from their beginning, equally long, see themselves in one attention."""
         by_text = (x[0].unflatten(1, (number, -1)).transpose(0, 1) for x in (q, k, v))  # [P, H, T, K]
-        mixed = self._attend_longer(index, *by_text, window_tokens)
+        mixed = self._attend_longer(index, *by_text, window_tokens=window_tokens)
         return mixed.transpose(1, 2).flatten(0, 1).transpose(0, 1).unsqueeze(0)
 
     def _attend_longer(

@@ -21,7 +21,7 @@ def test_parameters_and_gradients_are_found_to_the_byte(make_run):
 
 def test_the_kinds_are_the_columns_of_torch():
     columns = {index: category for category, index in _memory_profiler._CATEGORY_TO_INDEX.items()}
-    names = [columns[index].name if columns[index] else "" for index in range(len(columns))]
+    names = [getattr(columns[index], "name", "") for index in range(len(columns))]
     assert names == ["PARAMETER", "OPTIMIZER_STATE", "INPUT", "TEMPORARY", "ACTIVATION", "GRADIENT",
                      "AUTOGRAD_DETAIL", ""]  # fmt: skip
     assert len(KINDS) == len(names)

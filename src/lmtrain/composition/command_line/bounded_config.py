@@ -56,7 +56,9 @@ class _Sizes:
             items = node.items() if isinstance(node, dict) else enumerate(node)
             size = 1 + sum(self.of(below, (*place, str(name)), before) for name, below in items)
         elif isinstance(node, str):
-            size = len(node) + sum(self._at(_target(*found, place), before) for found in REFERENCE.findall(node))
+            size = len(node) + sum(
+                self._at(_target(dots, name, place), before) for dots, name in REFERENCE.findall(node)
+            )
         else:
             size = 1
         if size > MAX_SIZE:

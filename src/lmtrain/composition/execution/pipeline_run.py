@@ -124,10 +124,11 @@ def _make_room(pipeline: CommandPipeline, stage: PipelineStage) -> None:
     if stage.verb != EXPORT:
         return
     kept, output = read_json(pipeline.folder / STATE), pipeline.output(stage)
-    if stage.name in (*_recorded(pipeline), *kept.get(BEGUN, [])):
+    begun = cast("list[str]", kept.get(BEGUN, []))
+    if stage.name in (*_recorded(pipeline), *begun):
         shutil.rmtree(output, ignore_errors=True)
     if not output.exists():  # a stranger's folder is refused by the export
-        write_json(pipeline.folder / STATE, {**kept, BEGUN: sorted({*kept.get(BEGUN, []), stage.name})})
+        write_json(pipeline.folder / STATE, {**kept, BEGUN: sorted({*begun, stage.name})})
 
 
 def _scores(pipeline: CommandPipeline, stage: PipelineStage) -> dict[str, Any]:
