@@ -18,7 +18,8 @@ CONF = Path(__file__).parents[2] / "conf" / "callbacks"
 def default_callbacks(context, *, log_every_steps, **replaced):
     """Build what the files say, in their order; keywords replace settings of a callback."""
     names = OmegaConf.load(CONF / "default.yaml").defaults
-    scalars = {"run": {"log_every_steps": log_every_steps}, "seed": 7}
+    health = {"recompute_every_steps": None, "compare_replicas_every_steps": None}
+    scalars = {"run": {"log_every_steps": log_every_steps}, "seed": 7, "health": health}
     callbacks = {}
     for name in names:
         nodes = OmegaConf.merge(scalars, OmegaConf.load(CONF / f"{name}.yaml"))
@@ -43,6 +44,7 @@ class CountedSteps(pl.Callback):
 
     def __init__(self, monkeypatch):
         self.reads = ReadsOfTheDevice()
+        self.is_counting = False
         self.by_step = {}
         tolist = torch.Tensor.tolist
 
@@ -54,14 +56,19 @@ class CountedSteps(pl.Callback):
 
     def on_train_start(self, trainer, pl_module):
         self.reads.__enter__()
-        self.reads.num = 0
+        self.is_counting, self.reads.num = True, 0
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if is_step_end(trainer, batch_idx):  # a read in any of a step's micro-batches is the step's
             self.by_step[trainer.global_step], self.reads.num = self.reads.num, 0
 
     def on_train_end(self, trainer, pl_module):
-        self.reads.__exit__(None, None, None)
+        if self.is_counting:
+            self.reads.__exit__(None, None, None)
+        self.is_counting = False
+
+    def on_exception(self, trainer, pl_module, exception):
+        self.on_train_end(trainer, pl_module)  # a mode left on is every later test's
 
 
 def test_no_step_between_log_points_asks_the_device_for_a_value(make_run, monkeypatch):

@@ -69,7 +69,7 @@ def count_matrices(calls: list[int]) -> None:
         calls.append(len(matrices))
         return orthogonalize(matrices, **settings)
 
-    import lmtrain.optim.muon as module
+    import lmtrain.optim.muon_update as module
 
     module.orthogonalize = counted
 

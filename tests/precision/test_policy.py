@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.llama import Llama
 from lmtrain.precision import cpu_features
 from lmtrain.precision.float8 import fp8_facts
@@ -65,7 +65,7 @@ def test_tf32_is_refused_where_there_is_none(monkeypatch):
     with pytest.raises(ConfigurationError, match=r"tf32 needs .* 8.0 or later, and this run is on cpu; .*=fp32"):
         tf32(device_type="cpu")
     with_gpu(monkeypatch, (7, 5))
-    with pytest.raises(ConfigurationError, match=r"this one has 7.5; nearest valid: precision=fp32"):
+    with pytest.raises(EnvironmentProblem, match=r"this one has 7.5; nearest valid: precision=fp32"):
         tf32(device_type="cuda")
     with_gpu(monkeypatch, tf32_facts().gpu_since)
     assert tf32(device_type="cuda").name == "tf32"

@@ -66,6 +66,13 @@ def test_padding_is_in_the_seconds_and_not_in_the_speed(folder):
     assert facts.loss_share == pytest.approx(4000 / 5000)
 
 
+def test_the_untimed_first_step_is_no_padding(tmp_path):
+    for step, tokens in ((4, 4000), (8, 8000)):
+        timed = {"speed/tokens_per_second": 100.0, "speed/timed_seconds": 30.0 if step == 4 else 40.0}
+        append_point(RunLog(tmp_path), step, tokens, timed)
+    assert read_run(tmp_path).loss_share == 1.0
+
+
 def test_held_out_scores_are_the_first_and_the_last(folder):
     held_out = read_run(folder).held_out
     assert held_out is not None

@@ -9,6 +9,7 @@ from lmtrain.accounting.training_plan.products import ProductRow, Shape
 from lmtrain.accounting.training_plan.roofline import TILE, MatrixProduct
 
 COLUMNS: Final = 80
+LONGEST_NAME: Final = 24  # of a device; a longer one has a line of its own
 DECIMAL: Final = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6))
 BINARY: Final = (("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 TIMES: Final = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
@@ -81,6 +82,9 @@ def _by_device(rows: Sequence[ProductRow]) -> list[str]:
         if not is_one_format and row.device != shown:
             cells.append([_short(row.device)])
         name = "  measured here" if row.is_measured and row.device == shown else _short(row.device)
+        if is_one_format and len(name) > LONGEST_NAME:
+            cells.append([name])
+            name = ""
         cells.append([name if is_one_format else f"  {row.dtype}{' measured here' * row.is_measured}", *_cells(row)])
         shown = row.device
     return _table(head, cells)

@@ -86,7 +86,7 @@ def read_run(folder: Path) -> RunFacts:
     measured = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
     last = points[-1] if points else Point(0.0, 0, 0, {})
     forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
-    speed = _mean_speed(points, first_token=last.tokens * forked_at // max(1, last.step))
+    speed = _mean_speed(points, first_step=forked_at, first_token=last.tokens * forked_at // max(1, last.step))
     budget_key, budget = _budget(plan)
     job = _newest_job(folder)
     return RunFacts(
@@ -143,15 +143,22 @@ class _Speed:
     loss_share: float
 
 
-def _mean_speed(points: list[Point], *, first_token: int) -> _Speed | None:
-    """Return a run's speed from a token on; in points without seconds, of an older version, every token has loss."""
-    counted, tokens, seconds, before = 0, 0.0, 0.0, first_token
+def _mean_speed(points: list[Point], *, first_step: int, first_token: int) -> _Speed | None:
+    """Return a run's speed from a step on, the first of them untimed.
+
+    In points without seconds, of an older version, every token has loss.
+    """
+    counted, tokens, seconds, before = 0.0, 0.0, 0.0, first_token
     for point in points:
         speed = point.metrics.get("speed/tokens_per_second")
         if speed:
             since, before = point.tokens - before, point.tokens
-            timed = point.metrics.get("speed/timed_seconds", since / speed)
-            counted, tokens, seconds = counted + since, tokens + speed * timed, seconds + timed
+            timed = point.metrics.get("speed/timed_seconds")
+            steps = point.step - first_step
+            is_cut = timed is not None and not seconds and steps > 0
+            counted += since * (steps - 1) / steps if is_cut else since
+            timed = since / speed if timed is None else timed
+            tokens, seconds = tokens + speed * timed, seconds + timed
     return _Speed(tokens / seconds, seconds, min(1.0, tokens / counted)) if seconds and counted else None
 
 

@@ -12,6 +12,7 @@ from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 from lmtrain.verbs.model_flags import add_model, read_model
 
 PORTS_TRIED = 100
+MAX_PORT = 65_535
 
 
 def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
@@ -78,6 +79,10 @@ def require_free(host: str, port: int) -> None:
     Raises:
         ConfigurationError: It is taken, or this machine has no such address.
     """
+    if not 0 <= port <= MAX_PORT:
+        raise ConfigurationError(
+            f"--port {port} is not within 0 to {MAX_PORT}; nearest valid: {max(0, min(port, MAX_PORT))}."
+        )
     if _problem(host, port) is None:
         return
     free = next((other for other in range(port + 1, port + PORTS_TRIED) if _problem(host, other) is None), None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.lr_range import LrRange, judge
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
@@ -30,7 +31,7 @@ def tune_lr(words: list[str], *, program: str) -> int:
     rates = lr_settings(config.optimizer.values)
     sweep = ["schedule=range_test", f"schedule.lowest={asked.lowest:g}", f"schedule.highest={asked.highest:g}"]
     tried = try_run([*typed, *sweep], num_steps=asked.steps, callbacks=CALLBACKS)
-    if len(tried.curve("train/loss")) == 0:
+    if len(tried.curve(TRAIN_LOSS)) == 0:
         raise EnvironmentProblem(f"the range test did not train (exit code {tried.exit_code}): {tried.words}")
     found = judge(shares_of(tried, rates["lr"]), num_asked=asked.steps)
     command = shlex.join(["lmtrain", "train", *_without(others, rates), *_words(rates, found.steepest)])
@@ -63,7 +64,7 @@ def lr_settings(optimizer: Any) -> dict[str, float]:
 def shares_of(tried: TriedRun, lr: float) -> list[tuple[float, float]]:
     """Return each step's learning rate as a share of the config's, with its loss."""
     rates = dict(tried.curve("train/lr"))
-    return [(rates[step] / lr, loss) for step, loss in tried.curve("train/loss") if step in rates]
+    return [(rates[step] / lr, loss) for step, loss in tried.curve(TRAIN_LOSS) if step in rates]
 
 
 def checked_config(words: list[str]) -> Any:

@@ -61,7 +61,11 @@ def test_what_cannot_be_searched_is_refused(words: list[str], message: str) -> N
     ("words", "message"),
     [
         (["hparams_search=depth"], "hydra/sweeper=optuna searches for values: lmtrain train with -m starts it."),
-        (["sweep.trials=3"], "sweep.trials=3 is of a search; add hydra/sweeper=optuna and -m, or leave it out."),
+        (
+            ["sweep.trials=3"],
+            "sweep.trials=3 is of a search (of a grid, -m alone, are sweep.parallel, sweep.launcher and sweep.slurm); "
+            "add hydra/sweeper=optuna and -m, or leave it out.",
+        ),
     ],
 )
 def test_a_search_without_m_and_settings_without_a_search_are_refused(words: list[str], message: str) -> None:

@@ -127,5 +127,7 @@ def hanging(head: str, text: str, *, columns: int) -> list[str]:
     """Lay a meaning beside its word, and below it where either is long."""
     wrapped = textwrap.wrap(text, COLUMNS - columns, break_on_hyphens=False) or [""]
     if len(head) >= columns:
-        return [head, *(" " * columns + line for line in wrapped if line)]
+        key, _, value = head.partition("=")
+        heads = [head] if len(head) <= COLUMNS else [f"{key}=", f"      {value}"]
+        return [*heads, *(" " * columns + line for line in wrapped if line)]
     return [f"{head:<{columns}}{wrapped[0]}".rstrip(), *(" " * columns + line for line in wrapped[1:])]

@@ -58,8 +58,8 @@ def _made_if_asked(make_map: Any) -> Any:
 @cache
 def _with_libyaml(get_loader: Any) -> Any:
     loader: Any = get_loader()
-    if yaml.__with_libyaml__:
-        parser: Any = yaml.CSafeLoader.__mro__[1]
+    parser: Any = yaml.CSafeLoader.__mro__[1] if yaml.__with_libyaml__ else None
+    if parser is not None and not issubclass(loader, parser):  # a thread beside this one may have replaced it
 
         class Loader(parser, loader):
             """OmegaConf's own rules behind libyaml's parser."""

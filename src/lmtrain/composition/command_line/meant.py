@@ -84,6 +84,8 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
         value = following[0][1:] or "".join(words[index + 2 : index + 3])
         typed = " ".join(words[index : index + (2 if following[0][1:] else 3)])
         raise MeantWord(typed, NO_SPACE, f"{word}={_quoted(value)}")
+    if following and _is_key(word) and "=" not in following[0] and not following[0].startswith("-"):
+        raise MeantWord(f"{word} {following[0]}", "a key and its value are one word", f"{word}={_quoted(following[0])}")
     key, equals, value = last.partition("=")
     rest = " ".join([word, *_until_override(words[index + 1 :])])
     if equals and last == words[index - 1]:
@@ -92,6 +94,12 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
         items = ", ".join(re.split(r"[\s,]+", rest.strip("[], ")))
         raise MeantWord(rest, "a list is the value of a key", f"source=files 'source.paths=[{items}]'")
     raise ConfigurationError(f"{word} is not KEY=VALUE or GROUP=OPTION; `--help` lists both.")
+
+
+def _is_key(word: str) -> bool:
+    """Tell whether a word is the key of a group's setting, as optimizer.lr."""
+    group, dot, name = word.partition(".")
+    return bool(dot and name) and ((conf_folder() / group).is_dir() or group in ("batch", "run", "sweep"))
 
 
 def _refuse_called(word: str, words: Sequence[str]) -> None:

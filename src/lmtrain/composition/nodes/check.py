@@ -97,9 +97,9 @@ def check_value(value: Any, annotation: Any, *, key: str) -> Any:
     if value == "???":
         msg = f"{key} has no value; set it on the command line: {key}=..."
         raise ConfigurationError(msg)
-    if isinstance(value, dict) and TARGET in value:
-        return value  # an object, checked by its own signature
     kinds = _alternatives(annotation)
+    if isinstance(value, dict) and TARGET in value and not kinds <= PLAIN:
+        return value  # an object, checked by its own signature
     if isinstance(value, str) and kinds & {int, float} and str not in kinds:
         value = _amount(value, kinds, key=key)
     if isinstance(value, float) and value.is_integer() and int in kinds and float not in kinds:
