@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from benchmarks.harness.reliability.page import page  # noqa: E402
 from benchmarks.harness.reliability.rows import ROWS  # noqa: E402
 
-KEPT: Final = ROOT / "benchmarks/results/reliability_zen4_2cores_202611.json"
+KEPT: Final = ROOT / "benchmarks/results/reliability_xeon_2cores_202611.json"
 
 
 def run_tests() -> dict[str, str]:

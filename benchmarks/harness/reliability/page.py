@@ -21,7 +21,7 @@ RESULTS: Final = {"passed": "passed", "failure": "FAILED", "error": "FAILED", "s
 CAMPAIGNS: Final = """
 ## Campaigns
 
-Too long for a test; each is a command of `benchmarks/questions/`, recorded on two Zen 4 cores of a shared machine.
+Too long for a test; each is a command of `benchmarks/questions/`, recorded on two cores of a shared machine.
 """
 TAIL: Final = """
 ## Silent corruption
@@ -45,8 +45,8 @@ By their own sources and tests as read in 2026; an empty cell: nothing was found
 
 """
 END: Final = """
-Not held by a test or a campaign: a run of weeks, a lost node's disk, object storage, asynchronous evaluation (there is
-none), a GPU's faults on a GPU.
+Not held by a test or a campaign: a run of weeks, a lost node's disk, object storage, an evaluation aside killed while it
+scores (its queue and its posts are tested), a GPU's faults on a GPU.
 """
 
 
@@ -70,7 +70,8 @@ def page(kept: Mapping[str, Any], *, long_runs: str) -> str:
 def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
     if crashes := found.get("crash_states"):
         yield "\n### Power cuts and kills in simulated file-system order\n"
-        yield "`python benchmarks/questions/crash_states.py --states 10002` (a third of them a kind). strace records every system call of a run's"
+        num_states = sum(one["states"] for one in crashes["kinds"].values())
+        yield f"`python benchmarks/questions/crash_states.py`, {num_states:,} states. strace records every system call of a run's"
         yield "saves, its SIGKILL and its resume; they are replayed to a random point, and what no fsync has kept is kept,"
         yield "lost, torn or reordered. The reading code of `resume=auto` has to find the newest checkpoint whose save had"
         yield "returned, or a newer one, with every byte, and the curve up to it; some states train on to the end.\n"

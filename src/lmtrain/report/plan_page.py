@@ -130,7 +130,7 @@ def _memory(plan: Plan) -> Rows:
     rows = [(kind.replace("_", " "), _gb(num_bytes)) for kind, num_bytes in kinds.items()]
     device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
     if plan.offload is not None:
-        rows.append(("optimizer", f"a piece at a time, {_gb(plan.offload.host_bytes)} in host memory"))
+        rows.append(("host memory", f"{_gb(plan.offload.host_bytes)} of optimizer state, a piece of it here at a time"))
     return [*rows, ("total", f"{_gb(total)} {device}")]
 
 
