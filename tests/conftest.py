@@ -91,6 +91,7 @@ MAY_BE_SKIPPED = (
         "scaling=",
         "schedule=",
         "strategy=",
+        "profiler=",
     ),
     "weight_decay_schedule=",
 )
