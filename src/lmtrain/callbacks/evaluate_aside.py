@@ -15,6 +15,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.held_checkpoints import FOLDER, claim, held, hold, release, step_of, waiting
+from lmtrain.tracking.process_aside import start_process_aside
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
@@ -22,7 +23,6 @@ from lmtrain.training.loop.step_interval import StepInterval
 _LOG = logging.getLogger(__name__)
 LOG: Final = "evaluate_aside.log"
 MODULE: Final = "lmtrain.verbs.evaluate_held"
-RANKS: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
 
 class EvaluateAside(pl.Callback):
@@ -115,7 +115,6 @@ class EvaluateAside(pl.Callback):
             self._start(folder)
 
     def _start(self, folder: Path) -> None:
-        environment = {name: value for name, value in os.environ.items() if name not in RANKS}
         is_here = self._launcher == "process"
         trainer = str(os.getpid()) if is_here else "0"
         command = [sys.executable, "-m", MODULE, str(folder), trainer, *self._words]
@@ -123,10 +122,7 @@ class EvaluateAside(pl.Callback):
             command = ["sbatch", "--wait", *self._slurm, f"--output={folder / LOG}", "--open-mode=append",
                        f"--chdir={Path.cwd()}", "--wrap", shlex.join(command)]  # fmt: skip
         try:
-            with (folder / LOG).open("ab") as log:
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-                )
+            self._process = start_process_aside(command, log=folder / LOG)
         except OSError as problem:  # no process or no file for it: the run goes on without
             _LOG.warning("No process scores checkpoints: %s.", problem)
 

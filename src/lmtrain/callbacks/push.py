@@ -1,6 +1,5 @@
 """Send a run's newest checkpoint to the Hub now and then, from a process of its own that the run never waits for."""
 
-import os
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.process_aside import start_process_aside
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
 
@@ -18,7 +18,6 @@ LOG: Final = "push.log"
 # Lowest priority, and no accelerator: the process takes nothing from the run but spare time of the disk and network.
 LMTRAIN: Final = ("-c", "import os; os.nice(19); from lmtrain.cli import main; raise SystemExit(main())")
 ITS_ENVIRONMENT: Final = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-RANKS: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
 
 class Push(pl.Callback):
@@ -62,16 +61,9 @@ class Push(pl.Callback):
         if newest is None or newest == self._last_checkpoint:
             return
         self._last_time, self._last_checkpoint = time.monotonic(), newest
-        environment = {name: value for name, value in os.environ.items() if name not in RANKS} | ITS_ENVIRONMENT
         try:
-            with (self._context.folder / LOG).open("ab") as log:
-                self._process = subprocess.Popen(
-                    [sys.executable, *LMTRAIN, "push", *self._command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=environment,
-                    start_new_session=True,
-                )
+            command = [sys.executable, *LMTRAIN, "push", *self._command]
+            log = self._context.folder / LOG
+            self._process = start_process_aside(command, log=log, environment=ITS_ENVIRONMENT)
         except OSError as problem:  # no process or no file for it: the run goes on without
             self._context.events.mark("push_failed", problem=type(problem).__name__)

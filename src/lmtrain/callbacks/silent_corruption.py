@@ -12,7 +12,6 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor
-from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.parallel.replicas import bit_sums, on_all_ranks, part_of, replica_groups
@@ -129,10 +128,6 @@ class SilentCorruption(pl.Callback):
             f"{f', and of {len(wrong) - 1} more' if len(wrong) > 1 else ''}. Go on from a checkpoint of before the "
             "last comparison, without that device."
         )
-
-    @override
-    def state_dict(self) -> dict[str, Any]:
-        return {}
 
 
 def _problems(wrong: Sequence[str]) -> list[str]:

@@ -18,34 +18,6 @@ from lmtrain.models.attention.masks import Prepared
 from lmtrain.models.attention.sdpa import sdpa
 
 
-@final
-class PagedAttention(Attention):
-    """Leave it to the step of a cache where the model is given one; elsewhere be torch's own attention."""
-
-    @override
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B Hkv T K"],
-        v: Float[Tensor, "B Hkv T K"],
-        /,
-        *,
-        window_tokens: int | None = None,
-        documents: Int[Tensor, "B T"] | Prepared | None = None,
-    ) -> Float[Tensor, "B H T K"]:
-        if isinstance(documents, Prepared) and isinstance(documents.parts, CacheStep):
-            return documents.parts.attend(q, k, v, window_tokens=window_tokens)
-        return sdpa(q, k, v, window_tokens=window_tokens, documents=documents)
-
-    @override
-    def describe(self, place: KernelTarget) -> str:
-        return f"paged: torch's attention over blocks of a cache on {place.device_type}"
-
-
-paged = PagedAttention()
-
-
-@final
 @dataclass(frozen=True)
 class CachedBeside(Attention):
     """A kernel of training that leaves tokens to the step of a cache where the model is given one."""
@@ -81,3 +53,15 @@ class CachedBeside(Attention):
     @override
     def describe(self, place: KernelTarget) -> str:
         return f"{self.kernel.describe(place)}; over a cache while writing"
+
+
+@final
+class PagedAttention(CachedBeside):
+    """Leave it to the step of a cache where the model is given one; elsewhere be torch's own attention."""
+
+    @override
+    def describe(self, place: KernelTarget) -> str:
+        return f"paged: torch's attention over blocks of a cache on {place.device_type}"
+
+
+paged = PagedAttention(sdpa)

@@ -1,4 +1,4 @@
-"""Steps of a run whose loss stood out, or which were skipped, with the text that they trained on."""
+"""Steps of a run with a loss out of line, and skipped steps, each with its training text."""
 
 import math
 import statistics

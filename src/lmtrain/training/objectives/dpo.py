@@ -18,9 +18,8 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.losses.sequence_log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import LossTotal
-from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
-from lmtrain.training.objectives.objective import ObjectiveSums
+from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
 
 LOG_PROBS: Final = SequenceLogProbs()
 
@@ -64,8 +63,7 @@ class DirectPreference:
 
         Raises: ConfigurationError.
         """
-        if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
-            raise ConfigurationError("task=dpo: model.experts has a penalty beside the loss; take a dense model.")
+        require_dense(model, task="dpo")
 
     def begin(self, *, step: int, micro_step: int, seed: int) -> None:
         """Do nothing: a batch holds everything."""

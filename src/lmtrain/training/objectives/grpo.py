@@ -17,9 +17,8 @@ from lmtrain.accounting.options.parts import ObjectiveFacts
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.losses.token_log_probs import TokenLogProbs
 from lmtrain.models.base import LanguageModel
-from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
-from lmtrain.training.objectives.objective import ObjectiveSums
+from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
 from lmtrain.training.objectives.policy_loss import LossType, PolicyLoss, group_advantages
 from lmtrain.training.objectives.written_answers import AnswerWriter, MakeWriter, WrittenAnswers
 
@@ -104,8 +103,7 @@ class GroupRelativePolicy:
 
         Raises: ConfigurationError.
         """
-        if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
-            raise ConfigurationError("task=grpo: model.experts has a penalty beside the loss; take a dense model.")
+        require_dense(model, task="grpo")
 
     def write_with(self, make: MakeWriter) -> None:
         """Take the run's writer."""

@@ -4,7 +4,9 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
+from lmtrain.models.mixture_of_experts import MixtureOfExperts
 from lmtrain.training.batches.token_batch import TokenBatch
 
 
@@ -19,6 +21,16 @@ class ObjectiveSums(NamedTuple):
     nats: Tensor
     num_tokens: Tensor
     further: Tensor
+
+
+def require_dense(model: LanguageModel, *, task: str) -> None:
+    """Refuse a mixture of experts, whose penalty is of next tokens.
+
+    Raises:
+        ConfigurationError: The model is one.
+    """
+    if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
+        raise ConfigurationError(f"task={task}: model.experts has a penalty beside the loss; take a dense model.")
 
 
 class Objective(Protocol):
