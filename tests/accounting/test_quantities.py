@@ -101,7 +101,7 @@ def test_a_rate_has_the_unit_of_its_numerator():
         (999, "count", "999"),
         (999_999, "count", "1.0M"),
         (1_235_814_400, "count", "1.2B"),
-        (2_415_919_104, "bytes", "2.2GiB"),
+        (2_415_919_104, "bytes", "2.4GB"),
         (500, "usd", "$500.00"),
         (9_000, "seconds", "2h30min"),
         (0.00044, "seconds", "0.44ms"),

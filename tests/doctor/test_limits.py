@@ -8,7 +8,7 @@ def test_shared_memory_is_held_against_the_processes_that_use_it(tmp_path):
     assert shared_memory(num_processes=8, free=NEEDED_SHARED_BYTES).state == "warn"
     small = shared_memory(num_processes=32, free=NEEDED_SHARED_BYTES)
     assert small.state == "bad"
-    assert "--shm-size=2.0GiB" in small.fix
+    assert "--shm-size=2.1GB" in small.fix
     assert shared_memory(num_processes=8, folder=tmp_path / "none").state == "ok"
 
 

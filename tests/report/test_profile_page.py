@@ -25,7 +25,7 @@ def test_shares_operators_gaps_and_memory_are_shown_and_a_torn_file_is_not(tmp_p
     lines = "\n".join(profile_lines(tmp_path))
     assert "computing 50.0%, communication 25.0%, CPU overhead 15.0%, idle gaps 10.0%" in lines
     assert "250.000      1.5   25.0%" in lines
-    assert "activations 2.0KiB" in lines
+    assert "activations 2.0KB" in lines
     assert "parameters" not in lines, "it has none"
     page = Reader(profile_section(tmp_path))
     assert "aten::mm<x>" in page.text

@@ -46,7 +46,7 @@ def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
 def test_a_plan_is_summed_where_all_of_it_is_known() -> None:
     stages = [PlannedStage(name=name, tokens=10**6, seconds=60.0, usd=1.5, disk_bytes=2**20) for name in ("a", "b")]
     *_, last = plan_text("mine", stages).splitlines()
-    assert last.split() == ["together", "2.0M", "2min00s", "$3.00", "2.0MiB"]
+    assert last.split() == ["together", "2.0M", "2min00s", "$3.00", "2.1MB"]
     unknown = plan_text("mine", [*stages, PlannedStage(name="c", tokens=1), PlannedStage(name="d", problem="no")])
     assert "together" not in unknown
     assert "lmtrain doctor measures it" in unknown

@@ -69,9 +69,9 @@ def parse_whole(value: str | float, key: str) -> int:
 
 
 def format_quantity(number: float, unit: Unit = "count") -> str:
-    """Write a quantity for people: 20.0M, 2h30min, 80.0GiB, $500.00."""
+    """Write a quantity for people: 20.0M, 2h30min, 80.0GB (1e9 bytes, as a plan counts), $500.00."""
     if unit in ("bytes", "gib"):
-        return _format_power(number * _SIZE_OF_UNIT[unit], 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+        return _format_power(number * _SIZE_OF_UNIT[unit], 1000, ("B", "KB", "MB", "GB", "TB", "PB"))
     if unit == "usd":
         return f"${number:,.2f}"
     if unit == "count":

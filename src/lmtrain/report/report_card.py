@@ -115,7 +115,7 @@ def plan_text(name: str, stages: Sequence[PlannedStage]) -> str:
     if all(not stage.problem for stage in stages):
         lines.append(_planned(_together(stages)))
     if any(stage.seconds is None and not stage.problem for stage in stages):
-        lines.append("  A time needs the device's peak: lmtrain doctor measures it, cluster=NAME knows it.")
+        lines.append("  A time needs the device's peak: lmtrain doctor measures it, each.cluster=NAME knows it.")
     return "\n".join(lines)
 
 

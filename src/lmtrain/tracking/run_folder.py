@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
+from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage.durable import fsync
 from lmtrain.tracking import atomic_files
@@ -176,7 +177,7 @@ def check_free_space(folder: Path, free_bytes: int) -> None:
     """
     free = shutil.disk_usage(folder).free
     if free < free_bytes:
+        has, needs = (format_quantity(size, "bytes") for size in (free, free_bytes))
         raise EnvironmentProblem(
-            f"{folder} has {free / 2**20:.0f} MiB free and the run needs {free_bytes / 2**20:.0f} MiB; "
-            "free some space, or set run.root to a larger disk."
+            f"{folder} has {has} free and the run needs {needs}; free some space, or set run.root to a larger disk."
         )

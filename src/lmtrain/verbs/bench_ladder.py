@@ -1,6 +1,5 @@
 """`lmtrain bench --ladder OVERRIDES`: the published optimisations one after another, each with all before it."""
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.ladder_page import RungSpeed, ladder_lines, write_ladder
@@ -34,11 +34,11 @@ def bench_ladder(words: Sequence[str], *, program: str) -> int:
     Raises:
         ConfigurationError: The config or a flag is wrong.
     """
-    parser = argparse.ArgumentParser(prog=f"{program} --ladder", allow_abbrev=False, add_help=False)
+    parser = FlagParser(prog=f"{program} --ladder", allow_abbrev=False, add_help=False)
     parser.add_argument("--ladder", action="store_true")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--json", action="store_true")
-    asked, others = parser.parse_known_args([*words])
+    asked, others = parser.taken(words)
     if asked.steps < LEAST_STEPS:
         raise ConfigurationError(f"--steps={asked.steps} times no step after the first; nearest valid: {LEAST_STEPS}.")
     config = checked_config(others)

@@ -1,6 +1,5 @@
 """`lmtrain chat RUN`: a conversation in the terminal."""
 
-import argparse
 import readline
 import signal
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.report.markup import visible
 from lmtrain.verbs.model_flags import add_model, add_sampling, read_sampling, read_writer, require_model
@@ -190,8 +190,8 @@ def _read_line(prompt: str) -> str:
     return input(prompt)
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Converse with a model in the terminal; /help there.")
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=program, description="Converse with a model in the terminal; /help there.")
     add_model(parser)
     parser.add_argument("--system", default="", help="the system text before the chat")
     parser.add_argument("--num-new-tokens", type=int, default=512, help="tokens of an answer at most (512)")

@@ -1,10 +1,10 @@
 """`lmtrain compare`: runs side by side."""
 
-import argparse
 import json
 from pathlib import Path
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.comparison import compare as compare_runs
 from lmtrain.report.comparison_chart import comparison_chart
@@ -15,7 +15,7 @@ from lmtrain.tracking.atomic_files import write_text
 
 def compare(words: list[str], *, program: str = "lmtrain compare") -> int:
     """Print runs side by side: seeds of one config are one choice, with its mean and spread."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog=program,
         description="Set runs side by side: seeds of one choice give its mean and spread, choices differ with noise.",
         epilog="Exit codes: 0 compared, 2 no such run, choice or metric, 4 none has finished or they do not compare.",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.show import show as show_page
@@ -109,8 +110,8 @@ def _to_json(step: "TrainedStep", scored_by: CheckpointFacts | None, documents: 
     }
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Look at the data of a run.")
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=program, description="Look at the data of a run.")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     shown = actions.add_parser(
         "show", help="the text of a past step", description="Print the text of a past step, the least expected first."

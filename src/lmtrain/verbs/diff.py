@@ -1,6 +1,5 @@
 """`lmtrain diff RUN RUN`: two runs' differences in settings, versions and results."""
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, Final, cast
 
 from rich.table import Table
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import in_brief
@@ -25,7 +25,7 @@ ABSENT: Final = "-"
 
 def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     """Print each difference of two runs on a line: a setting, a package's version or commit, a result."""
-    parser = argparse.ArgumentParser(prog=program, description="Print what two runs differ in.")
+    parser = FlagParser(prog=program, description="Print what two runs differ in.")
     parser.add_argument("first", type=Path, help="runs/NAME")
     parser.add_argument("second", type=Path, help="runs/NAME")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.model_flags import add_model
 
@@ -47,9 +48,9 @@ def is_anything_asked(asked: argparse.Namespace) -> bool:
     return bool(asked.core or asked.chat or asked.lm_eval or asked.text or asked.answers or asked.made)
 
 
-def evaluation_parser(program: str) -> argparse.ArgumentParser:
+def evaluation_parser(program: str) -> FlagParser:
     """Return the parser of the command line."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog=program,
         usage="%(prog)s [OPTION ...] run",
         description="Score a model: bits per byte of its run's test split, or as asked for below.",

@@ -8,6 +8,7 @@ from typing import Any
 
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.errors import EXIT_DONE
 from lmtrain.interop.imported_folder import is_imported
@@ -97,8 +98,8 @@ def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
     return config
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Give a trained model to other tools.")
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=program, description="Give a trained model to other tools.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="hf|gguf|peft")
     hugging_face = formats.add_parser("hf", help="a folder for transformers, vLLM and lm-eval")
     gguf = formats.add_parser("gguf", help="one file for llama.cpp, through its package gguf")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.markup import visible
 from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, read_writer
@@ -103,8 +104,8 @@ def _answer(generation: "Generation") -> dict[str, str | int | None]:
     }
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Continue a text with a model on this machine.")
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=program, description="Continue a text with a model on this machine.")
     add_model(parser)
     parser.add_argument("--prompt", default="", help="text to continue; - reads it from standard input")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help='JSON lines as {"prompt": "..."}, many at once')

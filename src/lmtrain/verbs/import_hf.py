@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
 
 
@@ -60,8 +61,8 @@ def _adapter(arguments: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Take a model of other tools, to train on from.")
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=program, description="Take a model of other tools, to train on from.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="hf|peft")
     hugging_face = formats.add_parser("hf", help="a folder that transformers' save_pretrained wrote")
     hugging_face.add_argument(

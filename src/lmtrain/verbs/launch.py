@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
 from lmtrain.errors import EXIT_DONE, ConfigurationError, suggest
 from lmtrain.launch import kubernetes, sky
@@ -51,7 +52,7 @@ def slurm(words: list[str], program: str) -> int:
     parser.add_argument("--signal-before", default=f"{SIGNAL_SECONDS}s")
     parser.add_argument("--cpus-per-task", type=int)
     parser.add_argument("--sbatch", action="append", default=[])
-    asked, overrides = parser.parse_known_args(words)
+    asked, overrides = parser.taken(words)
     limits = BatchLimits(
         time_seconds=None if asked.time is None else _seconds(asked.time, "--time"),
         signal_seconds=_seconds(asked.signal_before, "--signal-before"),
@@ -82,7 +83,7 @@ def torchrun(words: list[str], program: str) -> int:
     parser = _parser(program)
     parser.add_argument("--address")
     parser.add_argument("--node-rank", type=int)
-    asked, overrides = parser.parse_known_args(words)
+    asked, overrides = parser.taken(words)
     host, port = _address(asked.address)
     run = launched_run(overrides, program=program, is_here=True)
     if run is None:
@@ -111,7 +112,7 @@ def k8s(words: list[str], program: str) -> int:
     parser = _parser(program)
     parser.add_argument("--image")
     parser.add_argument("--claim")
-    asked, overrides = parser.parse_known_args(words)
+    asked, overrides = parser.taken(words)
     for flag, value in (("--image=NAME, with lmtrain in it", asked.image), ("--claim=NAME, of a volume", asked.claim)):
         if not value:
             raise ConfigurationError(f"{program} needs {flag}.")
@@ -124,7 +125,7 @@ def k8s(words: list[str], program: str) -> int:
 
 def skypilot(words: list[str], program: str) -> int:
     """Print the task for `sky launch`."""
-    asked, overrides = _parser(program).parse_known_args(words)
+    asked, overrides = _parser(program).taken(words)
     run = launched_run(overrides, program=program, is_here=False)
     if run is None:
         return EXIT_DONE
@@ -146,8 +147,8 @@ def _tell(asked: argparse.Namespace, text: str, values: Mapping[str, Any]) -> in
     return EXIT_DONE
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, add_help=False, allow_abbrev=False)
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=program, add_help=False, allow_abbrev=False)
     parser.add_argument(DRY_RUN, action="store_true")
     parser.add_argument("--json", action="store_true")
     return parser

@@ -4,6 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.ledger_page import print_ledger
 from lmtrain.report.log_line import implied_speed
 from lmtrain.report.run_ledger import RunLedger, read_ledger
@@ -12,7 +13,7 @@ from lmtrain.storage.damage import told_as_damage
 
 def ledger(words: list[str], *, program: str = "lmtrain ledger") -> int:
     """Print where the time of a run went, also while it runs."""
-    parser = argparse.ArgumentParser(prog=program, description="Show where every second of a run went.")
+    parser = FlagParser(prog=program, description="Show where every second of a run went.")
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--at", type=int, metavar="STEP", help="print the MFU that the log line of a step implies")

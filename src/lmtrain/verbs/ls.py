@@ -1,9 +1,9 @@
 """`lmtrain ls`: all runs, a line each, from their folders alone."""
 
-import argparse
 import json
 from pathlib import Path
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import RunInBrief, in_brief, table_of
 from lmtrain.report.show import show
@@ -12,7 +12,7 @@ from lmtrain.storage.damage import told_as_damage
 
 def ls(words: list[str], *, program: str = "lmtrain ls") -> int:
     """Print runs with their state, step, loss, validation and clock; also those of other machines on this disk."""
-    parser = argparse.ArgumentParser(prog=program, description="List runs, the one that changed last at the end.")
+    parser = FlagParser(prog=program, description="List runs, the one that changed last at the end.")
     parser.add_argument("runs", type=Path, nargs="*", default=[Path("runs")], help="folders with runs (runs)")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     asked = parser.parse_args(words)

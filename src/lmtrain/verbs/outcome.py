@@ -1,6 +1,5 @@
 """The last line of `train --json`: how a run or a sweep ended, for its starting program."""
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.redaction import redact_text
@@ -97,7 +97,7 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
 
 def outcome_line(words: Sequence[str], *, is_first_rank: bool) -> tuple[OutcomeLine | None, list[str]]:
     """Take --json and --against RUN out of a command line; without them there is no line."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = FlagParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--against", type=Path)
     if not any(word.partition("=")[0] in FLAGS for word in words):

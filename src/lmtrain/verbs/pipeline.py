@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
-from lmtrain.composition.execution.pipeline_stages import TRAIN, CommandPipeline, read_pipeline, require_files
+from lmtrain.composition.execution.pipeline_stages import FLAGS, TRAIN, CommandPipeline, read_pipeline, require_files
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
 from lmtrain.report.run_ledger import read_ledger
@@ -41,7 +41,7 @@ def pipeline(words: list[str], *, program: str = "lmtrain pipeline") -> int:
     if {"-h", "--help"} & set(words):
         print(HELP.format(program=program))
         return EXIT_DONE
-    read = read_pipeline([word for word in words if word not in ("--plan", "--json")])
+    read = read_pipeline([word for word in words if word not in FLAGS])
     is_json = "--json" in words
     if "--plan" in words:
         return _plan(read, is_json=is_json)

@@ -1,12 +1,12 @@
 """`lmtrain push RUN OWNER/NAME`: a run's newest checkpoint, for inference or whole, to the Hugging Face Hub."""
 
-import argparse
 import json
 import shutil
 from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 
@@ -48,8 +48,8 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
     return EXIT_DONE
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(
         prog=program,
         description="Send a run's newest checkpoint to the Hugging Face Hub, with a manifest of hashes and no secret. "
         "The token is that of HF_TOKEN or `hf auth login`; files that are there already are not sent again.",

@@ -1,9 +1,9 @@
 """`lmtrain report`: a run's folder, or a sweep's runs, as one HTML file."""
 
-import argparse
 from functools import partial
 from pathlib import Path
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import names_sweep
 from lmtrain.report.html_page import write_report
 from lmtrain.report.sweep_page import write_sweep_report
@@ -13,7 +13,7 @@ from lmtrain.storage.damage import told_as_damage
 def report(words: list[str], *, program: str = "lmtrain report") -> int:
     """Write report.html into a run's folder, or sweep-ID.html beside a sweep's, also while it runs; print its path."""
     about = "Write all that a run's folder says, or a sweep's runs side by side, as one HTML file."
-    parser = argparse.ArgumentParser(prog=program, description=about)
+    parser = FlagParser(prog=program, description=about)
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME, or runs/sweep-ID of a sweep")
     path: Path = parser.parse_args(words).run.absolute()
     with told_as_damage(path, fix="restore it, or name another run"):

@@ -1,11 +1,11 @@
 """`lmtrain scaling`: the scaling law of a sweep's runs, and its prediction for a larger budget."""
 
-import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
 
 from lmtrain.accounting.quantities import format_quantity, parse_quantity
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.law_fit import optimum
 from lmtrain.report.scaling_chart import scaling_chart
@@ -46,8 +46,8 @@ def scaling(words: list[str], *, program: str = "lmtrain scaling") -> int:
     return 0
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(
         prog=program,
         description="Fit a scaling law to a sweep of sizes and budgets (experiment=isoflop), with 95%% bands.",
         epilog="Exit codes: 0 fitted, 2 no such run, 4 the runs cannot be fitted.",

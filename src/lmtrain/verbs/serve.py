@@ -1,6 +1,5 @@
 """`lmtrain serve RUN`: OpenAI's API and a chat page over a model of this machine."""
 
-import argparse
 import importlib.util
 import ipaddress
 import secrets
@@ -8,6 +7,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 from lmtrain.verbs.model_flags import add_model, read_model
 
@@ -108,8 +108,8 @@ def _require_packages() -> None:
         raise EnvironmentProblem(f"{' and '.join(missing)} missing: pip install 'lmtrain[serve]'.")
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program, description="Serve a model: OpenAI's API, and a chat page.")
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=program, description="Serve a model: OpenAI's API, and a chat page.")
     add_model(parser)
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address; others than this machine's own need a key (127.0.0.1)")

@@ -1,8 +1,8 @@
 """`lmtrain show RUN`: one run's state, results, files and next commands."""
 
-import argparse
 from pathlib import Path
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import in_brief, table_of
 from lmtrain.report.show import show as show_page
@@ -12,7 +12,7 @@ from lmtrain.storage.damage import told_as_damage
 
 def show(words: list[str], *, program: str = "lmtrain show") -> int:
     """Print the state of runs, and the summary at a run's end."""
-    parser = argparse.ArgumentParser(prog=program, description="Show a run: its state, results, files, what is next.")
+    parser = FlagParser(prog=program, description="Show a run: its state, results, files, what is next.")
     parser.add_argument("run", type=Path, nargs="+", help="the run's folder: runs/NAME")
     for folder in find_runs(parser.parse_args(words).run):
         with told_as_damage(folder, fix="restore it, or name another run"):

@@ -1,11 +1,11 @@
 """`lmtrain stop RUN`: a clean stop with a checkpoint, from any machine with the run's folder."""
 
-import argparse
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import in_brief
@@ -22,7 +22,7 @@ def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
     Raises:
         ConfigurationError: A run is not under way.
     """
-    parser = argparse.ArgumentParser(prog=program, description="Stop runs after their step, each with a checkpoint.")
+    parser = FlagParser(prog=program, description="Stop runs after their step, each with a checkpoint.")
     parser.add_argument("run", type=Path, nargs="+", help="the run's folder: runs/NAME")
     parser.add_argument("--wait", type=float, default=120.0, metavar="SECONDS", help="for their ends (120)")
     asked = parser.parse_args(words)

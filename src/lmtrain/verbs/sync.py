@@ -1,15 +1,15 @@
 """`lmtrain sync`: a run's metrics sent to MLflow, each point once."""
 
-import argparse
 import json
 from pathlib import Path
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.tracking.sync import sync as sync_run
 
 
 def sync(words: list[str], *, program: str = "lmtrain sync") -> int:
     """Send one run's records missing in MLflow."""
-    parser = argparse.ArgumentParser(prog=program, description="Send a run's metrics to MLflow, each point once.")
+    parser = FlagParser(prog=program, description="Send a run's metrics to MLflow, each point once.")
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
     parser.add_argument("--tracking-uri", help="where to; the default is where the run was tracked before")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -1,10 +1,10 @@
 """`lmtrain tail RUN`: a run's newest logged steps, and those to come."""
 
-import argparse
 import time
 from pathlib import Path
 from typing import Final
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import in_brief, lines_of, newest_points
 from lmtrain.tracking.log_tail import LogOffset, read_after
@@ -15,7 +15,7 @@ POLL_SECONDS: Final = 0.5
 
 def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     """Print the last steps of a run's log, and follow it until the run ends; Ctrl-C ends this and not the run."""
-    parser = argparse.ArgumentParser(prog=program, description="Print a run's newest steps, and follow it to its end.")
+    parser = FlagParser(prog=program, description="Print a run's newest steps, and follow it to its end.")
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME")
     parser.add_argument("-n", type=int, default=10, metavar="LINES", help="of what is there already (10)")
     parser.add_argument("--once", action="store_true", help="do not follow it")

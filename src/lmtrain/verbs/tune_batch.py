@@ -1,11 +1,11 @@
 """`lmtrain tune batch OVERRIDES`: the largest micro batch by trying, beside the plan's."""
 
-import argparse
 import json
 import sys
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 from lmtrain.verbs.tune_lr import checked_config
@@ -33,10 +33,10 @@ def tune_batch(words: list[str], *, program: str) -> int:
         ConfigurationError: The config or a flag is wrong.
         EnvironmentProblem: A try ended for another reason than memory.
     """
-    parser = argparse.ArgumentParser(prog=f"{program} batch", allow_abbrev=False, add_help=False)
+    parser = FlagParser(prog=f"{program} batch", allow_abbrev=False, add_help=False)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--json", action="store_true")
-    asked, others = parser.parse_known_args(words)
+    asked, others = parser.taken(words)
     if asked.steps < 2:
         raise ConfigurationError(
             f"--steps={asked.steps} has no step after the first, which compiles; nearest valid: 2."

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lmtrain.accounting.observed.lr_range import LrRange, judge
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 
@@ -24,7 +25,7 @@ def tune_lr(words: list[str], *, program: str) -> int:
         ConfigurationError: The config or a flag is wrong.
         EnvironmentProblem: The machine could not train it.
     """
-    asked, others = _parser(program).parse_known_args(words)
+    asked, others = _parser(program).taken(words)
     _require_range(asked)
     typed = kept(others, also=("schedule", "spikes"))
     config = checked_config(others)
@@ -111,8 +112,8 @@ def _to_json(found: LrRange, rates: dict[str, float], *, command: str, plot: Pat
     return {**at, "command": told, "problem": found.problem, "noise": found.noise, "plot": str(plot), "curve": curve}
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"{program} lr", allow_abbrev=False, add_help=False)
+def _parser(program: str) -> FlagParser:
+    parser = FlagParser(prog=f"{program} lr", allow_abbrev=False, add_help=False)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--lowest", type=float, default=1e-3)
     parser.add_argument("--highest", type=float, default=100.0)

@@ -1,14 +1,14 @@
 """`lmtrain ui`: MLflow on the runs of this project."""
 
-import argparse
 from pathlib import Path
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.tracking.ui import ui as serve_ui
 
 
 def ui(words: list[str], *, program: str = "lmtrain ui") -> int:
     """Serve MLflow on a folder of runs until interrupted."""
-    parser = argparse.ArgumentParser(prog=program, description="Open MLflow on the runs of this project.")
+    parser = FlagParser(prog=program, description="Open MLflow on the runs of this project.")
     parser.add_argument("root", nargs="?", type=Path, default=Path("runs"), help="folder of all runs (runs)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (this machine only)")
     parser.add_argument("--port", type=int, default=5000, help="port to listen on (5000)")

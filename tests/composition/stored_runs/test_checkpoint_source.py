@@ -61,8 +61,11 @@ def test_what_is_none_of_the_three_is_refused_by_the_name_it_was_typed_under(tmp
 def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "notes").mkdir(parents=True)
-    with pytest.raises(ConfigurationError, match=r"RUN=notes is neither .*; nearest valid: runs/notes\.$"):
-        find_source(Path("notes"), key="RUN")
+    for typed in ("notes", "nots", "runs/nots"):
+        with pytest.raises(ConfigurationError, match=rf"RUN={typed} is .*; nearest valid: runs/notes\.$"):
+            find_source(Path(typed), key="RUN")
+    with pytest.raises(ConfigurationError, match=r"RUN=zzz is neither .*; nearest valid: runs/NAME\.$"):
+        find_source(Path("zzz"), key="RUN")
 
 
 def test_a_damaged_checkpoint_named_by_its_path_is_told_as_damaged(tmp_path: Path) -> None:

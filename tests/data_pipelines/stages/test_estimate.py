@@ -72,7 +72,7 @@ def test_what_it_takes_is_told_in_two_lines(capsys):
     tell(sample_of([9] * 90 + [99] * 10))
     assert capsys.readouterr().err.splitlines() == [
         "  a document has mean 18.00, median 9, p95 99 tokens (the first 100 documents, 0 skipped)",
-        "  9.0K training tokens take about 526 documents, 5.3s at the sample's rate, 24.8KiB of 953.7MiB free disk",
+        "  9.0K training tokens take about 526 documents, 5.3s at the sample's rate, 25.4KB of 1.0GB free disk",
     ]
 
 

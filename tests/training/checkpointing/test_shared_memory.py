@@ -70,7 +70,7 @@ def test_it_is_given_back():
 def test_more_than_is_free_is_refused_with_both_amounts(monkeypatch):
     monkeypatch.setattr(shared_memory, "free_host_bytes", lambda: 1 << 30)
     require_room(900 << 20)
-    with pytest.raises(EnvironmentProblem, match=r"needs 1\.0GiB, but 1\.0GiB of host memory is free"):
+    with pytest.raises(EnvironmentProblem, match=r"needs 1\.1GB, but 1\.1GB of host memory is free"):
         require_room(1 << 30)
 
 

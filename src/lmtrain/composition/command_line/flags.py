@@ -4,11 +4,11 @@ Hydra's own entry point is not used for runs: it instantiates the nodes under `h
 launchers), past every allow-list.
 """
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
+from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 
 # Flags whose next word is theirs, and no override.
@@ -16,6 +16,7 @@ TAKE_A_WORD: Final = frozenset(
     {"--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"}
     | {"--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn"}
 )
+OF_VERBS: Final = ("--json", "--help", "--allow-target")
 INSTEAD: Final = {
     "--info": "--cfg job --resolve prints the composed config",
     "--experimental-rerun": "the same command again goes on with its run",
@@ -38,18 +39,13 @@ class Flags:
     config_dir: str | None = None
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigurationError(f"{message[0].upper()}{message[1:]}; `--help` lists the flags.")
-
-
 def parse_flags(words: Sequence[str]) -> Flags:
     """Take the flags of a command line apart.
 
     Raises:
         ConfigurationError: An unknown flag, an unsupported one, or two at odds.
     """
-    parser = _Parser(prog="lmtrain", add_help=False, allow_abbrev=False)
+    parser = FlagParser(prog="lmtrain train", add_help=False, allow_abbrev=False, more=OF_VERBS)
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=("job", "hydra", "all"))
     parser.add_argument("-p", "--package")

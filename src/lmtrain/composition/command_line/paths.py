@@ -1,5 +1,6 @@
 """Where the configuration lives: `conf/` beside the sources, or the copy inside the installed wheel."""
 
+import re
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,13 @@ def group_folders(conf: Path | None = None) -> list[Path]:
     """Return the folders of a run's groups of options, sorted by name."""
     folders = (conf or conf_folder()).iterdir()
     return sorted(path for path in folders if path.is_dir() and path.name not in OTHERS)
+
+
+def is_key_of_training(name: str) -> bool:
+    """Tell whether a name is a group of a run's options, or a key of the entry config."""
+    entry = (conf_folder() / "train.yaml").read_text()
+    keys = re.findall(r"^(\w+):", entry, flags=re.MULTILINE)
+    return name in {*keys, *(path.name for path in group_folders())}
 
 
 def conf_folder() -> Path:

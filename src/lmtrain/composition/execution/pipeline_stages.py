@@ -1,5 +1,6 @@
 """A pipeline's stages, read from its config, and the command of each."""
 
+import difflib
 import hashlib
 import json
 import re
@@ -11,11 +12,13 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
+from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
 from lmtrain.composition.command_line.shell_lines import SHELL
-from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.tracking.run_folder import run_path
 
 TRAIN, EVALUATE, EXPORT = VERBS = ("train", "evaluate", "export")
+FLAGS: Final = ("--plan", "--json")
 OWN: Final = ("pipeline", "run", "hydra")  # keys of the pipeline itself
 EACH: Final = "each"
 SHORTEST_FLAG: Final = 4  # letters: argparse takes --al for --allow-target
@@ -129,7 +132,8 @@ def read_pipeline(words: Sequence[str]) -> CommandPipeline:
     Raises:
         ConfigurationError: There is no such pipeline, or a stage is none.
     """
-    own = [word for word in words if _first(word) in (*OWN, ALLOW_TARGET) or "=" not in word]
+    _refuse_bare(words)
+    own = [word for word in words if _first(word) in (*OWN, ALLOW_TARGET) or word.startswith("-") or "=" not in word]
     found: list[CommandPipeline] = []
     arguments = parse_arguments(own, budget_group=False)
     for_each_config(
@@ -143,8 +147,30 @@ def read_pipeline(words: Sequence[str]) -> CommandPipeline:
     return _with_words(read, [word for word in words if word not in own])
 
 
+def _refuse_bare(words: Sequence[str]) -> None:
+    """Refuse a pipeline's name without its key, and a flag of this command with a value."""
+    for word in words:
+        flag = word.partition("=")[0]
+        if flag != word and flag in FLAGS:
+            raise ConfigurationError(f"{word}: {flag} has no value; write {flag}.")
+        near = did_you_mean(difflib.get_close_matches(flag, FLAGS, n=1) if flag.startswith("-") else [])
+        if near and flag not in FLAGS:
+            raise ConfigurationError(f"{word}: there is no such flag.{near}")
+        if (conf_folder() / "pipeline" / f"{word}.yaml").is_file():
+            raise ConfigurationError(f"{word} has no key; write pipeline={word}.")
+
+
 def _first(word: str) -> str:
     return word.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def _of_no_stage(word: str, name: str, stages: Sequence[str]) -> str:
+    """Say where a word belongs: to every training or to one, or to a key with nearly its name."""
+    if is_key_of_training(name):
+        of_one = ", ".join(f"{stage}.{word}" for stage in stages if stage != EACH)
+        return f"is of a training; write {EACH}.{word} for all of them, or for one {of_one}."
+    named = ", ".join(f"{stage}.KEY" for stage in stages)
+    return f"is of no stage; its keys are pipeline, run.KEY, {named}.{suggest(name, [*OWN, *stages])}"
 
 
 def _with_words(pipeline: CommandPipeline, words: Sequence[str]) -> CommandPipeline:
@@ -154,8 +180,7 @@ def _with_words(pipeline: CommandPipeline, words: Sequence[str]) -> CommandPipel
     for word in words:
         mark, name = word[: len(word) - len(word.lstrip("+~"))], _first(word)
         if name not in more:
-            known = ", ".join(f"{one}.{word}" for one in more)
-            raise ConfigurationError(f"{word} is of no stage; nearest valid: {known}.{suggest(name, more)}")
+            raise ConfigurationError(f"{word} {_of_no_stage(word, name, [*more])}")
         more[name].append(mark + word.lstrip("+~").partition(".")[2])
     for name in trained:
         _refuse_places(f"{name}.", more[EACH] + more[name])

@@ -1,5 +1,6 @@
 """Find the model of a path: a run's newest checkpoint, one checkpoint, or an imported folder."""
 
+import difflib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -67,9 +68,9 @@ def find_job(path: Path, *, key: str) -> StoredJob:
     if path.parent.name == "checkpoints" and (problem := damage(path)):
         raise EnvironmentProblem(f"{key}={path} is damaged: {problem}; nearest valid: {path.parent.parent}.")
     if attempt is None or not (attempt / "job.json").is_file():
-        nearest = Path("runs") / path if (Path("runs") / path).is_dir() else "runs/NAME"
         raise ConfigurationError(
-            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; nearest valid: {nearest}."
+            f"{key}={path} is neither a run, nor a checkpoint of one, nor an imported folder; "
+            f"nearest valid: {_nearest_run(path)}."
         )
     return replace(load_job(attempt / "job.json"), allowed_targets=[])
 
@@ -85,6 +86,14 @@ def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> N
     if not isinstance(values, dict):
         raise DataError(f"the config of the run {job.name} has no {name}; name another run.")
     return Node(name, values).checked(allowed)
+
+
+def _nearest_run(path: Path) -> Path:
+    """Return the run with such a name or nearly, beside the path or below runs/; runs/NAME where there is none."""
+    root = path.parent if path.parent.is_dir() and path.parent != Path() else Path("runs")
+    names = [folder.name for folder in root.iterdir() if folder.is_dir()] if root.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return root / near[0] if near else Path("runs/NAME")
 
 
 @contextmanager
