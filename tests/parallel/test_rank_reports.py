@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.parallel.all_ranks import on_all_ranks
 from lmtrain.parallel.rank_reports import first_problem, report_of, write_and_report
 from tests.ranks import on_ranks
 
@@ -25,6 +26,7 @@ def test_a_failure_and_silence_are_told_with_their_rank(tmp_path):
 
 
 def _rank(rank: int) -> None:
+    assert on_all_ranks({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
     acted: list[int] = []
     assert first_problem(lambda: acted.append(rank), acts=rank == 1) is None
     assert acted == [1] * rank

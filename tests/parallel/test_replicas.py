@@ -1,6 +1,6 @@
 import torch
 
-from lmtrain.parallel.replicas import bit_sums, on_all_ranks, part_of, replica_groups
+from lmtrain.parallel.replicas import bit_sums, part_of, replica_groups
 
 
 def test_one_flipped_bit_of_any_format_changes_the_sum_of_its_tensor_alone() -> None:
@@ -26,4 +26,3 @@ def test_ranks_with_the_same_part_are_copies_and_a_part_of_one_rank_alone_is_non
     assert replica_groups(["a", "b", "a", "b", "c"]) == [[0, 2], [1, 3]]
     assert replica_groups(["a"]) == []
     assert part_of([torch.zeros(2)]) == ((),)
-    assert on_all_ranks("alone") == ["alone"]

@@ -1,13 +1,6 @@
 from lmtrain.report.trial_words import noise_words, score_words
-from lmtrain.tracking.sweep_file import SweepRun, SweepTrial
-
-
-def trial(number: int, *scores: float) -> SweepTrial:
-    runs = [SweepRun(folder="", seed=seed, score=score) for seed, score in enumerate(scores)]
-    mean = sum(scores) / len(scores)
-    deviation = 0.1 if len(scores) > 1 else None
-    values = {"optimizer.lr": f"0.{number}"}
-    return SweepTrial(number=number, values=values, state="finished", score=mean, deviation=deviation, runs=runs)
+from lmtrain.tracking.sweep_file import SweepTrial
+from tests.trials import trial
 
 
 def test_a_lead_is_told_with_its_noise() -> None:

@@ -14,6 +14,7 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.objectives.rewards import whole_answer
+from lmtrain.training.objectives.written_answers import WritingSettings
 from tests.adapters.test_low_rank import moved, small
 
 TEXTS = {"text": lambda answer: float(len(answer.text)), "end": whole_answer}
@@ -26,7 +27,7 @@ def byte_tokenizer():
 
 def writer(tokenizer, folder, **settings):
     values = {"num_new_tokens": 6, "temperature": 1.0, "top_k": None, "top_p": 1.0, "rewards": TEXTS, "weights": {}}
-    return SampledAnswers(tokenizer=tokenizer, events=EventLog(folder, 0), **{**values, **settings})
+    return SampledAnswers(WritingSettings(**values | settings), tokenizer=tokenizer, events=EventLog(folder, 0))
 
 
 def questions(num_tokens: int = 20) -> TokenBatch:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.parallel.replicas import bit_sums, on_all_ranks, part_of, replica_groups
+from lmtrain.parallel.all_ranks import on_all_ranks
+from lmtrain.parallel.replicas import bit_sums, part_of, replica_groups
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.module import CausalLMModule

@@ -1,8 +1,7 @@
 """All ranks train the same thing, or none does: compare one short text over the ranks before training."""
 
-import torch.distributed as dist
-
 from lmtrain.errors import ConfigurationError
+from lmtrain.parallel.all_ranks import on_all_ranks
 
 
 def agree_on(hash_text: str, *, what: str = "configuration") -> None:
@@ -13,10 +12,7 @@ def agree_on(hash_text: str, *, what: str = "configuration") -> None:
     Raises:
         ConfigurationError: The hashes differ; the message names them and their ranks.
     """
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-        return
-    hashes: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(hashes, hash_text)
+    hashes = on_all_ranks(hash_text)
     if len(set(hashes)) == 1:
         return
     by_hash = {text: [rank for rank, found in enumerate(hashes) if found == text] for text in dict.fromkeys(hashes)}

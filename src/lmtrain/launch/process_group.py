@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from lmtrain.errors import LMTRAIN_ERRORS, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
+from lmtrain.parallel.all_ranks import on_all_ranks
 
 Outcome = TypeVar("Outcome")
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
@@ -71,8 +72,7 @@ def require_own_device(uuid: str) -> None:
 
     Raises: EnvironmentProblem, on every rank, where two have the same.
     """
-    uuids: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(uuids, uuid)
+    uuids = on_all_ranks(uuid)
     for rank, one in enumerate(uuids):
         if uuids.index(one) != rank:
             raise EnvironmentProblem(

@@ -11,6 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from lmtrain.parallel.all_ranks import on_all_ranks
+
 Tensors = Mapping[str, Tensor]
 InModelOrder = Callable[[Mapping[str, Any]], dict[str, Any]]
 
@@ -81,9 +83,5 @@ def _largest_of_ranks(values: Tensor) -> Tensor:
 
 def _joined(ranks: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Join the findings of all ranks."""
-    found: list[Any] = [None] * (dist.get_world_size() if dist.is_initialized() else 1)
-    if dist.is_initialized():
-        dist.all_gather_object(found, ranks)
-    else:
-        found = [ranks]
+    found = on_all_ranks(ranks)
     return {name: tuple(sorted({rank for one in found for rank in one[name]})) for name in ranks}

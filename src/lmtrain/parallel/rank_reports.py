@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 
+from lmtrain.parallel.all_ranks import on_all_ranks
 from lmtrain.parallel.shard_reading import unpickle
 
 T = TypeVar("T")
@@ -17,7 +17,6 @@ POLL_SECONDS: Final = 0.02
 
 def first_problem(action: Callable[[], object], *, acts: bool = True) -> str | None:
     """Let each rank that `acts` do it; return one problem on all: none waits for a failed one."""
-    problems: list[str | None] = [None] * dist.get_world_size()
     mine: str | None = None
     try:
         if acts:
@@ -26,8 +25,7 @@ def first_problem(action: Callable[[], object], *, acts: bool = True) -> str | N
         mine = "; ".join(f"rank {rank}: {cause}" for rank, (cause, _) in failure.failures.items())
     except (OSError, RuntimeError) as failure:
         mine = str(failure) or repr(failure)
-    dist.all_gather_object(problems, mine)
-    return next(filter(None, problems), None)
+    return next(filter(None, on_all_ranks(mine)), None)
 
 
 def write_and_report(folder: Path, rank: int, write: Callable[[], T]) -> T:

@@ -4,10 +4,9 @@ Every rank calls these together.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
@@ -20,15 +19,6 @@ def bit_sums(tensors: Iterable[Tensor]) -> Tensor:
     local = (part.to_local() if isinstance(part, DTensor) else part for part in parts)
     sums = [part.contiguous().view(INTEGERS[part.element_size()]).sum(dtype=torch.int64) for part in local]
     return torch.stack(sums) if sums else torch.zeros(0, dtype=torch.int64)
-
-
-def on_all_ranks(value: Any) -> list[Any]:
-    """Return what each rank gave."""
-    if not dist.is_initialized():
-        return [value]
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, value)
-    return found
 
 
 def part_of(tensors: Iterable[Tensor]) -> tuple[tuple[int, ...], ...]:

@@ -1,6 +1,5 @@
 """The ladder of optimisations: tokens a second and MFU of each rung, as lines and as one plot."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,8 @@ from typing import Final
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.charts import BAR_HEIGHT, WIDTH, square
 from lmtrain.report.markup import Markup, joined, table, tag
-from lmtrain.report.web_page import section, web_page
-from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.redaction import redact_override
+from lmtrain.report.tuning_page import write_tuning_page
+from lmtrain.report.web_page import section
 
 SPEED, MFU = "#2a78d6", "#eb6834"
 TITLE: Final = "The ladder of optimisations"
@@ -40,19 +38,14 @@ def ladder_lines(rungs: Sequence[RungSpeed], *, plot: Path) -> list[str]:
 
 def write_ladder(rungs: Sequence[RungSpeed], *, folder: Path, words: Sequence[str]) -> Path:
     """Write the plot, named after the config's words, and return its path."""
-    name = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()[:8]
-    path = folder / f"ladder-{name}.html"
-    folder.mkdir(parents=True, exist_ok=True)
-    typed = " ".join(redact_override(word) for word in words) or "the defaults"
     legend = tag("p", joined([square(SPEED), "tokens a second  "]), joined([square(MFU), "MFU (PaLM), of the peak"]))
     head = ("rung", "tokens/s", "MFU", "times the one before", "times the first")
     said = [tag("p", f"{rung.rung}: {rung.problem}") for rung in rungs if rung.problem]
     bars = tag("div", ladder_bars(rungs), class_="bars")
     parts = [legend, bars, table(_rows(rungs), head=head, numeric=True), *said]
     all_words = table([(rung.rung, rung.words) for rung in rungs], head=("rung", "its words"))
-    header = [tag("h1", TITLE), tag("p", typed)]
-    write_text(path, web_page(TITLE, *header, section("Speed, each rung with all before it", *parts), all_words))
-    return path
+    speeds = section("Speed, each rung with all before it", *parts)
+    return write_tuning_page("ladder", TITLE, speeds, all_words, folder=folder, words=words)
 
 
 def ladder_bars(rungs: Sequence[RungSpeed]) -> Markup:

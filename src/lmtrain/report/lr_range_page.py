@@ -1,16 +1,17 @@
 """A learning-rate range test for a person: lines in the terminal, and a plot as one HTML file."""
 
-import hashlib
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from lmtrain.accounting.observed.lr_range import LrRange
 from lmtrain.report.charts import HEIGHT, Line, plot, scale, ticks
 from lmtrain.report.markup import Markup, table, tag
-from lmtrain.report.web_page import section, web_page
-from lmtrain.tracking.atomic_files import write_text
-from lmtrain.tracking.redaction import redact_override
+from lmtrain.report.tuning_page import write_tuning_page
+from lmtrain.report.web_page import section
+
+TITLE: Final = "Range test of the learning rate"
 
 
 def lr_range_lines(found: LrRange, *, lr: float, command: str, plot: Path) -> list[str]:
@@ -23,10 +24,6 @@ def lr_range_lines(found: LrRange, *, lr: float, command: str, plot: Path) -> li
 
 def write_lr_range(found: LrRange, *, lr: float, folder: Path, words: Sequence[str]) -> Path:
     """Write the plot beside the runs, named after the config's words, and return its path."""
-    name = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()[:8]
-    path = folder / f"lr-{name}.html"
-    folder.mkdir(parents=True, exist_ok=True)
-    typed = " ".join(redact_override(word) for word in words) or "the defaults"
     what = tag(
         "p", "Loss in nats per token, smoothed, over the learning rate, which rose by the same factor each step."
     )
@@ -37,9 +34,7 @@ def write_lr_range(found: LrRange, *, lr: float, folder: Path, words: Sequence[s
         table(_rows(found, lr), numeric=True),
         *said,
     ]
-    write_text(path, web_page("Range test of the learning rate", tag("h1", "Range test of the learning rate"),
-                              tag("p", typed), section("Loss over learning rate", *parts)))  # fmt: skip
-    return path
+    return write_tuning_page("lr", TITLE, section("Loss over learning rate", *parts), folder=folder, words=words)
 
 
 def lr_range_chart(found: LrRange, *, lr: float) -> Markup:

@@ -19,8 +19,8 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tracking.events import EventLog
 from lmtrain.training.batches.token_batch import TokenBatch
-from lmtrain.training.objectives.rewards import Reward, WrittenAnswer, score_answers
-from lmtrain.training.objectives.written_answers import WrittenAnswers
+from lmtrain.training.objectives.rewards import WrittenAnswer, score_answers
+from lmtrain.training.objectives.written_answers import WritingSettings, WrittenAnswers
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,14 @@ class AskedQuestion:
 
 @final
 class SampledAnswers:
-    """Draws answers of at most `num_new_tokens`, each from a seed of its own, and rewards them."""
+    """Draws answers by its settings, each from a seed of its own, and rewards them."""
 
-    def __init__(
-        self,
-        *,
-        tokenizer: Tokenizer,
-        events: EventLog,
-        num_new_tokens: int,
-        temperature: float,
-        top_k: int | None,
-        top_p: float,
-        rewards: dict[str, Reward],
-        weights: dict[str, float],
-    ) -> None:
+    def __init__(self, settings: WritingSettings, *, tokenizer: Tokenizer, events: EventLog) -> None:
         """Hold the settings; the time of writing is `generation` in `events`."""
         self._tokenizer, self._events = tokenizer, events
         self._pieces, self._ends = tokenizer.bytes_of_ids(), ids_of_ends(tokenizer)
-        self._num_new_tokens = num_new_tokens
-        self._sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        self._rewards, self._weights = rewards, weights
+        self._settings = settings
+        self._sampling = Sampling(temperature=settings.temperature, top_k=settings.top_k, top_p=settings.top_p)
 
     def __call__(self, model: LanguageModel, batch: TokenBatch, /, *, copies: int, seed: int) -> WrittenAnswers:
         """Write an answer to the last question of each row [B, T + 1], equal rows in groups of `copies`.
@@ -69,9 +57,9 @@ class SampledAnswers:
             texts = self._write(model, asked, room=rows.shape[1], seed=seed)
             answers = [self._answer(text, question) for text, question in zip(texts, asked, strict=True)]
             each, sums = score_answers(
-                [one for one in answers if one is not None], self._rewards, weights=self._weights
+                [one for one in answers if one is not None], self._settings.rewards, weights=self._settings.weights
             )
-        return _joined(batch, texts, answers, each=each, sums=sums, num_rewards=len(self._rewards))
+        return _joined(batch, texts, answers, each=each, sums=sums, num_rewards=len(self._settings.rewards))
 
     def _write(
         self, model: LanguageModel, asked: Sequence[AskedQuestion | None], *, room: int, seed: int
@@ -80,7 +68,7 @@ class SampledAnswers:
         requests = [
             Request(
                 prompt=question.prompt,
-                num_new_tokens=min(self._num_new_tokens, room - len(question.prompt)),
+                num_new_tokens=min(self._settings.num_new_tokens, room - len(question.prompt)),
                 sampling=self._sampling,
                 end_ids=self._ends,
                 seed=seed,

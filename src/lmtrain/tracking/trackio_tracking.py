@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
@@ -12,6 +11,7 @@ from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.sent_points import SentPoints
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.tracker_packages import require_package
 
@@ -43,11 +43,9 @@ class TrackioRun:
     def __init__(self, run_folder: RunFolder, project: str) -> None:
         import trackio  # pyright: ignore[reportMissingImports]  not in the lock
 
-        self._state_path: Path = run_folder.path / STATE
-        state = atomic_files.read_json(self._state_path)
         name = str(run_folder.path.relative_to(run_folder.root))
         store = f"{os.environ.get(PLACE)} {project} {name}"
-        self._state: dict[str, Any] = state if state.get("store") == store else {"store": store, "highest": {}}
+        self._sent = SentPoints(run_folder.path / STATE, store=store)
         attempts = run_folder.attempts()
         job = atomic_files.read_json(attempts[-1] / "job.json") if attempts else {}
         self._run: Any = trackio.init(
@@ -63,14 +61,11 @@ class TrackioRun:
 
     def write(self, points: Sequence[Point]) -> None:
         """Send the points missing there; infinite values and NaN are left out."""
-        highest: dict[str, int] = self._state["highest"]
         for point in points:
-            fresh = {key: value for key, value in point.metrics.items() if point.step > highest.get(key, -1)}
-            finite = {key: value for key, value in fresh.items() if math.isfinite(value)}
+            finite = {key: value for key, value in self._sent.take_missing(point).items() if math.isfinite(value)}
             if finite:
                 self._run.log({"tokens": point.tokens, **finite}, step=point.step)
-            highest |= dict.fromkeys(fresh, point.step)
-        atomic_files.write_json(self._state_path, self._state)
+        self._sent.keep()
 
     def close(self, status: Status) -> None:
         """Write the remaining points."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage import foreign_yaml
-from lmtrain.tracking import atomic_files
 from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
 from lmtrain.tracking.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.sent_points import SentPoints
 from lmtrain.tracking.status import Status
 from lmtrain.tracking.tracker_packages import require_package
 
@@ -64,11 +64,9 @@ class WandbRun:
     def __init__(self, run_folder: RunFolder, settings: dict[str, Any]) -> None:
         import wandb  # seconds
 
-        self._state_path = run_folder.path / "wandb_state.json"
         identity = str(run_folder.read_identity().get("run", run_folder.path))
         store = f"{settings['entity']}/{settings['project']}"
-        state = atomic_files.read_json(self._state_path)
-        self._state: dict[str, Any] = state if state.get("store") == store else {"store": store, "highest": {}}
+        self._sent = SentPoints(run_folder.path / "wandb_state.json", store=store)
         self._run: Run = wandb.init(
             **settings,
             id=hashlib.sha256(identity.encode()).hexdigest()[:16],
@@ -82,14 +80,11 @@ class WandbRun:
 
     def write(self, points: Sequence[Point]) -> None:
         """Send the points missing there."""
-        highest: dict[str, int] = self._state["highest"]
         for point in points:
-            fresh = {key: value for key, value in point.metrics.items() if point.step > highest.get(key, -1)}
-            if fresh:
+            if fresh := self._sent.take_missing(point):
                 finite = {key: value if math.isfinite(value) else str(value) for key, value in fresh.items()}
                 self._run.log({"step": point.step, "tokens": point.tokens, **finite})
-                highest |= dict.fromkeys(fresh, point.step)
-        atomic_files.write_json(self._state_path, self._state)
+        self._sent.keep()
 
     def close(self, status: Status) -> None:
         """Give the run its end; a clean stop, to go on with the same command, is no failure."""

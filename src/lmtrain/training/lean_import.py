@@ -4,32 +4,22 @@
 (torchmetrics 1.9, 2026): 1.9 to 2.6 of some 3.2 processor seconds, for no metric of a language model.
 """
 
-import gc
 import importlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any, Final
+
+from lmtrain.training.garbage import collecting_later
 
 UNUSED: Final = ("matplotlib", "scienceplots", "scipy", "transformers")
 
 
 def import_lightning() -> None:
     """Import Lightning; a metric of torchmetrics with one of `UNUSED` is then not to be had in this process."""
-    with _without_garbage(), _absent(importlib.import_module("lightning_utilities.core.imports"), UNUSED):
+    # Garbage is a twentieth of the time of the import.
+    imports = importlib.import_module("lightning_utilities.core.imports")
+    with collecting_later(freezes=True), _absent(imports, UNUSED):
         importlib.import_module("lightning.pytorch")
-
-
-@contextmanager
-def _without_garbage() -> Generator[None]:
-    """Look for no garbage meanwhile, nor later in the imported objects: a twentieth of the time of the import."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

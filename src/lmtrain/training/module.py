@@ -16,13 +16,14 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import Loss
 from lmtrain.optim.parameter_groups import require_each_once
+from lmtrain.parallel.all_ranks import on_all_ranks
 from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier
 from lmtrain.training.micro_step_graph import MakeGraph
 from lmtrain.training.objectives.objective import Objective
-from lmtrain.training.objectives.ranks_states import gathered, of_rank
+from lmtrain.training.objectives.ranks_states import of_rank
 from lmtrain.training.optimizer_step import OptimizerStep
 from lmtrain.training.spikes import SpikeFilter
 from lmtrain.training.step_metrics import StepMetrics
@@ -189,7 +190,7 @@ class CausalLMModule(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the objective's state, of all ranks."""
-        states = [] if self.objective is None else gathered(self.objective.state())
+        states = [] if self.objective is None else on_all_ranks(self.objective.state())
         if any(states):
             checkpoint[OBJECTIVE] = states
 

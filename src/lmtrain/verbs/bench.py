@@ -15,6 +15,7 @@ from lmtrain.accounting.observed.step_changes import Change, ChangeOutcome, best
 from lmtrain.accounting.observed.step_parts import Bench
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.composition.command_line.override_words import key_of, without
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.planning.callbacks import facts_of_callback
 from lmtrain.composition.run_config import RunConfig
@@ -108,8 +109,7 @@ def read_words(words: list[str]) -> BenchArguments:
 
 def configs(words: list[str]) -> list[BenchConfig]:
     """Compose the config of a command line, or each of a sweep, with budget and bookkeeping replaced."""
-    kept = [word for word in words if not _is_one_of(_key(word), REPLACED)]
-    arguments = parse_arguments([*kept, *WORDS])
+    arguments = parse_arguments([*without(words, REPLACED), *WORDS])
     from lmtrain.composition.command_line.compose import Choices, for_each_config
     from lmtrain.composition.execution.check_config import refuse_early
 
@@ -190,8 +190,8 @@ def _outcome(change: Change, found: Bench, asked: BenchArguments) -> ChangeOutco
     from lmtrain.composition.execution.bench_run import measure
 
     _say(f"trying {' '.join(change.words)}")
-    keys = {_key(word) for word in change.words}
-    words = [word for word in asked.overrides if _key(word) not in keys]
+    keys = {key_of(word) for word in change.words}
+    words = [word for word in asked.overrides if key_of(word) not in keys]
     try:
         (other,) = configs([*words, *change.words])
         measured = measure(
@@ -209,11 +209,3 @@ def _outcome(change: Change, found: Bench, asked: BenchArguments) -> ChangeOutco
 
 def _say(line: str) -> None:
     print(f"bench: {line}…", file=sys.stderr, flush=True)
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]
-
-
-def _is_one_of(key: str, names: tuple[str, ...]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in names)

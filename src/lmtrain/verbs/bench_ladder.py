@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
+from lmtrain.composition.command_line.override_words import key_of
+from lmtrain.composition.execution.tried_run import TriedRun, checked_config, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.ladder_page import RungSpeed, ladder_lines, write_ladder
 from lmtrain.storage import foreign_json
-from lmtrain.verbs.tune_lr import checked_config
 
 RUNGS: Final = Path(__file__).with_name("ladder.json")
 CALLBACKS: Final = ("step_log", "throughput", "token_budget")
@@ -54,13 +54,13 @@ def bench_ladder(words: Sequence[str], *, program: str) -> int:
 
 def rungs(typed: Sequence[str], *, file: Path = RUNGS) -> list[Rung]:
     """Return the ladder's rungs; the last one has the ranks typed, the others one, and two stand for none typed."""
-    keys = [_key(word) for word in typed]
+    keys = [key_of(word) for word in typed]
     ranks = typed[keys.index(DEVICES)] if DEVICES in keys else f"{DEVICES}=2"
     rows = foreign_json.read(file)
     found: list[Rung] = []
     words: dict[str, str] = {}
     for number, row in enumerate(rows, start=1):
-        words |= {_key(word): word for word in row["words"]}
+        words |= {key_of(word): word for word in row["words"]}
         if number == len(rows):
             words[DEVICES] = ranks
         found.append(Rung(name=row["rung"], words=tuple(words.values())))
@@ -69,8 +69,8 @@ def rungs(typed: Sequence[str], *, file: Path = RUNGS) -> list[Rung]:
 
 def _climbed(rung: Rung, typed: Sequence[str], *, num_steps: int, run: Callable[..., TriedRun] = try_run) -> RungSpeed:
     print(f"bench: {rung.name}: {' '.join(rung.words)}…", file=sys.stderr, flush=True)
-    own = {_key(word) for word in rung.words}
-    others = [word for word in typed if _key(word) not in own]
+    own = {key_of(word) for word in rung.words}
+    others = [word for word in typed if key_of(word) not in own]
     tried = run([*others, *rung.words], num_steps=num_steps, callbacks=CALLBACKS)
     speeds = sorted(value for _, value in tried.curve("speed/tokens_per_second"))
     mfus = sorted(value for _, value in tried.curve("speed/mfu_palm"))
@@ -84,7 +84,3 @@ def _climbed(rung: Rung, typed: Sequence[str], *, num_steps: int, run: Callable[
         mfu=mfus[len(mfus) // 2] if mfus and not problem else None,
         problem=problem[0] if problem else None,
     )
-
-
-def _key(word: str) -> str:
-    return word.lstrip("+~").partition("=")[0]

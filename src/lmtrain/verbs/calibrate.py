@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.command_line.group_options import words_of
+from lmtrain.composition.command_line.override_words import without
 from lmtrain.composition.planning.calibration import calibration_key, single_device_key, threads_here
 from lmtrain.composition.planning.known_models import model_facts
 from lmtrain.composition.planning.measured_here import kind_here, measurements_of
@@ -65,7 +65,7 @@ def _alone(config: RunConfig, overrides: list[str], batch: BatchPlan, *, togethe
     """Time one device by itself, and return the ranks' share of its speed together."""
     measured = measurements_of(config)
     threads = threads_here(config, measured) if kind_here(config, measured) == "cpu" else None
-    words = [word for word in overrides if not _is_replaced(word.lstrip("+~").partition("=")[0], REPLACED_ALONE)]
+    words = without(overrides, REPLACED_ALONE)
     tokens = batch.sequences_per_rank * batch.context_tokens
     words += ["trainer.devices=1", "trainer.num_nodes=1", f"batch.tokens_per_step={tokens}"]
     words += [f"batch.micro_batch_sequences={batch.micro_batch_sequences}"]
@@ -125,9 +125,8 @@ def calibration_from(readings: tuple[StopwatchReading, ...]) -> Calibration:
 
 def _words(overrides: list[str], folder: Path, *, cache: Path, num_steps: int) -> list[str]:
     """Return the run's own words with budget, folder and bookkeeping replaced."""
-    kept = [word for word in overrides if not _is_replaced(word.lstrip("+~").partition("=")[0])]
     return [
-        *kept,
+        *without(overrides, REPLACED),
         "budget=steps",
         f"budget.steps={WARM_STEPS + num_steps}",
         f"run.root={folder}",
@@ -138,7 +137,3 @@ def _words(overrides: list[str], folder: Path, *, cache: Path, num_steps: int) -
         "logger=none",
         *(f"callbacks.{name}=null" for name in ("validation", "text_samples", "checkpoint")),
     ]
-
-
-def _is_replaced(key: str, replaced: Sequence[str] = REPLACED) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in replaced)

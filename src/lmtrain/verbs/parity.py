@@ -13,6 +13,7 @@ from typing import Any, Final
 from lmtrain.accounting.observed.parity_checks import Parity
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.help import HELP_FLAGS, verb_page
+from lmtrain.composition.command_line.override_words import without
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError, suggest
 from lmtrain.launch.detect import outer_launcher
@@ -48,7 +49,7 @@ def parity(words: list[str], *, program: str = "lmtrain parity") -> int:
         return EXIT_DONE
     asked = read_words(words)
     _require_no_launcher()
-    arguments = parse_arguments([*_kept(asked.overrides), *_fixed(asked)])
+    arguments = parse_arguments([*without(asked.overrides, REPLACED), *_fixed(asked)])
     from lmtrain.composition.command_line.compose import Choices, for_each_config
     from lmtrain.composition.execution.check_config import refuse_early
 
@@ -109,12 +110,6 @@ def _require_no_launcher() -> None:
             f"lmtrain parity starts its own ranks, and this is one of {outer.world_size} of {outer.kind}; run it once, "
             "with parity.ranks=N."
         )
-
-
-def _kept(overrides: list[str]) -> list[str]:
-    """Return the lasting words; typed devices, precision and bookkeeping give way."""
-    keys = [(word, word.lstrip("+~").partition("=")[0]) for word in overrides]
-    return [word for word, key in keys if not any(key == one or key.startswith(f"{one}.") for one in REPLACED)]
 
 
 def _fixed(asked: ParityArguments) -> list[str]:

@@ -6,9 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
+from lmtrain.composition.execution.tried_run import TriedRun, checked_config, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
-from lmtrain.verbs.tune_lr import checked_config
 
 NONE_FITS: Final = 1
 CALLBACKS: Final = ("step_log", "throughput", "token_budget")

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.lr_range import LrRange, judge
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
-from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.composition.execution.tried_run import TriedRun, kept, try_run
+from lmtrain.composition.execution.tried_run import TriedRun, checked_config, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
 
 NO_SUGGESTION: Final = 1
@@ -66,23 +65,6 @@ def shares_of(tried: TriedRun, lr: float) -> list[tuple[float, float]]:
     """Return each step's learning rate as a share of the config's, with its loss."""
     rates = dict(tried.curve("train/lr"))
     return [(rates[step] / lr, loss) for step, loss in tried.curve(TRAIN_LOSS) if step in rates]
-
-
-def checked_config(words: list[str]) -> Any:
-    """Compose the config in this process first, to refuse a wrong one at once."""
-    from lmtrain.composition.command_line.compose import Choices, for_each_config
-    from lmtrain.composition.execution.check_config import refuse_early
-
-    arguments = parse_arguments(words)
-    found: list[Any] = []
-
-    def read(values: dict[str, Any], choices: Choices) -> None:
-        found.append(refuse_early(values, allowed=arguments.allowed_targets, typed=choices.overrides))
-
-    for_each_config(read, arguments, config_name="train")
-    if len(found) != 1:
-        raise ConfigurationError("lmtrain tune takes one config; leave -m and --show-config out.")
-    return found[0]
 
 
 def _require_range(asked: argparse.Namespace) -> None:

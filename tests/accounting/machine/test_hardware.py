@@ -113,3 +113,15 @@ def test_every_device_has_its_multiprocessors():
     assert {device.num_multiprocessors for device in DEVICES.values()} == {
         *(132, 114, 78, 108, 148, 152, 304, 256, 110, 72, 84, 142, 58, 82, 128, 170, 188, 80, 40)
     }
+
+
+def test_the_way_to_the_host_is_as_fast_as_the_document_s_pcie_and_none_where_it_is_silent():
+    rates = {
+        "Tesla T4": 16e9,
+        "NVIDIA A100-SXM4-80GB": 32e9,
+        "NVIDIA H100 80GB HBM3": 64e9,
+        "AMD Instinct MI355X": 64e9,
+        "NVIDIA GH200 480GB": 450e9,
+        "NVIDIA B300 SXM6 AC": None,
+    }
+    assert {name: DEVICES[name].host_bytes_per_second for name in rates} == rates

@@ -29,7 +29,7 @@ class FixedWriter:
 def made(**settings):
     policy = GroupRelativePolicy(rewards=REWARDS, num_generations=2, **settings)
     writer = FixedWriter()
-    policy.write_with(lambda **_: writer)
+    policy.write_with(lambda _: writer)
     ids = torch.randint(250, (4, 12), generator=torch.Generator().manual_seed(0))
     return policy, writer, TokenBatch(ids, None, torch.ones(4, 11, dtype=torch.bool))
 

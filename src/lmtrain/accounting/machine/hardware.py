@@ -5,8 +5,9 @@ Peaks are dense, without 2:4 sparsity, as in training ("1979 TFLOP/s" for an H10
 were copied from lists, vendors' pages and reports of owners, and not held against the documents themselves. Bytes are
 the documents' decimal GB: a device reports more (an H200 143,771 MiB, 150.8 GB), and a run on it goes by its report.
 A link's rate is of one direction: NVLink where there is one, else PCIe; of AMD's, Infinity Fabric's links to the
-others of its node. AMD's compute units stand as multiprocessors, and its matrix products in fp32 as fp32; of an
-MI250X one of its two dies, the device of torch.
+others of its node. To the host it is PCIe's of 16 lanes (16, 32 or 64 GB/s, generations 3 to 5); of Grace Hopper and
+Grace Blackwell, NVLink-C2C's. AMD's compute units stand as multiprocessors, and its matrix products in fp32 as fp32; of
+an MI250X one of its two dies, the device of torch.
 """
 
 import re
@@ -21,7 +22,7 @@ MATMUL_DTYPES: Final[tuple[MatmulDtype, ...]] = get_args(MatmulDtype)
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """One accelerator: dense peaks in FLOP/s by matmul dtype, memory, its bandwidth, its link to others, its power.
+    """One accelerator: dense peaks in FLOP/s by matmul dtype, memory, its bandwidth, its links, its power.
 
     A multiprocessor computes one tile of a matrix product at a time. None: not offered, or not known to us.
     """
@@ -34,6 +35,7 @@ class Device:
     memory_bytes: int
     memory_bytes_per_second: float
     link_bytes_per_second: float
+    host_bytes_per_second: float | None
     power_watts: float
     num_multiprocessors: int
     data_sheet: str = ""  # the title of the document of these figures
@@ -45,49 +47,40 @@ class Device:
         return {"bf16": bf16, "fp16": self.half, "tf32": self.tf32, "fp32": self.fp32, "fp8": self.fp8}[dtype]
 
 
-# Product name as torch.cuda.get_device_name reports it; TFLOP/s in half, tf32, fp32, fp8; GB; TB/s; link GB/s; watts;
-# multiprocessors; the document of these figures.
+# Product name as torch.cuda.get_device_name reports it; TFLOP/s in half, tf32, fp32, fp8; GB; TB/s; GB/s to others and
+# to the host; watts; multiprocessors; the document of these figures.
 H100: Final = "NVIDIA H100 Tensor Core GPU data sheet"
 H200: Final = "NVIDIA H200 Tensor Core GPU data sheet"
 A100: Final = "NVIDIA A100 Tensor Core GPU data sheet"
 HGX: Final = "NVIDIA HGX Platform data sheet, its sums over eight"
 V100: Final = "NVIDIA V100 Tensor Core GPU data sheet"
+GA102: Final = "NVIDIA Ampere GA102 GPU Architecture, white paper"
+ADA: Final = "NVIDIA Ada GPU Architecture, white paper"
+GH200: Final = "NVIDIA GH200 Grace Hopper Superchip data sheet"
 BLACKWELL: Final = "NVIDIA RTX Blackwell GPU Architecture, white paper"
 RTX_PRO: Final = "NVIDIA RTX PRO Blackwell GPU Architecture, white paper"
 NO_SHEET: Final = "vendors' lists: NVIDIA publishes no data sheet of this export model"
 WITHOUT_BF16: Final = ("Tesla V100", "Tesla T4")  # their half is fp16 alone
-_Row = tuple[str, float, float | None, float | None, float | None, int, float, float, float, int, str]
+_Row = tuple[str, float, float | None, float | None, float | None, int, float, float, float | None, float, int, str]
 _TABLE: Final[tuple[_Row, ...]] = (
-    ("NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9, 1978.9, 80, 3.35, 450, 700, 132, H100),
-    ("NVIDIA H100 PCIe", 756, 378, 51, 1513, 80, 2.0, 300, 350, 114, H100),
-    ("NVIDIA H100 NVL", 835, 417, 60, 1670, 94, 3.9, 300, 400, 132, H100),
-    ("NVIDIA H200", 989.4, 494.7, 66.9, 1978.9, 141, 4.8, 450, 700, 132, H200),
-    ("NVIDIA H200 NVL", 835, 417, 60, 1671, 141, 4.8, 450, 600, 132, H200),
-    ("NVIDIA H20", 148, 74, 44, 296, 96, 4.0, 450, 400, 78, NO_SHEET),
-    ("NVIDIA H800", 989.4, 494.7, 66.9, 1978.9, 80, 3.35, 200, 700, 132, NO_SHEET),
-    ("NVIDIA H800 PCIe", 756, 378, 51, 1513, 80, 2.0, 200, 350, 114, NO_SHEET),
-    (
-        "NVIDIA GH200 480GB",
-        989.4,
-        494.7,
-        66.9,
-        1978.9,
-        96,
-        4.0,
-        450,
-        1000,
-        132,
-        "NVIDIA GH200 Grace Hopper Superchip data sheet",
-    ),
-    ("NVIDIA A100-SXM4-40GB", 312, 156, 19.5, None, 40, 1.555, 300, 400, 108, A100),
-    ("NVIDIA A100-SXM4-80GB", 312, 156, 19.5, None, 80, 2.039, 300, 400, 108, A100),
-    ("NVIDIA A100-PCIE-40GB", 312, 156, 19.5, None, 40, 1.555, 300, 250, 108, A100),
-    ("NVIDIA A100 80GB PCIe", 312, 156, 19.5, None, 80, 1.935, 300, 300, 108, A100),
-    ("NVIDIA A800-SXM4-80GB", 312, 156, 19.5, None, 80, 2.039, 200, 400, 108, NO_SHEET),
-    ("NVIDIA B200", 2250, 1125, 75, 4500, 180, 8.0, 900, 1000, 148, HGX),
-    ("NVIDIA B300 SXM6 AC", 2250, 1125, 75, 4500, 288, 8.0, 900, 1100, 148, HGX),
-    ("NVIDIA GB200", 2500, 1250, 80, 5000, 186, 8.0, 900, 1200, 152, "NVIDIA GB200 NVL72 data sheet"),
-    ("NVIDIA GB300", 2500, 1250, 80, 5000, 278, 8.0, 900, 1400, 152, "NVIDIA GB300 NVL72 data sheet"),
+    ("NVIDIA H100 80GB HBM3", 989.4, 494.7, 66.9, 1978.9, 80, 3.35, 450, 64, 700, 132, H100),
+    ("NVIDIA H100 PCIe", 756, 378, 51, 1513, 80, 2.0, 300, 64, 350, 114, H100),
+    ("NVIDIA H100 NVL", 835, 417, 60, 1670, 94, 3.9, 300, 64, 400, 132, H100),
+    ("NVIDIA H200", 989.4, 494.7, 66.9, 1978.9, 141, 4.8, 450, 64, 700, 132, H200),
+    ("NVIDIA H200 NVL", 835, 417, 60, 1671, 141, 4.8, 450, 64, 600, 132, H200),
+    ("NVIDIA H20", 148, 74, 44, 296, 96, 4.0, 450, 64, 400, 78, NO_SHEET),
+    ("NVIDIA H800", 989.4, 494.7, 66.9, 1978.9, 80, 3.35, 200, 64, 700, 132, NO_SHEET),
+    ("NVIDIA H800 PCIe", 756, 378, 51, 1513, 80, 2.0, 200, 64, 350, 114, NO_SHEET),
+    ("NVIDIA GH200 480GB", 989.4, 494.7, 66.9, 1978.9, 96, 4.0, 450, 450, 1000, 132, GH200),
+    ("NVIDIA A100-SXM4-40GB", 312, 156, 19.5, None, 40, 1.555, 300, 32, 400, 108, A100),
+    ("NVIDIA A100-SXM4-80GB", 312, 156, 19.5, None, 80, 2.039, 300, 32, 400, 108, A100),
+    ("NVIDIA A100-PCIE-40GB", 312, 156, 19.5, None, 40, 1.555, 300, 32, 250, 108, A100),
+    ("NVIDIA A100 80GB PCIe", 312, 156, 19.5, None, 80, 1.935, 300, 32, 300, 108, A100),
+    ("NVIDIA A800-SXM4-80GB", 312, 156, 19.5, None, 80, 2.039, 200, 32, 400, 108, NO_SHEET),
+    ("NVIDIA B200", 2250, 1125, 75, 4500, 180, 8.0, 900, 64, 1000, 148, HGX),
+    ("NVIDIA B300 SXM6 AC", 2250, 1125, 75, 4500, 288, 8.0, 900, None, 1100, 148, HGX),
+    ("NVIDIA GB200", 2500, 1250, 80, 5000, 186, 8.0, 900, 450, 1200, 152, "NVIDIA GB200 NVL72 data sheet"),
+    ("NVIDIA GB300", 2500, 1250, 80, 5000, 278, 8.0, 900, None, 1400, 152, "NVIDIA GB300 NVL72 data sheet"),
     (
         "AMD Instinct MI300X",
         1307.4,
@@ -97,6 +90,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
         192,
         5.3,
         448,
+        64,
         750,
         304,
         "AMD Instinct MI300X accelerator data sheet",
@@ -110,6 +104,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
         256,
         6.0,
         448,
+        64,
         1000,
         304,
         "AMD Instinct MI325X accelerator data sheet",
@@ -123,6 +118,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
         288,
         8.0,
         537.6,
+        64,
         1000,
         256,
         "AMD Instinct MI350X GPU data sheet",
@@ -136,6 +132,7 @@ _TABLE: Final[tuple[_Row, ...]] = (
         288,
         8.0,
         537.6,
+        64,
         1400,
         256,
         "AMD Instinct MI355X GPU data sheet",
@@ -149,13 +146,14 @@ _TABLE: Final[tuple[_Row, ...]] = (
         64,
         1.6,
         200,
+        None,
         280,
         110,
         "AMD Instinct MI250X accelerator data sheet",
     ),
-    ("NVIDIA A10", 125, 62.5, 31.2, None, 24, 0.6, 32, 150, 72, "NVIDIA A10 Tensor Core GPU data sheet"),
-    ("NVIDIA A40", 149.7, 74.8, 37.4, None, 48, 0.696, 56.25, 300, 84, "NVIDIA A40 data sheet"),
-    ("NVIDIA RTX A6000", 154.8, 77.4, 38.7, None, 48, 0.768, 56.25, 300, 84, "NVIDIA RTX A6000 data sheet"),
+    ("NVIDIA A10", 125, 62.5, 31.2, None, 24, 0.6, 32, 32, 150, 72, "NVIDIA A10 Tensor Core GPU data sheet"),
+    ("NVIDIA A40", 149.7, 74.8, 37.4, None, 48, 0.696, 56.25, 32, 300, 84, "NVIDIA A40 data sheet"),
+    ("NVIDIA RTX A6000", 154.8, 77.4, 38.7, None, 48, 0.768, 56.25, 32, 300, 84, "NVIDIA RTX A6000 data sheet"),
     (
         "NVIDIA RTX 6000 Ada Generation",
         364.2,
@@ -165,50 +163,40 @@ _TABLE: Final[tuple[_Row, ...]] = (
         48,
         0.96,
         32,
+        32,
         300,
         142,
         "NVIDIA RTX 6000 Ada Generation data sheet",
     ),
-    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 251.9, 126, 1007.6, 96, 1.792, 64, 600, 188, RTX_PRO),
-    ("NVIDIA L4", 121, 60, 30.3, 242, 24, 0.3, 32, 72, 58, "NVIDIA L4 Tensor Core GPU data sheet"),
-    ("NVIDIA L40S", 362, 183, 91.6, 733, 48, 0.864, 32, 350, 142, "NVIDIA L40S GPU data sheet"),
-    ("Tesla V100-SXM2-16GB", 125, None, 15.7, None, 16, 0.9, 150, 300, 80, V100),
-    ("Tesla V100-SXM2-32GB", 125, None, 15.7, None, 32, 0.9, 150, 300, 80, V100),
-    ("Tesla V100-PCIE-16GB", 112, None, 14, None, 16, 0.9, 16, 250, 80, V100),
-    ("Tesla V100-PCIE-32GB", 112, None, 14, None, 32, 0.9, 16, 250, 80, V100),
-    ("Tesla T4", 65, None, 8.1, None, 16, 0.32, 16, 70, 40, "NVIDIA T4 Tensor Core GPU data sheet"),
     (
-        "NVIDIA GeForce RTX 3090",
-        71,
-        35.6,
-        35.6,
-        None,
-        24,
-        0.936,
-        56.25,
-        350,
-        82,
-        "NVIDIA Ampere GA102 GPU Architecture, white paper",
+        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+        503.8,
+        251.9,
+        126,
+        1007.6,
+        96,
+        1.792,
+        64,
+        64,
+        600,
+        188,
+        RTX_PRO,
     ),
-    (
-        "NVIDIA GeForce RTX 4090",
-        165.2,
-        82.6,
-        82.6,
-        330.3,
-        24,
-        1.008,
-        32,
-        450,
-        128,
-        "NVIDIA Ada GPU Architecture, white paper",
-    ),
-    ("NVIDIA GeForce RTX 5090", 209.5, 104.8, 104.8, 419, 32, 1.792, 64, 575, 170, BLACKWELL),
+    ("NVIDIA L4", 121, 60, 30.3, 242, 24, 0.3, 32, 32, 72, 58, "NVIDIA L4 Tensor Core GPU data sheet"),
+    ("NVIDIA L40S", 362, 183, 91.6, 733, 48, 0.864, 32, 32, 350, 142, "NVIDIA L40S GPU data sheet"),
+    ("Tesla V100-SXM2-16GB", 125, None, 15.7, None, 16, 0.9, 150, 16, 300, 80, V100),
+    ("Tesla V100-SXM2-32GB", 125, None, 15.7, None, 32, 0.9, 150, 16, 300, 80, V100),
+    ("Tesla V100-PCIE-16GB", 112, None, 14, None, 16, 0.9, 16, 16, 250, 80, V100),
+    ("Tesla V100-PCIE-32GB", 112, None, 14, None, 32, 0.9, 16, 16, 250, 80, V100),
+    ("Tesla T4", 65, None, 8.1, None, 16, 0.32, 16, 16, 70, 40, "NVIDIA T4 Tensor Core GPU data sheet"),
+    ("NVIDIA GeForce RTX 3090", 71, 35.6, 35.6, None, 24, 0.936, 56.25, 32, 350, 82, GA102),
+    ("NVIDIA GeForce RTX 4090", 165.2, 82.6, 82.6, 330.3, 24, 1.008, 32, 32, 450, 128, ADA),
+    ("NVIDIA GeForce RTX 5090", 209.5, 104.8, 104.8, 419, 32, 1.792, 64, 64, 575, 170, BLACKWELL),
 )
 
 
 def _device(row: _Row) -> Device:
-    name, half, tf32, fp32, fp8, memory_gb, terabytes, link_gb, watts, multiprocessors, data_sheet = row
+    name, half, tf32, fp32, fp8, memory_gb, terabytes, link_gb, host_gb, watts, multiprocessors, data_sheet = row
     tf32, fp32, fp8 = (None if peak is None else peak * 1e12 for peak in (tf32, fp32, fp8))
     return Device(
         name=name,
@@ -219,6 +207,7 @@ def _device(row: _Row) -> Device:
         memory_bytes=memory_gb * 10**9,
         memory_bytes_per_second=terabytes * 1e12,
         link_bytes_per_second=link_gb * 1e9,
+        host_bytes_per_second=None if host_gb is None else host_gb * 1e9,
         power_watts=watts,
         num_multiprocessors=multiprocessors,
         data_sheet=data_sheet,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from lmtrain.accounting.machine.host_links import HOST_LINKS
+from lmtrain.accounting.machine.hardware import find_device
 from lmtrain.accounting.training_plan.step_time import Efficiency
 
 
@@ -34,4 +34,5 @@ class OffloadPlan:
 
 def planned_offload(host_bytes: int, *, device: str | None) -> OffloadPlan:
     """Return the plan for so many bytes of a device with this name."""
-    return OffloadPlan(host_bytes=host_bytes, link_bytes_per_second=HOST_LINKS.get(device or ""))
+    known = find_device(device or "")
+    return OffloadPlan(host_bytes=host_bytes, link_bytes_per_second=known.host_bytes_per_second if known else None)

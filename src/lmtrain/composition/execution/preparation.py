@@ -5,6 +5,7 @@ from typing import Any
 
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
 from lmtrain.composition.command_line.compose import Choices, for_each_config
+from lmtrain.composition.command_line.override_words import key_of
 from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.check import check_node, check_value
 from lmtrain.composition.nodes.instantiate import instantiate
@@ -74,6 +75,6 @@ def _refuse_others(config: dict[str, Any], arguments: Arguments) -> None:
     for name in config.keys() - groups:
         raise ConfigurationError(f"{name}={config[name]} is not a key of a preparation.{suggest(name, groups)}")
     for word in arguments.overrides:
-        key = word.lstrip("+~").partition("=")[0]
+        key = key_of(word)
         if key.startswith("data.") and not key.startswith(f"{FOLDER}.") and key != FOLDER:
             raise ConfigurationError(f"{word} has no effect in a preparation: it is a setting of training.")

@@ -7,8 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from lmtrain.composition.command_line.arguments import parse_arguments
+from lmtrain.composition.command_line.override_words import without
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.run_log import Point, read_points
 
 NAME: Final = "tried"
@@ -46,8 +50,28 @@ class TriedRun:
 
 def kept(words: Sequence[str], *, also: Sequence[str] = ()) -> list[str]:
     """Return the words of a config without those that a trial replaces."""
-    replaced = (*REPLACED, *also)
-    return [word for word in words if not _is_one_of(word.lstrip("+~").partition("=")[0], replaced)]
+    return without(words, (*REPLACED, *also))
+
+
+def checked_config(words: list[str]) -> RunConfig:
+    """Compose the one config to be tried in this process first, to refuse a wrong one at once.
+
+    Raises:
+        ConfigurationError: It is wrong, or there are several.
+    """
+    from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.execution.check_config import refuse_early
+
+    arguments = parse_arguments(words)
+    found: list[RunConfig] = []
+
+    def read(values: dict[str, Any], choices: Choices) -> None:
+        found.append(refuse_early(values, allowed=arguments.allowed_targets, typed=choices.overrides))
+
+    for_each_config(read, arguments, config_name="train")
+    if len(found) != 1:
+        raise ConfigurationError("lmtrain tune takes one config; leave -m and --show-config out.")
+    return found[0]
 
 
 def try_run(
@@ -89,7 +113,3 @@ def try_run(
 def _last_words(path: Path) -> str:
     lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
     return "\n".join([line for line in lines if "out of memory" in line.lower()][:1] + lines[-LAST_LINES:])
-
-
-def _is_one_of(key: str, names: Sequence[str]) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in names)

@@ -7,11 +7,11 @@ from typing import Final
 
 from lmtrain.accounting.model.known_facts import known_facts
 from lmtrain.accounting.model.model_facts import ModelFacts, facts_from_json
-from lmtrain.composition.garbage import collecting_later
 from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.planning.setting import PlannedSetting, attention_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.tracking.atomic_files import read_json, write_json
+from lmtrain.training.garbage import collecting_later
 
 VERSION: Final = 2  # raised when the same model comes to be measured otherwise
 # Settings of a model without effect on shapes and operations, by the ends of their names.

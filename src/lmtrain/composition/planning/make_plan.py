@@ -68,7 +68,8 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         share_again=_recompute(config).share,
     )
     seen = seen_tokens(batch.context_tokens, documents=documents)
-    speed = _speed(config, facts, flops_per_token=flops.palm, seen=seen, sent=sent)
+    offload = _offload(config, facts)
+    speed = _speed(config, facts, flops_per_token=flops.palm, seen=seen, sent=sent, offload=offload)
     trusted = speed if facts.trusts_assumed_speed or cluster.mfu else None
     plan = Plan(
         shape=shape,
@@ -92,20 +93,21 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
         device_watts=facts.device_watts,
         speed=speed,
         communication=sent,
-        scaling=config.scaling,
     )
-    padding = held_out_padding(config, validated_split(config), facts.folder)
-    return with_evaluation(_with_more(plan, config, facts), config, held_out=facts.held_out, padding=padding)
+    return _with_more(plan, config, facts, offload=offload)
 
 
-def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts) -> Plan:
-    """Add the speed of a device by itself, optimizer state in host memory, and the writing of answers."""
-    return replace(
+def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: OffloadPlan | None) -> Plan:
+    """Add a device's speed by itself, optimizer state in host memory, scaling, writing of answers, and evaluation."""
+    plan = replace(
         plan,
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
-        offload=_offload(config, facts),
+        offload=offload,
+        scaling=config.scaling,
         generation=_generation(config, facts, flops_per_token=plan.flops_per_token.palm),
     )
+    padding = held_out_padding(config, validated_split(config), facts.folder)
+    return with_evaluation(plan, config, held_out=facts.held_out, padding=padding)
 
 
 def _recompute(config: RunConfig) -> RecomputeFacts:
@@ -149,10 +151,16 @@ def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) 
 
 
 def _speed(
-    config: RunConfig, facts: PlanFacts, *, flops_per_token: float, seen: float, sent: CommunicationVolume
+    config: RunConfig,
+    facts: PlanFacts,
+    *,
+    flops_per_token: float,
+    seen: float,
+    sent: CommunicationVolume,
+    offload: OffloadPlan | None,
 ) -> Speed | None:
     """Return the time of a step, with the products recomputed in its backward pass."""
-    offload, num_block_parameters = _offload(config, facts), facts.parameters.num_block_matrix(facts.shape)
+    num_block_parameters = facts.parameters.num_block_matrix(facts.shape)
     again = block_forward_flops(facts.shape, num_block_parameters=num_block_parameters, seen=seen)
     return expected_speed(
         config.cluster,

@@ -20,7 +20,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.objectives.objective import ObjectiveSums, require_dense
 from lmtrain.training.objectives.policy_loss import LossType, PolicyLoss, group_advantages
-from lmtrain.training.objectives.written_answers import AnswerWriter, MakeWriter, WrittenAnswers
+from lmtrain.training.objectives.written_answers import AnswerWriter, MakeWriter, WritingSettings, WrittenAnswers
 
 MEASURES: Final = (
     *("reward/mean", "reward/spread", "reward/equal_groups"),
@@ -76,14 +76,14 @@ class GroupRelativePolicy:
         _require_numbers(beta=beta, temperature=temperature, epsilon=epsilon, epsilon_high=high)
         _require_rewards(rewards, weights or {})
         self._rewards, self._scales = tuple(rewards), scale_rewards == "group"
-        self._writing: dict[str, Any] = {
-            "num_new_tokens": num_new_tokens,
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "rewards": dict(rewards),
-            "weights": weights or {},
-        }
+        self._writing = WritingSettings(
+            num_new_tokens=num_new_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            rewards=rewards,
+            weights=weights or {},
+        )
         self._loss = PolicyLoss(
             beta=beta, epsilon=epsilon, epsilon_high=high, loss_type=loss_type, num_new_tokens=num_new_tokens
         )
@@ -107,7 +107,7 @@ class GroupRelativePolicy:
 
     def write_with(self, make: MakeWriter) -> None:
         """Take the run's writer."""
-        self._write = make(**self._writing)
+        self._write = make(self._writing)
 
     def keep_start(self, model: LanguageModel) -> None:
         """Keep a frozen copy of the model as the run starts from it."""

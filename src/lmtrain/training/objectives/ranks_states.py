@@ -3,18 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torch import distributed
-
 from lmtrain.errors import ConfigurationError
-
-
-def gathered(state: dict[str, Any] | None) -> list[dict[str, Any] | None]:
-    """Return the states of all ranks, on each of them."""
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return [state]
-    states: list[dict[str, Any] | None] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(states, state)
-    return states
 
 
 def of_rank(states: Sequence[dict[str, Any]], rank: int, num_ranks: int) -> dict[str, Any]:

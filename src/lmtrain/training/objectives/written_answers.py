@@ -3,6 +3,8 @@
 B answers, T context tokens, R rewards.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
@@ -10,6 +12,21 @@ from torch import Tensor
 from lmtrain.models.base import LanguageModel
 from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.objectives.rewards import Reward
+
+
+@dataclass(frozen=True, kw_only=True)
+class WritingSettings:
+    """Answers of at most `num_new_tokens`, drawn at `temperature` from the `top_k` likeliest (None: all) and `top_p`.
+
+    Each of `rewards` counts by its weight, 1 where `weights` has none.
+    """
+
+    num_new_tokens: int
+    temperature: float
+    top_k: int | None
+    top_p: float
+    rewards: Mapping[str, Reward]
+    weights: Mapping[str, float]
 
 
 class WrittenAnswers(NamedTuple):
@@ -47,16 +64,7 @@ class AnswerWriter(Protocol):
 class MakeWriter(Protocol):
     """A writer for an objective's own settings."""
 
-    def __call__(
-        self,
-        *,
-        num_new_tokens: int,
-        temperature: float,
-        top_k: int | None,
-        top_p: float,
-        rewards: dict[str, Reward],
-        weights: dict[str, float],
-    ) -> AnswerWriter:
+    def __call__(self, settings: WritingSettings, /) -> AnswerWriter:
         """Return the writer."""
         ...
 

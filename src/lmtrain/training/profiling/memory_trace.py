@@ -4,16 +4,14 @@ The kinds are torch's memory profiler's (torch.profiler, export_memory_timeline)
 have their kind too where the step used them.
 """
 
-import logging
 import tempfile
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, final
 
-import lightning.pytorch as pl
 import torch
 from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
@@ -21,10 +19,9 @@ from typing_extensions import override
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.training.context import RunContext
-from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.profiling.profiled_steps import ProfiledSteps, profile_file
+from lmtrain.training.profiling.traced_steps import TracedSteps
 
-_LOG = logging.getLogger(__name__)
 # In the order of torch's columns (2.13), the first of which is always empty.
 KINDS: Final[tuple[str, ...]] = (
     "parameters",
@@ -52,7 +49,8 @@ class MemoryTimeline:
     peak: dict[str, int]
 
 
-class MemoryTrace(pl.Callback):
+@final
+class MemoryTrace(TracedSteps):
     """Write profile/memory_rankR.json of the step after `wait_steps` steps of each attempt, on each of `ranks`.
 
     On a GPU also profile/memory_rankR.pickle, the allocator's snapshot (https://pytorch.org/memory_viz shows it).
@@ -61,76 +59,34 @@ class MemoryTrace(pl.Callback):
     def __init__(
         self, *, wait_steps: int, ranks: Sequence[int] | None = None, num_ranks: int = 1, context: RunContext
     ) -> None:
-        super().__init__()
         steps = ProfiledSteps(
             wait_steps=wait_steps, num_steps=1, ranks=ranks, num_ranks=num_ranks, last_step=context.last_step
         )
-        self._context = context
-        self._left = wait_steps
-        self._trace: profile | None = None
-        self._is_done = not steps.includes_rank(context.rank)
+        super().__init__(steps, context=context)
 
     @override
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._begin_where_due(trainer, pl_module)
+    def make_trace(self, activities: list[ProfilerActivity]) -> profile:
+        if ProfilerActivity.CUDA in activities:
+            torch.cuda.memory._record_memory_history(max_entries=MOST_SNAPSHOT_EVENTS)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return profile(
+            activities=activities,
+            profile_memory=True,
+            record_shapes=True,
+            with_stack=True,  # Python's calls of modules and optimizers tell the kinds
+        )
 
     @override
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if self._is_done or not is_step_end(trainer, batch_idx):
-            return
-        if self._trace is None:
-            self._left -= 1
-            self._begin_where_due(trainer, pl_module)
-            return
-        with self._context.events.pause("trace", step=trainer.global_step):
-            self._write(self._trace, pl_module.device, step=trainer.global_step)
-            self._end()
-
-    @override
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self._is_done:
-            _LOG.warning(
-                "This attempt of rank %d ended before its traced step: there is no profile of it.", self._context.rank
-            )
-        self._end()
-
-    @override
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._end()
-
-    def _begin_where_due(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if self._is_done or self._left > 0:
-            return
-        with self._context.events.pause("trace", step=trainer.global_step):
-            on_gpu = module.device.type == "cuda"
-            if on_gpu:
-                torch.cuda.synchronize()
-                torch.cuda.memory._record_memory_history(max_entries=MOST_SNAPSHOT_EVENTS)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-            self._context.events.is_profiled = True
-            self._trace = profile(
-                activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
-                profile_memory=True,
-                record_shapes=True,
-                with_stack=True,  # Python's calls of modules and optimizers tell the kinds
-            )
-            self._trace.start()
-
-    def _write(self, trace: profile, device: torch.device, *, step: int) -> None:
-        path = profile_file(self._context.folder, f"memory_rank{self._context.rank}.json")
+    def write(self, trace: profile, device: torch.device, *, step: int) -> None:
+        path = profile_file(self.context.folder, f"memory_rank{self.context.rank}.json")
         if device.type == "cuda":
             torch.cuda.synchronize()
             torch.cuda.memory._dump_snapshot(str(path.with_suffix(".pickle")))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         trace.stop()
-        timeline = timeline_of(trace, device, rank=self._context.rank, step=step)
+        timeline = timeline_of(trace, device, rank=self.context.rank, step=step)
         write_json(path, asdict(timeline))
 
-    def _end(self) -> None:
-        trace, self._trace, self._is_done = self._trace, None, True
-        if trace is None:
-            return
-        self._context.events.is_profiled = False
+    @override
+    def stop(self, trace: profile) -> None:
         if ProfilerActivity.CUDA in trace.activities:
             torch.cuda.memory._record_memory_history(enabled=None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         if trace.profiler is not None and trace.profiler.kineto_results is None:  # cut short

@@ -1,15 +1,8 @@
 import pytest
 
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
-from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
-
-
-def trial(number: int, *scores: float) -> SweepTrial:
-    runs = [SweepRun(folder="", seed=seed, score=score) for seed, score in enumerate(scores)]
-    mean = sum(scores) / len(scores)
-    deviation = 0.1 if len(scores) > 1 else None
-    values = {"optimizer.lr": f"0.{number}"}
-    return SweepTrial(number=number, values=values, state="finished", score=mean, deviation=deviation, runs=runs)
+from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
+from tests.trials import trial
 
 
 def test_the_last_lines_name_the_best_and_the_command_to_train_it(capsys: pytest.CaptureFixture[str]) -> None:

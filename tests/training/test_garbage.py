@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from lmtrain.composition.garbage import collecting_later
+from lmtrain.training.garbage import collecting_later
 
 
 @pytest.mark.parametrize("collects", [True, False])
