@@ -1,7 +1,9 @@
 import math
 import os
+import sqlite3
 
 import pytest
+import sqlalchemy
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking import atomic_files, mlflow_sink
@@ -179,20 +181,30 @@ def test_other_store_gets_the_whole_run(run):
     assert history(run, "train/loss") == [(1, 1.0)]
 
 
-def test_failures_are_repeated_until_the_store_answers(run, monkeypatch):
-    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
-    failures = iter([OSError("locked")] * 3)
-    open_store = mlflow_sink.open_client
-
-    def sometimes(store):
-        for failure in failures:
-            raise failure
-        return open_store(store)
-
-    monkeypatch.setattr(mlflow_sink, "open_client", sometimes)
+def test_a_store_locked_by_another_program_gets_each_point_once_when_it_opens(run, monkeypatch):
     monkeypatch.setattr(mlflow_sink, "FIRST_PAUSE_SECONDS", 0.01)
-    assert send(run, drain_seconds=30.0)
-    assert history(run, "train/loss") == [(1, 1.0)]
+    text, patient = sqlalchemy.sql.text, "20000"  # ms that MLflow itself waits for the lock, with each call
+    monkeypatch.setattr("mlflow.store.db.utils.sql.text", lambda said: text(said.replace(patient, "50")))
+    log = RunLog(run.path)
+    append_point(log, 1, 1, {"train/loss": 1.0})
+    assert send(run)
+    append_point(log, 2, 2, {"train/loss": 0.5})
+    other = sqlite3.connect(run.root / "mlflow.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    failures, fail = [], Sink.fail
+
+    def opened_after_three(sink, error):
+        failures.append(str(error))
+        if len(failures) == 3:
+            other.execute("ROLLBACK")
+        fail(sink, error)
+
+    monkeypatch.setattr(Sink, "fail", opened_after_three)
+    assert send(run, drain_seconds=60.0)
+    other.close()
+    assert len(failures) == 3
+    assert all("database is locked" in failure for failure in failures)
+    assert history(run, "train/loss") == [(1, 1.0), (2, 0.5)]
 
 
 def test_a_run_has_ended_once_its_last_files_are_written(run):

@@ -52,6 +52,8 @@ class Progress(pl.Callback):
         self._live: SteadyLive | None = None
         self._activity = "starting…"
         self._step = 0
+        self._first: tuple[int, float] | None = None  # step and time of the first step's end: it compiled
+        self._pace: float | None = None  # seconds a step since
         self._validation: dict[int, float] = {}
         self._checkpoint_step: int | None = None
         self._told_at = time.monotonic()
@@ -89,6 +91,7 @@ class Progress(pl.Callback):
         if self._context.log is None or not is_step_end(trainer, batch_idx):
             return
         self._step = trainer.global_step
+        self._note_pace()
         self._note_validation()
         if time.monotonic() - self._told_at >= self._every_seconds:
             self._tell_state()
@@ -146,6 +149,13 @@ class Progress(pl.Callback):
         saved = list_checkpoints(self._context.checkpoints_folder)
         self._checkpoint_step = saved[-1].step if saved else None
 
+    def _note_pace(self) -> None:
+        """Measure the seconds of a step, pauses left out."""
+        now = time.monotonic() - self._context.events.paused_seconds
+        self._first = self._first or (self._step, now)
+        if done := self._step - self._first[0]:
+            self._pace = (now - self._first[1]) / done
+
     def _note_validation(self) -> None:
         """Keep the newest score; at every step, as the log gives only the last one."""
         if self._context.log and (measured := self._context.log.latest(BITS_PER_BYTE)) is not None:
@@ -167,6 +177,7 @@ class Progress(pl.Callback):
             lr=values.get("train/lr"),
             tokens_per_second=values.get("speed/tokens_per_second"),
             mfu=values.get("speed/mfu_palm"),
+            seconds_left=None if self._pace is None else self._pace * (self._context.last_step.steps - self._step),
             peak_is_known=plan.peak_flops is not None,
             usd=values.get("cost/usd"),
             projected_usd=values.get("cost/projected_usd"),

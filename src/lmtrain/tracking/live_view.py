@@ -21,7 +21,8 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 class Snapshot:
     """The state of a run at a moment, None for not yet known; `validation` is bits per byte, oldest first.
 
-    `time_shares` say where this attempt's time went, by kind. Projections are of the whole run.
+    `tokens_per_second` and MFU are of tokens with loss; `seconds_left` are without pauses. `time_shares` say where
+    this attempt's time went, by kind. Projections are of the whole run.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Snapshot:
     lr: float | None = None
     tokens_per_second: float | None = None
     mfu: float | None = None
+    seconds_left: float | None = None
     peak_is_known: bool = True
     usd: float | None = None
     projected_usd: float | None = None
@@ -41,13 +43,6 @@ class Snapshot:
     validation: tuple[float, ...] = ()
     checkpoint_step: int | None = None
     time_shares: Mapping[str, float] = field(default_factory=dict[str, float])
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Return how long the rest takes at the present speed, pauses not counted."""
-        if not self.tokens_per_second:
-            return None
-        return (self.num_steps - self.step) * self.tokens_per_step / self.tokens_per_second
 
 
 def line(now: Snapshot) -> str:

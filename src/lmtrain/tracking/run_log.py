@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,7 @@ def parse_point(line: bytes) -> Point:
     row = foreign_json.parse(line)
     if not isinstance(row["metrics"], dict):
         raise TypeError("its metrics are no object")
-    metrics = {str(key): float(value) for key, value in row["metrics"].items()}
+    metrics = {sys.intern(str(key)): float(value) for key, value in row["metrics"].items()}  # one of each name
     return Point(float(row["time"]), int(row["step"]), int(row["tokens"]), metrics)
 
 

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final
 
 LOST: Final = "lost"
@@ -118,12 +117,14 @@ def balance(attempts: Sequence[Attempt]) -> TimeBalance:
 
 
 def accounts(attempts: Sequence[Attempt]) -> list[dict[str, float]]:
-    """Return each attempt's seconds by kind, oldest first."""
-    return [
-        _accounts(attempt, redone_from=_first_step(following))
-        for attempt, following in pairwise([*attempts, None])
-        if attempt is not None
-    ]
+    """Return each attempt's seconds by kind, oldest first; one that never came to train repeats no step."""
+    found: list[dict[str, float]] = []
+    redone_from: int | None = None
+    for attempt in reversed(attempts):
+        found.append(_accounts(attempt, redone_from=redone_from))
+        if attempt.first_step is not None:
+            redone_from = attempt.first_step if redone_from is None else min(redone_from, attempt.first_step)
+    return found[::-1]
 
 
 def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float:
@@ -131,10 +132,6 @@ def trained_share(attempts: Sequence[Attempt], *, tokens_per_step: int) -> float
     counted = [attempt for attempt in attempts if attempt.readings and attempt.readings[-1].tokens is not None]
     computed = sum(attempt.last_step - attempt.readings[0].step for attempt in counted) * tokens_per_step
     return sum(attempt.readings[-1].tokens or 0 for attempt in counted) / computed if computed else 1.0
-
-
-def _first_step(attempt: Attempt | None) -> int | None:
-    return None if attempt is None else attempt.first_step or 0
 
 
 def _accounts(attempt: Attempt, *, redone_from: int | None) -> dict[str, float]:

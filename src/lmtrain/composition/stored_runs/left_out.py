@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import Diverged, GoBack
+from lmtrain.errors import ConfigurationError, Diverged, GoBack
 from lmtrain.tracking.atomic_files import read_json, write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.checkpointing.retention import set_aside_after
@@ -28,6 +28,26 @@ def read_left_out(run: Path) -> list[dict[str, Any]]:
 def without_left_out(batch: BatchPlan, run: Path) -> BatchPlan:
     """Return the batch without those that the run has left out."""
     return batch.without(number for spike in read_left_out(run) for number in _numbers(spike))
+
+
+def as_first_trained(batch: BatchPlan, run: Path, step: int) -> tuple[BatchPlan, float]:
+    """Return the batch as it was when a spike at a step (from 1) took the run back, and the loss of that step.
+
+    Raises:
+        ConfigurationError: No spike at that step took the run back.
+    """
+    spikes = read_left_out(run)
+    for spike in spikes:
+        if spike["step"] == step:
+            return batch, float(spike["loss"])
+        batch = batch.without(_numbers(spike))
+    steps = sorted({int(spike["step"]) for spike in spikes})
+    raise ConfigurationError(
+        f"--step {step} --left-out: {run} went back from steps {', '.join(map(str, steps))}; nearest valid: --step "
+        f"{min(steps, key=lambda each: abs(each - step))}."
+        if steps
+        else f"--left-out: {run} never went back from a spike; leave it out."
+    )
 
 
 def leave_out(job: Job, batch: BatchPlan, spike: GoBack) -> str:

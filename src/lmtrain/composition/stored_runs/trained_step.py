@@ -16,7 +16,7 @@ from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
 from lmtrain.composition.stored_runs.job import StoredJob
-from lmtrain.composition.stored_runs.left_out import without_left_out
+from lmtrain.composition.stored_runs.left_out import as_first_trained, without_left_out
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.base import Tokenizer
@@ -32,7 +32,8 @@ PREPARED: Final = "lmtrain.data.shards.existing_folder"
 class TrainedStep:
     """A step (from 1) of a run: `numbers` [G] of its rows, the rows [G, T + 1], and how they were divided.
 
-    `loss` is the training loss of that step in nats a token, None where it was not logged; `data` names the data.
+    `loss` is the training loss of that step in nats a token, None where it was not logged; `data` names the data. Of a
+    step that was trained again without its batch, `is_left_out` has the batch that it had at first.
     """
 
     run: Path
@@ -43,27 +44,25 @@ class TrainedStep:
     rows: RowBatch
     tokenizer: Tokenizer
     data: str
+    is_left_out: bool = False
 
 
-def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Sequence[str] = ()) -> TrainedStep:
+def trained_step(
+    run: Path, step: int, *, data: Path | None = None, allowed: Sequence[str] = (), left_out: bool = False
+) -> TrainedStep:
     """Return a step's rows; `data` is the folder of its prepared data now, None: where it was.
 
-    A row's rank and micro-batch are those of the newest attempt; a step's rows depend on neither.
+    `left_out`: those that the step had before a spike took the run back. A row's rank and micro-batch are those of the
+    newest attempt; a step's rows depend on neither.
 
     Raises:
-        ConfigurationError: No run is there, or it has not trained the step.
+        ConfigurationError: No run is there, it has not trained the step, or no spike there took it back.
         DataError: Its data is gone or has changed.
     """
     job = find_job(run, key="RUN")
-    last, loss = _logged(run, step)
-    if not 1 <= step <= last:
-        raise ConfigurationError(
-            f"--step {step}: {run} has trained steps 1 to {last:,}; nearest valid: {min(max(step, 1), max(last, 1))}."
-            if last
-            else f"--step {step}: {run} has no step in its log yet; train it first."
-        )
     config = read_config(job.config, allowed=allowed)
-    batch = without_left_out(config.divided(replace(config.batch, micro_batch_sequences=_sequences(config))), run)
+    batch = config.divided(replace(config.batch, micro_batch_sequences=_sequences(config)))
+    batch, loss = as_first_trained(batch, run, step) if left_out else _as_kept(batch, run, step)
     module = _datamodule(job, run, batch, data=data, allowed=allowed)
     module.total_steps = _horizon_steps(run)
     numbers, rows = module.rows_of_step(step - 1)
@@ -76,7 +75,20 @@ def trained_step(run: Path, step: int, *, data: Path | None = None, allowed: Seq
         rows=rows,
         tokenizer=load_tokenizer(module.dataset.tokenizer_folder),
         data=", ".join(str(dataset.folder) for dataset in module.mixture.datasets.values()),
+        is_left_out=left_out,
     )
+
+
+def _as_kept(batch: BatchPlan, run: Path, step: int) -> tuple[BatchPlan, float | None]:
+    """Return the batch without those left out, and the loss logged at a step."""
+    last, loss = _logged(run, step)
+    if not 1 <= step <= last:
+        raise ConfigurationError(
+            f"--step {step}: {run} has trained steps 1 to {last:,}; nearest valid: {min(max(step, 1), max(last, 1))}."
+            if last
+            else f"--step {step}: {run} has no step in its log yet; train it first."
+        )
+    return without_left_out(batch, run), loss
 
 
 def _logged(run: Path, step: int) -> tuple[int, float | None]:
