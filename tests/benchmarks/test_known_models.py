@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from benchmarks.questions.known_models import all_models, composed, write
+from benchmarks.questions.known_models import OF_ANY_DEPTH, all_models, composed, write
 from lmtrain.accounting.model.known_facts import known_facts
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import measured_model
@@ -24,13 +24,17 @@ USUAL = [
 
 
 def test_a_fresh_clone_knows_every_model_in_its_usual_settings(tmp_path, monkeypatch):
-    monkeypatch.setattr(measured_model, "measure_model", None)
+    monkeypatch.setattr(measured_model, "measure_models", None)
     usual = [compose_config([*words, f"run.cache={tmp_path}"]) for words in USUAL]
     for model in all_models():
         node = compose_config([f"model={model}"])["model"]
         for values in usual:
             config = read_config({**values, "model": node})
-            assert model_facts(config, planned_setting(config)).shape.num_parameters > 0, model
+            facts = model_facts(config, planned_setting(config))
+            assert facts.shape.num_parameters > 0, model
+            if model in OF_ANY_DEPTH:
+                deep = read_config({**values, "model": {**node, "num_layers": 2000}})
+                assert model_facts(deep, planned_setting(deep)).shape.num_parameters > facts.shape.num_parameters
 
 
 @pytest.mark.parametrize("words", [USUAL[1], USUAL[2], USUAL[4]])

@@ -1,13 +1,15 @@
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
+from lmtrain.accounting.model.depth_facts import DEPTHS, at_depth
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.models.llama import Llama
 from lmtrain.parallel import activation_checkpoint
-from lmtrain.simulate.measured_facts import components, measure
+from lmtrain.simulate.measured_facts import components, measure, measure_depths
 from lmtrain.simulate.step_memory import SimulatedStep, simulate_step
 
 
@@ -60,3 +62,5 @@ def test_a_deep_model_is_built_once_and_told_as_if_it_were_run_whole():
     assert len(facts.shape.attention) == 40
     whole = simulate_step(step, micro_batch_sequences=2, context_tokens=32)
     assert facts.activations.of(2) == whole.activations
+    few, more = measure_depths(step, [partial(build, num_layers=depth) for depth in DEPTHS], context_tokens=32)
+    assert at_depth(few, more, 40) == facts

@@ -1,7 +1,7 @@
 """Count the planner's facts on the real model: parameters by part, and the memory of a step."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
@@ -20,20 +20,31 @@ MANY: Final = 64  # sequences: logits outgrow everything independent of their nu
 
 def measure(step: SimulatedStep, *, context_tokens: int) -> ModelFacts:
     """Return the facts of a model in sequences of `context_tokens`; takes a few seconds and no memory to speak of."""
+    return measure_depths(step, [step.build], context_tokens=context_tokens)[0]
+
+
+def measure_depths(
+    step: SimulatedStep, builds: Sequence[Callable[[], LanguageModel]], *, context_tokens: int
+) -> list[ModelFacts]:
+    """Return the facts of models with more and more blocks, alike beyond MANY_BLOCKS, from one run of the first."""
     with torch.device("meta"):
-        model = step.build()
-    shape, parts, parameters = model.shape(), components(model), trained_parameters(model)
-    step = replace(step, num_blocks=len(model.blocks), build=_copies(model))
+        models = [build() for build in builds]
+    counts = [(model.shape(), components(model), trained_parameters(model)) for model in models]
+    depths = [len(model.blocks) for model in models]
+    step = replace(step, num_blocks=depths[0], build=_copies(models[0]))
     one, two = (simulate_step(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (1, 2))
     many = [simulate_workspace(step, micro_batch_sequences=n, context_tokens=context_tokens) for n in (MANY, MANY + 1)]
-    return ModelFacts(
-        shape=shape,
-        components=parts,
-        parameters=parameters,
-        activations=_line(one.activations, two.activations),
-        workspace=_line(one.workspace, two.workspace),
-        workspace_of_many=_line(*many, first=MANY),
-    )
+    return [
+        ModelFacts(
+            shape=shape,
+            components=parts,
+            parameters=parameters,
+            activations=_line(one.with_further(depth - depths[0]), two.with_further(depth - depths[0])),
+            workspace=_line(one.workspace, two.workspace),
+            workspace_of_many=_line(*many, first=MANY),
+        )
+        for depth, (shape, parts, parameters) in zip(depths, counts, strict=True)
+    ]
 
 
 def _copies(model: LanguageModel) -> Callable[[], LanguageModel]:

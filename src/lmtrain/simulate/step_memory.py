@@ -31,10 +31,17 @@ class StepMemory:
 
     `workspace` is the higher need of the loss (logits and their gradients) and of the blocks' backward passes, both run
     eagerly: an upper bound where they are compiled. Blocks with partial recomputation count as the compiler runs them.
+    `per_block` are the activations of each block beyond MANY_BLOCKS, None of a model without.
     """
 
     activations: int
     workspace: int
+    per_block: float | None = None
+
+    def with_further(self, num_blocks: int) -> int:
+        """Return the activations of a model with so many blocks more."""
+        assert self.per_block is not None or not num_blocks
+        return round(self.activations + (self.per_block or 0.0) * num_blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +81,9 @@ def simulate_step(step: SimulatedStep, *, micro_batch_sequences: int, context_to
         model = step.recompute(model)
         eager = _eager_peaks(step, model, shape)
         if not step.is_compiled:
-            return StepMemory(
-                activations=_of_depth(eager.activations, eager.steps, num_blocks),
-                workspace=max(eager.loss, eager.blocks) - eager.activations,
-            )
+            return _of_depth(eager, num_blocks, workspace=max(eager.loss, eager.blocks) - eager.activations)
         compiled = _compiled(step, model, shape)
-    return StepMemory(
-        activations=_of_depth(compiled.activations, compiled.steps, num_blocks),
-        workspace=_workspace(step, eager, compiled),
-    )
+    return _of_depth(compiled, num_blocks, workspace=_workspace(step, eager, compiled))
 
 
 def simulate_workspace(step: SimulatedStep, *, micro_batch_sequences: int, context_tokens: int) -> int:
@@ -110,12 +111,13 @@ def _built(step: SimulatedStep) -> LanguageModel:
     return model
 
 
-def _of_depth(activations: int, steps: Sequence[int], num_blocks: int) -> int:
-    """Return the bytes left by a model of `num_blocks`, from the bytes left by each block in the run."""
+def _of_depth(run: "_Peaks | CompiledBlocks", num_blocks: int, *, workspace: int) -> StepMemory:
+    """Return the memory of a model of `num_blocks`, from the bytes left by each block in the run."""
     if num_blocks <= MANY_BLOCKS:  # all were run
-        return activations
-    per_block = (steps[MANY_BLOCKS] - steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
-    return round(activations + per_block * (num_blocks - MANY_BLOCKS))
+        return StepMemory(activations=run.activations, workspace=workspace)
+    per_block = (run.steps[MANY_BLOCKS] - run.steps[FEW_BLOCKS]) / (MANY_BLOCKS - FEW_BLOCKS)
+    activations = round(run.activations + per_block * (num_blocks - MANY_BLOCKS))
+    return StepMemory(activations=activations, workspace=workspace, per_block=per_block)
 
 
 @dataclass(frozen=True, kw_only=True)

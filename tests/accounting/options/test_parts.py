@@ -64,3 +64,4 @@ def test_every_group_has_its_options_that_are_not_plain():
 def test_a_model_names_the_rule_for_its_other_sizes(target, rule):
     said = facts_of({"_target_": f"lmtrain.models.{target}"}, ScalingFacts)
     assert (said.carries_over if said else None) == rule
+    assert (said.counts_blocks if said else None) == ("num_layers" if target in ("llama.Llama", "gpt2.GPT2") else None)

@@ -4,8 +4,10 @@ import pytest
 
 from lmtrain.accounting.model.known_facts import KnownFacts, model_row, table_row
 from lmtrain.composition.planning import known_models, measured_model
-from lmtrain.composition.planning.known_models import key_of, model_facts
+from lmtrain.composition.planning.known_models import depth_of, key_of, model_facts
 from lmtrain.composition.planning.setting import attention_of, planned_setting
+from lmtrain.errors import ConfigurationError
+from tests.accounting.model.test_depth_facts import facts as of_depth
 from tests.accounting.model.test_model_facts import FACTS
 from tests.configs import config_of
 
@@ -22,7 +24,7 @@ def config(tmp_path, *words):
 
 def test_a_model_is_measured_once(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(measured_model, "measure_model", lambda *_, **__: asked.append(1) or FACTS)
+    monkeypatch.setattr(measured_model, "measure_models", lambda *_, **__: asked.append(1) or [FACTS])
     for _ in range(2):
         assert model_facts(*config(tmp_path)) == FACTS
     assert len(asked) == 1
@@ -37,8 +39,23 @@ def test_the_table_that_ships_comes_first(tmp_path, monkeypatch):
     rows = {key_of(composed, setting): [table_row(known, model="tiny")]}
     table.write_text(json.dumps({"models": {"tiny": model_row(FACTS)}, "settings": rows}))
     monkeypatch.setattr(known_models, "TABLE", table)
-    monkeypatch.setattr(measured_model, "measure_model", None)
+    monkeypatch.setattr(measured_model, "measure_models", None)
     assert model_facts(composed, setting) == FACTS
+
+
+def test_a_deep_model_is_measured_at_two_depths_once_and_told_at_any(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        measured_model,
+        "measure_models",
+        lambda configs, _: [of_depth(int(one.model.values["num_layers"])) for one in configs],
+    )
+    assert model_facts(*config(tmp_path, "model.num_layers=9")) == of_depth(9)
+    monkeypatch.setattr(measured_model, "measure_models", None)
+    assert model_facts(*config(tmp_path, "model.num_layers=2K")) == of_depth(2000)
+    varied = ("model.num_layers=8", "model.value_embedding_layers=[8]", "+model.window_pattern=SL", "adapter=lora")
+    assert [depth_of(config(tmp_path, "model.num_layers=9", word)[0]) for word in varied] == [None] * 4
+    with pytest.raises(ConfigurationError, match=r"num_layers=1e\+30 is beyond 1,000,000 blocks; nearest valid: 1000000"):
+        model_facts(*config(tmp_path, "model.num_layers=1e30"))
 
 
 def test_what_does_not_decide_the_facts_is_not_in_the_key(tmp_path):

@@ -120,10 +120,16 @@ class AverageFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingFacts:
-    """The rule for carrying a model's settings over to its other sizes."""
+    """The rule for carrying a model's settings over to its other sizes.
+
+    `counts_blocks` is the setting for the number of blocks and nothing else, None without one; from the block
+    `alike_from` on, counted from 0, all are alike.
+    """
 
     group: ClassVar[str] = "model"
     carries_over: Literal["depth", "width"] | None = None
+    counts_blocks: str | None = None
+    alike_from: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

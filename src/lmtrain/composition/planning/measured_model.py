@@ -1,5 +1,7 @@
 """Build a config's model and measure its facts for planning. Imports torch."""
 
+from collections.abc import Callable, Sequence
+
 import torch
 
 from lmtrain.accounting.model.model_facts import ModelFacts
@@ -8,7 +10,7 @@ from lmtrain.composition.planning.setting import PlannedSetting, attention_of
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
-from lmtrain.simulate.measured_facts import measure
+from lmtrain.simulate.measured_facts import measure_depths
 from lmtrain.simulate.step_memory import SimulatedStep
 
 
@@ -18,11 +20,35 @@ def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
     Raises:
         ConfigurationError: One of them cannot be built.
     """
+    return measure_models([config], setting)[0]
+
+
+def measure_models(configs: Sequence[RunConfig], setting: PlannedSetting) -> list[ModelFacts]:
+    """Measure models of more and more alike blocks, one config for each number of them; the first is run.
+
+    Raises:
+        ConfigurationError: One of them cannot be built.
+    """
+    config = configs[0]
+    builds = [_builder(one, setting) for one in configs]
+    step = SimulatedStep(
+        build=builds[0],
+        loss=config.loss.checked(config.allowed).build(),
+        compute_dtype=getattr(torch, setting.precision.compute_dtype),
+        recompute=config.recompute.checked(config.allowed).build(),
+        recomputes=setting.recompute.recomputes,
+        is_compiled=setting.cuts_blocks,
+        casts_parameters=setting.casts_parameters,
+        narrows_residual=setting.precision.residual is not None,
+    )
+    return measure_depths(step, builds, context_tokens=config.batch.context_tokens)
+
+
+def _builder(config: RunConfig, setting: PlannedSetting) -> Callable[[], LanguageModel]:
     option = config.model
     if "attention" in option:
         option = option.changed(attention=attention_of(config, setting).values)
-    model, loss, recompute = (node.checked(config.allowed) for node in (option, config.loss, config.recompute))
-    adapter = adapter_of(config.adapter.checked(config.allowed))
+    model, adapter = option.checked(config.allowed), adapter_of(config.adapter.checked(config.allowed))
 
     def build() -> LanguageModel:
         try:
@@ -32,14 +58,4 @@ def measure_model(config: RunConfig, setting: PlannedSetting) -> ModelFacts:
             reason = str(failure).partition("\n")[0]
             raise ConfigurationError(f"model={model.target} cannot be built: {reason}.") from failure
 
-    step = SimulatedStep(
-        build=build,
-        loss=loss.build(),
-        compute_dtype=getattr(torch, setting.precision.compute_dtype),
-        recompute=recompute.build(),
-        recomputes=setting.recompute.recomputes,
-        is_compiled=setting.cuts_blocks,
-        casts_parameters=setting.casts_parameters,
-        narrows_residual=setting.precision.residual is not None,
-    )
-    return measure(step, context_tokens=config.batch.context_tokens)
+    return build
