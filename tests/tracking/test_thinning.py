@@ -33,6 +33,11 @@ def test_a_curve_that_went_on_after_a_longer_plan_stays_below_the_most() -> None
     assert len(first) + len(sent(longer, range(10_001, 40_001), before=first[-1])) <= MOST_POINTS
 
 
+def test_readings_of_a_node_are_not_divided_by_the_run_s_steps() -> None:
+    kept = sent(Thinning({"steps": 100_000}, count=lambda key: 0), range(1000), key="system/cpu")
+    assert kept == [*range(1000)]
+
+
 def test_the_same_question_has_the_same_answer() -> None:
     thinning = Thinning({"steps": 20_000}, count=lambda key: 0)
     answers = [thinning.keeps("a", step, before=0) for step in range(1, 40)]

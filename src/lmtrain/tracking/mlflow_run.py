@@ -9,6 +9,7 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -25,7 +26,7 @@ from lmtrain.tracking.readable_params import readable_params
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
-from lmtrain.tracking.thinning import BY_TOKENS, Thinning
+from lmtrain.tracking.thinning import BY_THE_CLOCK, BY_TOKENS, Thinning
 
 METRICS_A_CALL = 900
 ENTRIES_A_CALL = 100
@@ -68,7 +69,7 @@ class MlflowRun:
         self._thinning = Thinning(horizon if isinstance(horizon, dict) else {}, count=self._count)
         self._held: dict[str, Metric] = {}  # of each curve the newest point left out
         self._checkpoints = MlflowCheckpoints(client, self.run_id)
-        over_steps = [step for key, step in self._highest.items() if not key.startswith(BY_TOKENS)]
+        over_steps = [step for key, step in self._highest.items() if not key.startswith((BY_TOKENS, BY_THE_CLOCK))]
         self._newest_step = max(over_steps, default=-1)
         self._num_attempts_sent = 0
         self._sent_files: dict[Path, int] = {}
@@ -79,12 +80,20 @@ class MlflowRun:
 
     def send_points(self, points: Sequence[Point]) -> None:
         """Send the points missing in the store; infinite values and NaN become tags nonfinite.KEY."""
+        self._send_fresh(points)
+        self._newest_step = max([self._newest_step, *(point.step for point in points)])
+
+    def send_load(self, points: Sequence[Point]) -> None:
+        """Send the missing points of a node's load: MLflow's system metrics."""
+        own = [replace(each, metrics=_of_the_clock(each.metrics)) for each in points]
+        self._send_fresh(own)
+
+    def _send_fresh(self, points: Sequence[Point]) -> None:
         fresh = [metric for metric in _metrics(points) if metric.step > self._highest.get(metric.key, -1)]
         finite = [metric for metric in fresh if math.isfinite(metric.value)]
         self._send_metrics(self._thinned(finite))
         odd = {f"nonfinite.{m.key}": f"{m.value} at step {m.step}" for m in fresh if not math.isfinite(m.value)}
         self._tag(odd)
-        self._newest_step = max([self._newest_step, *(point.step for point in points)])
 
     def send_attempts(self) -> None:
         """Send the parameters and the origin of each attempt not yet sent, and the new files."""
@@ -184,6 +193,10 @@ def _metrics(points: Sequence[Point]) -> Iterator[Metric]:
     for point in points:
         for value in curve_points(point):
             yield Metric(tracking_key(value.key), value.value, int(value.time * 1000), value.step)
+
+
+def _of_the_clock(metrics: dict[str, float]) -> dict[str, float]:
+    return {key: value for key, value in metrics.items() if key.startswith(BY_THE_CLOCK)}
 
 
 def _origin_tags(folder: Path) -> dict[str, str]:

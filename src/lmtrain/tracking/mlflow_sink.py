@@ -23,6 +23,7 @@ from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.mlflow_client import Store, open_client
+from lmtrain.tracking.node_load import load_logs
 from lmtrain.tracking.redaction import RedactedStream, redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Status, read_status, write_status
@@ -78,6 +79,7 @@ class Sink:
         self._folder = folder
         self._store = store
         self._run: MlflowRun | None = None
+        self._load_places: dict[Path, LogOffset] = {}
 
     def send(self) -> bool:
         """Send the store's missing points, about a megabyte at most, and return whether they were all."""
@@ -87,7 +89,15 @@ class Sink:
         place = batch.next
         self._remember(replace(self.state, phase="sending", error=None, inode=place.inode, offset=place.offset))
         run.send_attempts()
-        return not batch.points
+        num_of_load = sum(self._send_load(run, path) for path in load_logs(self._folder.path))
+        return not batch.points and not num_of_load
+
+    def _send_load(self, run: "MlflowRun", path: Path) -> int:
+        """Send a part of a node's load and return its number of points; a new process reads it from its start."""
+        batch = read_after(path, self._load_places.get(path, LogOffset()))
+        run.send_load(batch.points)
+        self._load_places[path] = batch.next
+        return len(batch.points)
 
     def end(self, status: Status) -> None:
         """Give the run its last state in the store."""

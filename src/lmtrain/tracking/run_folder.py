@@ -1,10 +1,11 @@
 """The layout of a run on disk, runs/<name>/: one folder, one writer at a time, a history of attempts.
 
 The layout:
-    config.yaml        of the newest accepted start    metrics.jsonl    the curves (run_log) plan.json          the
-    run's plan            events/          each rank's activities in time (events) status.json        RUNNING, FINISHED,
-    ... checkpoints/ run.json           the run's identity           attempts/<n>/    config, overrides, git state,
-    versions, rank logs
+    config.yaml     of the newest accepted start    metrics.jsonl   the curves (run_log)
+    plan.json       the run's plan                  status.json     RUNNING, FINISHED, ...
+    run.json        the run's identity              checkpoints/    of a step each
+    events/         each rank's activities in time  system/         each node's load (node_load)
+    attempts/<n>/   config, overrides, git state, versions, rank logs
 """
 
 import contextlib

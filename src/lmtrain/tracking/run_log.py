@@ -36,8 +36,8 @@ class Point:
 class RunLog:
     """Append points to a folder's metrics.jsonl; whole lines a write, so a reader never waits for one."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "metrics.jsonl"
+    def __init__(self, folder: Path, *, name: str = "metrics.jsonl") -> None:
+        self.path = folder / name
         self._file = LineFile(self.path)
         self._last_step = _last_step(self._file.descriptor)
         self._latest: dict[str, Point] = {}

@@ -5,7 +5,7 @@ from typing import cast
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.known_servers import is_known, remember_server
-from lmtrain.tracking.mlflow_client import check_uri, default_uri
+from lmtrain.tracking.mlflow_client import Store, check_uri, default_uri
 from lmtrain.tracking.mlflow_sink import follow, read_state
 from lmtrain.tracking.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
@@ -30,6 +30,30 @@ def sync(
         ConfigurationError: run_folder is no run, names a store that nobody here typed, or lacks its password.
         EnvironmentProblem: The server still does not answer after about so many seconds.
     """
+    store = tracked_store(run_folder, tracking_uri=tracking_uri, experiment=experiment)
+    if tracking_uri:
+        remember_server(tracking_uri)
+    folder = RunFolder(run_folder)
+    status = _settled_status(folder)
+    is_complete = follow(
+        folder.path,
+        tracking_uri=store.tracking_uri,
+        experiment=store.experiment,
+        last_status=lambda: status,
+        drain_seconds=seconds,
+    )
+    state = read_state(folder.path)
+    if not is_complete:
+        raise EnvironmentProblem(f"MLflow at {redact_text(store.tracking_uri)} failed: {state.error}.")
+    return Tracked(run_id=state.run_id, is_complete=True)
+
+
+def tracked_store(run_folder: Path, *, tracking_uri: str | None = None, experiment: str | None = None) -> Store:
+    """Return the store that a run was tracked in, or the one typed.
+
+    Raises:
+        ConfigurationError: run_folder is no run, names a store that nobody here typed, or lacks its password.
+    """
     folder = RunFolder(run_folder)
     identity = folder.read_identity()
     if not identity:
@@ -41,20 +65,7 @@ def sync(
     name = experiment or str(resolve_references(stored.get("experiment") or "lmtrain"))
     for key, value in {"tracking_uri": uri, "experiment": name}.items():
         _require_known(value, key=f"logger.{key}")
-    if tracking_uri:
-        remember_server(tracking_uri)
-    status = _settled_status(folder)
-    is_complete = follow(
-        folder.path,
-        tracking_uri=uri,
-        experiment=name,
-        last_status=lambda: status,
-        drain_seconds=seconds,
-    )
-    state = read_state(folder.path)
-    if not is_complete:
-        raise EnvironmentProblem(f"MLflow at {redact_text(uri)} failed: {state.error}.")
-    return Tracked(run_id=state.run_id, is_complete=True)
+    return Store(folder.known_root(), uri, name)
 
 
 def _stored_address(folder: RunFolder, stored: object) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 MOST_POINTS: Final = 2000
 FOR_ENDS: Final = 20  # of them: an attempt's last point is sent too
 BY_TOKENS: Final = "by_tokens/"
+BY_THE_CLOCK: Final = "system/"  # their steps count the readings of a node: nothing is planned
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Thinning:
     def _divide(self, key: str, *, before: int, step: int) -> _Parts:
         """Divide the curve from its newest point to its planned end, or to twice its length where none is planned."""
         planned = self._tokens if key.startswith(BY_TOKENS) else self._steps
+        planned = None if key.startswith(BY_THE_CLOCK) else planned
         most = MOST_POINTS - FOR_ENDS
         is_short = self._steps is not None and self._steps <= most and planned is not None and step <= planned
         if is_short or (planned is None and key.startswith(BY_TOKENS)):

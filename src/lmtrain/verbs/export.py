@@ -13,6 +13,7 @@ from lmtrain.composition.stored_runs.checkpoint_source import find_job
 from lmtrain.errors import EXIT_DONE
 from lmtrain.interop.imported_folder import is_imported
 from lmtrain.interop.new_folder import require_free
+from lmtrain.verbs.registration import add_registration, registration
 
 
 def export(words: list[str], *, program: str = "lmtrain export") -> int:
@@ -25,36 +26,42 @@ def export(words: list[str], *, program: str = "lmtrain export") -> int:
     require_free(arguments.out, name="OUT")
     if not is_imported(arguments.source):
         find_job(arguments.source, key="SOURCE")
+    name = arguments.source.name
+    registered = registration(arguments)
+    if registered is not None:
+        arguments.source = registered.checkpoint  # the version's own, also of a run under way
     forms = {"hf": _hugging_face, "gguf": _gguf, "peft": _peft}
-    return forms[arguments.format](arguments)
-
-
-def _hugging_face(arguments: argparse.Namespace) -> int:
-    config = _export_to(arguments, arguments.out)
-    if arguments.json:
-        print(json.dumps({"folder": str(arguments.out), "architecture": config["architectures"][0]}))
-    else:
-        trust = ", trust_remote_code=True" if "auto_map" in config else ""
-        print(f"{arguments.out}: {config['architectures'][0]}, for AutoModelForCausalLM.from_pretrained(...{trust})")
+    told, line = forms[arguments.format](arguments, name)
+    if registered is not None:
+        version = registered.register(arguments.out, form=arguments.format)
+        told |= {"registered": {"name": version.name, "version": version.version, "source": version.source}}
+        line += f"\n  registered in MLflow: {version.name}, version {version.version}"
+    print(json.dumps(told) if arguments.json else line)
     return EXIT_DONE
 
 
-def _peft(arguments: argparse.Namespace) -> int:
+def _hugging_face(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
+    del name
+    config = _export_to(arguments, arguments.out)
+    architecture, trust = config["architectures"][0], ", trust_remote_code=True" if "auto_map" in config else ""
+    line = f"{arguments.out}: {architecture}, for AutoModelForCausalLM.from_pretrained(...{trust})"
+    return {"folder": str(arguments.out), "architecture": architecture}, line
+
+
+def _peft(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     """Write a run's adapter alone, for PeftModel.from_pretrained over the exported base."""
+    del name
     from lmtrain.composition.stored_runs.export_source import adapted_model
     from lmtrain.interop.peft_export import export_peft
 
     found = adapted_model(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
     base = arguments.base_model or found.base
     modules = export_peft(found.model, found.adapter, settings=found.settings, out=arguments.out, base=base)
-    if arguments.json:
-        print(json.dumps({"folder": str(arguments.out), "rank": found.adapter.rank, "modules": modules}))
-    else:
-        print(f"{arguments.out}: rank {found.adapter.rank} on {len(modules)} modules, for PeftModel.from_pretrained")
-    return EXIT_DONE
+    line = f"{arguments.out}: rank {found.adapter.rank} on {len(modules)} modules, for PeftModel.from_pretrained"
+    return {"folder": str(arguments.out), "rank": found.adapter.rank, "modules": modules}, line
 
 
-def _gguf(arguments: argparse.Namespace) -> int:
+def _gguf(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str]:
     """Export beside OUT, write the file from there, and clear the folder away.
 
     Raises:
@@ -67,14 +74,11 @@ def _gguf(arguments: argparse.Namespace) -> int:
     shutil.rmtree(folder, ignore_errors=True)  # of a killed export
     try:
         _export_to(arguments, folder)
-        note = write_gguf(folder, arguments.out, output_type=arguments.outtype, name=arguments.source.name)
+        note = write_gguf(folder, arguments.out, output_type=arguments.outtype, name=name)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if arguments.json:
-        print(json.dumps({"file": str(arguments.out), "note": note}))
-    else:
-        print(f"{arguments.out}: for llama.cpp" + (f"\n  {note}" if note else ""))
-    return EXIT_DONE
+    line = f"{arguments.out}: for llama.cpp" + (f"\n  {note}" if note else "")
+    return {"file": str(arguments.out), "note": note}, line
 
 
 def _export_to(arguments: argparse.Namespace, out: Path) -> dict[str, Any]:
@@ -114,6 +118,7 @@ def _parser(program: str) -> FlagParser:
             "--weights", choices=("raw", "ema"), default="raw", help="of a run, or their moving average (raw)"
         )
         parser_of_format.add_argument(ALLOW_TARGET, **ALLOW_TARGET_OPTION)
+        add_registration(parser_of_format)
         parser_of_format.add_argument("--json", action="store_true", help="print one JSON object")
     for whole in (hugging_face, gguf):
         whole.add_argument("--dtype", choices=("fp32", "bf16"), help="of the weights (as they are)")

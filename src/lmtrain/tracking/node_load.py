@@ -1,0 +1,137 @@
+"""The load of one node by MLflow's names for system metrics: processors, memory, disk, network, GPUs.
+
+A GPU's numbers need NVIDIA's package pynvml and its driver; without them there are none.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.clock import unix_seconds
+from lmtrain.tracking.run_log import Point, RunLog
+
+_LOG = logging.getLogger(__name__)
+SYSTEM: Final = "system/"  # a key that begins so is on MLflow's page of system metrics
+FOLDER: Final = "system"
+MEGABYTE: Final = 1e6
+
+
+def load_log(folder: Path, node: int) -> RunLog:
+    """Open a node's points in a run's folder, system/node<n>.jsonl; a point's step counts them."""
+    return RunLog(folder / FOLDER, name=f"node{node}.jsonl")
+
+
+def load_logs(folder: Path) -> Sequence[Path]:
+    """Return the nodes' files in a run's folder."""
+    return sorted((folder / FOLDER).glob("node*.jsonl"))
+
+
+class NodeLoad:
+    """Read this node's load; `folder` lies on the disk to look at, the network is counted from here on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        psutil.cpu_percent()  # the next answer is the share since this one
+        self._received, self._sent = _network()
+        self._gpus = _gpus()
+
+    def read(self) -> dict[str, float]:
+        """Return the load by name: percent since the last reading, megabytes of 10^6 bytes, watts."""
+        memory, disk, (received, sent) = psutil.virtual_memory(), psutil.disk_usage(str(self._folder)), _network()
+        found = {
+            "cpu_utilization_percentage": psutil.cpu_percent(),
+            "system_memory_usage_megabytes": memory.used / MEGABYTE,
+            "system_memory_usage_percentage": 100 * memory.used / memory.total,
+            "disk_usage_percentage": disk.percent,
+            "disk_usage_megabytes": disk.used / MEGABYTE,
+            "disk_available_megabytes": disk.free / MEGABYTE,
+            "network_receive_megabytes": (received - self._received) / MEGABYTE,
+            "network_transmit_megabytes": (sent - self._sent) / MEGABYTE,
+        }
+        for index, gpu in enumerate(self._gpus):
+            found |= {f"gpu_{index}_{name}": value for name, value in _read_gpu(gpu).items()}
+        return {name: round(value, 3) for name, value in found.items()}
+
+
+class LoadWatch:
+    """A thread that appends a node's load to its log every `every_seconds`, and once more at its end."""
+
+    def __init__(
+        self, log: RunLog, read: Callable[[], Mapping[str, float]], *, every_seconds: float, prefix: str = SYSTEM
+    ) -> None:
+        self._log, self._read = log, read
+        self._every_seconds, self._prefix = every_seconds, prefix
+        last = log.last_step()
+        self._next = 0 if last is None else last + 1
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="node-load", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look once more, end the thread and give the file back."""
+        self._is_over.set()
+        self._thread.join()
+        try:
+            self._log.close()
+        except EnvironmentProblem as problem:
+            _LOG.warning("The last points of the node's load are lost: %s", problem)
+
+    def _run(self) -> None:
+        try:
+            is_over = False
+            while not is_over:
+                is_over = self._is_over.wait(self._every_seconds)
+                self._look()
+        except (OSError, psutil.Error, EnvironmentProblem) as problem:  # training goes on without
+            _LOG.warning("The node's load is not looked at any more: %s", problem)
+
+    def _look(self) -> None:
+        metrics = {f"{self._prefix}{name}": value for name, value in self._read().items()}
+        self._log.extend([Point(unix_seconds(), self._next, 0, metrics)])
+        self._next += 1
+
+
+def _network() -> tuple[int, int]:
+    """Return the bytes received and sent since the machine's start, 0 where there is no network."""
+    counted = psutil.net_io_counters()
+    return (counted.bytes_recv, counted.bytes_sent) if counted else (0, 0)
+
+
+def _gpus() -> list[Any]:
+    """Return NVML's handles of the node's GPUs."""
+    if find_spec("pynvml") is None:
+        return []
+    import pynvml  # pyright: ignore[reportMissingImports]  of the extra nvml
+
+    try:
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:  # no driver
+        return []
+
+
+def _read_gpu(gpu: Any) -> dict[str, float]:
+    """Return a GPU's memory, utilization and power; a slice of one (MIG) tells less."""
+    import pynvml  # pyright: ignore[reportMissingImports]
+
+    found: dict[str, float] = {}
+    try:
+        memory = pynvml.nvmlDeviceGetMemoryInfo(gpu)
+        found["memory_usage_megabytes"] = memory.used / MEGABYTE
+        found["memory_usage_percentage"] = 100 * memory.used / memory.total
+        found["utilization_percentage"] = float(pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu)
+        watts = pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000
+        found["power_usage_watts"] = watts
+        found["power_usage_percentage"] = 100_000 * watts / pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu)
+    except pynvml.NVMLError:
+        pass
+    return found

@@ -1,0 +1,89 @@
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from lmtrain.tracking import node_load
+from lmtrain.tracking.node_load import LoadWatch, NodeLoad, load_log, load_logs
+from lmtrain.tracking.run_log import read_points
+
+
+class NoPower(Exception):
+    """The driver's refusal."""
+
+
+def nvml(*, has_power: bool) -> SimpleNamespace:
+    """Return NVIDIA's library for one GPU."""
+
+    def power(gpu: Any) -> int:
+        if not has_power:
+            raise NoPower
+        return 350_000
+
+    return SimpleNamespace(
+        NVMLError=NoPower,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 1,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetMemoryInfo=lambda gpu: SimpleNamespace(used=20e9, total=80e9),
+        nvmlDeviceGetUtilizationRates=lambda gpu: SimpleNamespace(gpu=97),
+        nvmlDeviceGetPowerUsage=power,
+        nvmlDeviceGetEnforcedPowerLimit=lambda gpu: 700_000,
+    )
+
+
+@pytest.mark.slow  # MLflow takes 3 seconds and more to import
+def test_names_and_units_are_those_of_mlflow_s_own_monitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(has_power=True))
+    monkeypatch.setattr(node_load, "find_spec", lambda name: name)
+    from mlflow.system_metrics.metrics import gpu_monitor
+    from mlflow.system_metrics.system_metrics_monitor import CPUMonitor, DiskMonitor, GPUMonitor, NetworkMonitor
+
+    monkeypatch.setattr(gpu_monitor, "pynvml", sys.modules["pynvml"], raising=False)
+    disk = psutil.disk_usage(str(tmp_path))
+    monkeypatch.setattr(psutil, "disk_usage", lambda folder: disk)
+    own, theirs = NodeLoad(tmp_path).read(), {}
+    for monitor in (CPUMonitor(), DiskMonitor(), NetworkMonitor(), GPUMonitor()):
+        monitor.collect_metrics()
+        theirs |= monitor.aggregate_metrics()
+    assert own.keys() == theirs.keys()
+    steady = [name for name in own if name.startswith(("disk", "gpu"))]
+    assert {name: own[name] for name in steady} == pytest.approx({name: theirs[name] for name in steady}, abs=0.06)
+    name = "system_memory_usage_megabytes"
+    assert own[name] == pytest.approx(theirs[name], rel=0.2)
+
+
+def test_a_gpu_without_power_readings_tells_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", nvml(has_power=False))
+    monkeypatch.setattr(node_load, "find_spec", lambda name: name)
+    gpu = {name: value for name, value in NodeLoad(tmp_path).read().items() if name.startswith("gpu")}
+    assert gpu == {
+        "gpu_0_memory_usage_megabytes": 20e3,
+        "gpu_0_memory_usage_percentage": 25.0,
+        "gpu_0_utilization_percentage": 97.0,
+    }
+
+
+def test_a_watch_goes_on_with_the_count_of_the_one_before(tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        watch = LoadWatch(load_log(tmp_path, 3), lambda value=value: {"load": value}, every_seconds=60)
+        watch.start()
+        watch.close()
+    (path,) = load_logs(tmp_path)
+    assert [(point.step, point.metrics) for point in read_points(path)] == [
+        (0, {"system/load": 1.0}),
+        (1, {"system/load": 2.0}),
+    ]
+
+
+def test_an_unreadable_machine_ends_the_watch_and_not_the_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse() -> dict[str, float]:
+        raise PermissionError("/proc")
+
+    watch = LoadWatch(load_log(tmp_path, 0), refuse, every_seconds=60)
+    watch.start()
+    watch.close()
+    assert "The node's load is not looked at any more: /proc" in caplog.text
