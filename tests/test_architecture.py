@@ -28,7 +28,7 @@ HEAVY = {
     *("gguf", "lm_eval"),  # of the extras `gguf` and `eval`
     "uvicorn",  # of the extra `serve`
     *("cmaes", "optuna", "submitit"),  # of the extra `sweep`
-    *("trackio", "wandb"),  # of the extras of these names
+    *("trackio", "pynvml", "wandb"),  # of the extras of these names
     *("fastokens", "tiktoken", "huggingface_hub"),  # may be missing; only names on the hub need the last
 }
 # Where our own modules, hydra and omegaconf may come late too: what must answer before anything heavy is there.
