@@ -11,7 +11,7 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from lmtrain.inference.sampling import choose, likeliest
+from lmtrain.inference.sampling import choose, likeliest, likeliest_tokens
 from lmtrain.inference.sampling_settings import Sampling
 
 LOGITS = torch.tensor([0.0, 3.0, 1.0, -2.0])
@@ -84,3 +84,9 @@ def test_log_probabilities_are_nats_before_any_setting():
     assert score == pytest.approx(float(expected[2]))
     assert [token for token, _ in near] == [1, 2]
     assert likeliest(LOGITS, 2, num=0)[1] == []
+
+
+def test_the_largest_logit_is_found_in_any_format():
+    logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(0))
+    expected = logits.topk(1).indices.flatten().tolist()
+    assert likeliest_tokens(logits) == likeliest_tokens(logits.double()) == expected

@@ -66,7 +66,8 @@ class Step(CacheStep):
         self._cache, self._pieces, self._num_blocks = cache, pieces, num_blocks
         self._num_single = next((i for i, piece in enumerate(pieces) if piece.num_tokens > 1), len(pieces))
         assert all(piece.num_tokens > 1 for piece in pieces[self._num_single :]), "single tokens come first"
-        self._num_joint = self._num_single if self._num_single > 1 else 0
+        # One text lying end to end is read where it is.
+        self._num_joint = 0 if self._num_single == 1 and _are_consecutive(pieces[0].blocks) else self._num_single
         self._num_pairs, self._num_lasts = 0, 0
         self._spans: dict[tuple[int, int | None], Span] = {}
         self._joint_passes: dict[int | None, JointPass] = {}
@@ -116,7 +117,7 @@ class Step(CacheStep):
             pairs.write_one(self._slots[0], k, v)
         else:
             pairs.write(self._slot_rows, k, v)
-        if len(self._pieces) == 1:
+        if len(self._pieces) == 1 and not self._num_joint:
             return self._attend_piece(0, q, k, v, pairs, window_tokens)
         first = self._num_joint
         joint = (x[:, :, :first] for x in (q, k, v))
@@ -136,10 +137,9 @@ class Step(CacheStep):
     ) -> Float[Tensor, "1 H P K"]:
         """Let one token of each text see all of its cached ones; heads of one group go side by side, as rows do."""
         joint = self._joint_pass(window_tokens, q.dtype)
-        copy = self._cache.copy(place, pairs, joint.table)
-        if joint.table is None:
-            copy.write(joint.rows, k, v)
-        keys, values = copy.read(joint.num_seen).unbind(0)
+        copy = self._cache.copy(place, pairs, joint)
+        copy.write(joint.rows, k, v)
+        keys, values = copy.read(self._num_joint, joint.num_seen).unbind(0)
         rows = q[0].unflatten(0, (keys.shape[0], -1)).transpose(1, 2)  # [Hkv, P, H / Hkv, K]
         mixed = F.scaled_dot_product_attention(rows, keys, values, attn_mask=joint.mask)
         return mixed.transpose(1, 2).flatten(0, 1).unsqueeze(0)
@@ -182,7 +182,7 @@ class Step(CacheStep):
             piece, size = self._pieces[index], self._cache.block_tokens
             first = piece.first_seen(window_tokens)
             blocks, begins = piece.blocks[first // size : -(-piece.end // size)], first % size
-            if blocks == list(range(blocks[0], blocks[0] + len(blocks))):
+            if _are_consecutive(blocks):
                 span = Span(blocks[0] * size + begins, piece.end - first)
             else:
                 span = Span(begins, piece.end - first, self._tensor(blocks))
@@ -193,14 +193,14 @@ class Step(CacheStep):
         """Return the numbers shared by all layers of a window, and leave the texts for the next pass."""
         if window_tokens not in self._joint_passes:
             size, texts, before = self._cache.block_tokens, self._pieces[: self._num_joint], self._cache.joint
-            same = before[window_tokens].after(texts, block_tokens=size) if window_tokens in before else None
-            joint = same or JointTexts.of(texts, window_tokens=window_tokens, block_tokens=size)
-            table = None if same else self._tensor(joint.table(block_tokens=size))
-            num_seen = joint.num_seen(block_tokens=size)
-            mask = joint.mask(window_tokens=window_tokens, block_tokens=size, dtype=dtype, device=self._cache.device)
-            rows = self._tensor(joint.last_rows(block_tokens=size))
-            self._joint_passes[window_tokens] = JointPass(table, rows, num_seen, mask)
+            if window_tokens in before:
+                joint = before[window_tokens].after(texts, window_tokens=window_tokens, block_tokens=size)
+            else:
+                joint = JointTexts.of(texts, window_tokens=window_tokens, block_tokens=size)
             before[window_tokens] = joint
+            self._joint_passes[window_tokens] = JointPass.over(
+                joint, window_tokens=window_tokens, block_tokens=size, dtype=dtype, device=self._cache.device
+            )
         return self._joint_passes[window_tokens]
 
     def _mask_of_piece(self, index: int, window_tokens: int | None) -> Bool[Tensor, "T S"]:
@@ -261,6 +261,10 @@ class Step(CacheStep):
 
     def _tensor(self, numbers: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.int64, device=self._cache.device)
+
+
+def _are_consecutive(blocks: Sequence[int]) -> bool:
+    return list(blocks) == list(range(blocks[0], blocks[0] + len(blocks)))
 
 
 def _is_seen(distance: Int[Tensor, "*S"], window_tokens: int | None) -> Bool[Tensor, "*S"]:

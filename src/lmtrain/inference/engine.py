@@ -16,9 +16,10 @@ from lmtrain.inference.blocks import BlockPool
 from lmtrain.inference.cache_step import Piece, Step
 from lmtrain.inference.fair_queue import FairQueue
 from lmtrain.inference.generation import Delta, Generation, Request, TokenScore
+from lmtrain.inference.joint_texts import keep_places
 from lmtrain.inference.kv_cache import KVCache
 from lmtrain.inference.recorded_pass import RecordedPasses
-from lmtrain.inference.sampling import choose, likeliest
+from lmtrain.inference.sampling import choose, likeliest, likeliest_tokens
 from lmtrain.models.base import LanguageModel
 
 
@@ -60,6 +61,7 @@ class TextEngine:
         self._window_tokens = _longest_window(model)
         self.waiting = FairQueue()
         self.running: list[Generation] = []
+        self._writers: list[Generation] = []  # of the last pass, in the places of their copies
 
     @property
     def is_idle(self) -> bool:
@@ -117,19 +119,23 @@ class TextEngine:
             return []
         with torch.inference_mode():
             logits = self._logits(turns)
-            largest: list[int] = logits.max(dim=-1).indices.tolist()  # argmax took twice as long
+            rows, largest = logits.unbind(), likeliest_tokens(logits)
         complete = [generation for generation, _ in turns if generation.num_pending == 0]
-        return [self._add(*each) for each in zip(complete, logits, largest, strict=True)]
+        return [self._add(*each) for each in zip(complete, rows, largest, strict=True)]
 
     def _admit(self) -> None:
         """Start texts in the order of turns, while the blocks for their possible length are there."""
+        if len(self.running) >= self.limits.num_texts or not len(self.waiting):
+            return
+        num_reserved = sum(map(self._most_blocks, self.running))
+        begun = {self._first_block(other) for other in self.running if other.num_pending > 1}
         for generation in list(self.waiting):
-            if len(self.running) >= self.limits.num_texts:
+            num_reserved += self._most_blocks(generation)
+            if len(self.running) >= self.limits.num_texts or num_reserved > self.pool.num_blocks:
                 return
-            reserved = sum(map(self._most_blocks, self.running)) + self._most_blocks(generation)
-            if reserved > self.pool.num_blocks:
-                return
-            if self._will_share(generation):
+            first = self._first_block(generation)
+            if first is not None and first in begun:  # its prefix is about to be read
+                num_reserved -= self._most_blocks(generation)
                 continue
             self.waiting.take(generation)
             generation.table = self.pool.open(generation.tokens[generation.begins_at :])
@@ -137,6 +143,8 @@ class TextEngine:
             generation.num_prefix_tokens = generation.num_cached
             self._give_back_unseen(generation)
             self.running.append(generation)
+            if generation.num_pending > 1:
+                begun.add(first)
 
     def _most_blocks(self, generation: Generation) -> int:
         """Return how many blocks a text may have at one time: all of its own, or those of a window and a piece."""
@@ -153,20 +161,16 @@ class TextEngine:
             first = generation.num_cached - max(self._window_tokens - 1, 1)
             self.pool.give_back(generation.table, max(0, first) // self.limits.block_tokens)
 
-    def _will_share(self, generation: Generation) -> bool:
-        """Tell whether a running text is about to read a prefix of this one."""
+    def _first_block(self, generation: Generation) -> tuple[int, ...] | None:
+        """Return the tokens of a text's first block; None where the text is no longer than it."""
         size, begins = self.limits.block_tokens, generation.begins_at
-        first = generation.tokens[begins : begins + size]
-        if len(generation.tokens) - begins <= size:
-            return False
-        return any(
-            other.num_pending > 1 and other.tokens[other.begins_at : other.begins_at + size] == first
-            for other in self.running
-        )
+        is_longer = len(generation.tokens) - begins > size
+        return tuple(generation.tokens[begins : begins + size]) if is_longer else None
 
     def _turns(self) -> list[tuple[Generation, int]]:
         """Return who reads how many tokens now: first those who write, then pieces of prompts within the limit."""
-        writing = [(generation, 1) for generation in self.running if generation.num_pending == 1]
+        writing = [generation for generation in self.running if generation.num_pending == 1]
+        self._writers = keep_places(self._writers, writing)
         reading: list[tuple[Generation, int]] = []
         left = self.limits.prefill_tokens
         for generation in self.running:
@@ -174,7 +178,7 @@ class TextEngine:
                 reading.append((generation, min(generation.num_pending, left)))
                 left -= reading[-1][1]
         # For the cache, a piece of one token is a writing text.
-        return writing + sorted(reading, key=lambda turn: turn[1] > 1)
+        return [(generation, 1) for generation in self._writers] + sorted(reading, key=lambda turn: turn[1] > 1)
 
     def _logits(self, turns: Sequence[tuple[Generation, int]]) -> Tensor:
         """Read the pieces [1, N]; return the logits after each text read to its end."""
@@ -197,7 +201,10 @@ class TextEngine:
             if generation.num_cached // self.limits.block_tokens > generation.table.num_shared:
                 self.pool.publish(generation.table, generation.cached_tokens)
             self._give_back_unseen(generation)
-        return self.model.logits(hidden[lasts].unsqueeze(0))[0] if lasts else hidden[:0]
+        if not lasts:
+            return hidden[:0]
+        ends = hidden if len(lasts) == len(tokens) else hidden[lasts]
+        return self.model.logits(ends.unsqueeze(0))[0]
 
     def _add(self, generation: Generation, logits: Tensor, largest: int) -> Delta:
         request = generation.request

@@ -1,6 +1,6 @@
 """Choose the next token from logits, one text at a time, independently of all others.
 
-V vocabulary.
+B texts, V vocabulary.
 """
 
 from collections import Counter
@@ -37,6 +37,13 @@ def choose(
     reached = probabilities.cumsum(0)
     place = torch.searchsorted(reached, draw * reached[-1], right=True).clamp(max=len(reached) - 1)
     return int(place if tokens is None else tokens[place])
+
+
+def likeliest_tokens(logits: Float[Tensor, "B V"]) -> list[int]:
+    """Return the token of each row's largest logit."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        return logits.numpy().argmax(axis=-1).tolist()  # 1.5 us of 4,096; torch's max 7, its argmax more
+    return logits.argmax(dim=-1).tolist()
 
 
 def likeliest(logits: Float[Tensor, " V"], token: int, *, num: int) -> tuple[float, list[tuple[int, float]]]:
