@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.verbs import serve as verb
 from tests import tiny
 from tests.interop.hugging_face import saved
@@ -42,6 +42,15 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
         verb.serve(["runs/x"])
 
 
+def test_sigterm_before_anything_is_served_has_its_exit_code(monkeypatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(verb, "require_free", lambda *_: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as stopped:
+        verb.serve(["runs/x"])
+    assert stopped.value.code == EXIT_TERMINATED
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 @pytest.mark.slow
 def test_an_answer_that_has_begun_is_finished_after_sigterm(tmp_path):
     saved("llama", tmp_path, max_position_embeddings=2048)
@@ -66,7 +75,7 @@ def test_an_answer_that_has_begun_is_finished_after_sigterm(tmp_path):
                 rest = [line for line in lines if line]
             assert rest[-1] == "data: [DONE]"
             assert '"finish_reason": "length"' in rest[-2]
-        assert process.wait(30) in (0, -signal.SIGTERM)
+        assert process.wait(30) == 0
     finally:
         process.kill()
 

@@ -3,22 +3,36 @@
 import importlib.util
 import ipaddress
 import secrets
+import signal
 import socket
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.errors import EXIT_DONE, ConfigurationError, EnvironmentProblem
+from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.verbs.model_flags import add_model, read_model
 
 PORTS_TRIED = 100
 MAX_PORT = 65_535
 
 
+@final
+class Terminated(SystemExit):
+    """SIGTERM; 143 where nothing was served yet."""
+
+
 def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
-    """Serve until SIGTERM or Ctrl-C, then finish the answers begun."""
+    """Serve until SIGTERM or Ctrl-C, then finish the answers begun; 0 for both."""
     arguments = _parser(program).parse_args(words)
     _require_packages()
+    with _terminable():
+        return _serve(arguments)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
     key = read_key(arguments.api_key_file, host=arguments.host)
     require_free(arguments.host, arguments.port)
     loaded = read_model(arguments)
@@ -37,11 +51,26 @@ def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
     app = build_app(loaded, worker, settings)
     server = http_server(app, host=arguments.host, port=arguments.port, drain_seconds=arguments.drain_seconds)
     try:
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt, Terminated):  # uvicorn raises a signal again once it has drained
             server.run()
     finally:
         worker.stop()
     return EXIT_DONE
+
+
+@contextmanager
+def _terminable() -> Generator[None]:
+    """Let SIGTERM raise instead of ending the process, its threads and their texts at once."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise Terminated(EXIT_TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def read_key(file: Path | None, *, host: str) -> str | None:
