@@ -1,5 +1,6 @@
 """`lmtrain serve RUN`: OpenAI's API and a chat page over a model of this machine."""
 
+import argparse
 import importlib.util
 import ipaddress
 import secrets
