@@ -6,13 +6,13 @@ from lmtrain.accounting.budgets import STEPS_BEFORE_SPEED_IS_KNOWN, Budget, Rate
 from lmtrain.errors import ConfigurationError
 
 
-def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600, train_tokens=None, rate=None):
+def of(budget, *, tokens_per_step=1000, num_parameters=100, flops_per_token=600, epoch_tokens=None, rate=None):
     return horizon(
         budget,
         tokens_per_step=tokens_per_step,
         num_parameters=num_parameters,
         flops_per_token=flops_per_token,
-        train_tokens=train_tokens,
+        epoch_tokens=epoch_tokens,
         rate=rate,
     )
 
@@ -54,7 +54,7 @@ def test_ratio_counts_tokens_per_parameter(ratio, steps):
 
 @pytest.mark.parametrize(("epochs", "steps"), [(1, 10), (3, 30), (0.5, 5), (1.01, 11), (1e-9, 1)])
 def test_epochs_are_passes_over_the_training_tokens(epochs, steps):
-    run = of(Budget(epochs=epochs), train_tokens=10_000)
+    run = of(Budget(epochs=epochs), epoch_tokens=10_000)
     assert (run.steps, run.limited_by) == (steps, "epochs")
 
 

@@ -60,6 +60,6 @@ def test_the_time_of_a_short_run_is_told_in_seconds_and_not_as_no_hours():
 
 
 def test_passes_over_a_small_text_are_a_number_that_people_read():
-    few, many = (text_of(replace(PLAN, train_tokens=n), Advice((), is_possible=True), title="x") for n in (1000, 2))
+    few, many = (text_of(replace(PLAN, epoch_tokens=n), Advice((), is_possible=True), title="x") for n in (1000, 2))
     assert "2.4 over 1.0K tokens\n" in few
     assert "1,200 over 2 tokens; those after 4 teach ever less" in many

@@ -25,7 +25,7 @@ MOST: Final = {
 class Budget:
     """The limits of a run; the first one reached ends it.
 
-    `epochs` counts passes over the training tokens; `hours` and `usd` count all the time of held devices, over
+    `epochs` counts passes over the training rows; `hours` and `usd` count all the time of held devices, over
     all attempts of the run.
     """
 
@@ -78,13 +78,14 @@ def horizon(
     tokens_per_step: int,
     num_parameters: int,
     flops_per_token: int,
-    train_tokens: int | None = None,
+    epoch_tokens: int | None = None,
     rate: Rate | None = None,
 ) -> Horizon:
     """Return the first step at or past the budget.
 
-    `num_parameters` is the factor of tokens_per_parameter; `flops_per_token` is PaLM's; `train_tokens` are
-    those of an epoch, None where the data is not known; `rate` turns hours and dollars into steps.
+    `num_parameters` is the factor of tokens_per_parameter; `flops_per_token` is PaLM's; `epoch_tokens`
+    are those of all rows once, padding included, None where the data is not known; `rate` turns hours and dollars into
+    steps.
     Raises: ConfigurationError when no budget is set, one is not above 0, dollars are without a price, or epochs
         without data.
     """
@@ -93,7 +94,7 @@ def horizon(
     size_of_step = {
         "steps": 1,
         "tokens": tokens_per_step,
-        "epochs": tokens_per_step / _tokens_of_an_epoch(limits, train_tokens),
+        "epochs": tokens_per_step / _tokens_of_an_epoch(limits, epoch_tokens),
         "tokens_per_parameter": tokens_per_step / num_parameters,
         "flops": tokens_per_step * flops_per_token,
     }
@@ -148,13 +149,13 @@ def first_limit_line(budget: Budget, horizon: Horizon) -> str | None:
     return f"{shown[horizon.limited_by]} ends the run before {' and '.join(others)}"
 
 
-def _tokens_of_an_epoch(limits: dict[str, float], train_tokens: int | None) -> int:
-    if "epochs" in limits and not train_tokens:
+def _tokens_of_an_epoch(limits: dict[str, float], epoch_tokens: int | None) -> int:
+    if "epochs" in limits and not epoch_tokens:
         raise ConfigurationError(
             f"budget.epochs={limits['epochs']:g} needs the number of training tokens, not known before the data is "
             "prepared; train, which prepares it, or plan with budget.tokens."
         )
-    return train_tokens or 1
+    return epoch_tokens or 1
 
 
 def _limit_seconds(limits: dict[str, float], rate: Rate) -> dict[str, float]:

@@ -39,6 +39,10 @@ class Packing(Protocol):
         """Cut a held-out split, up to its first `max_tokens` tokens, into windows of the same kind."""
         ...
 
+    def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
+        """Return the tokens of all rows once, padding included."""
+        ...
+
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
         """Return one line on the shares cut and padded, or None where they are not known."""
         ...
@@ -70,10 +74,20 @@ class Contiguous:
             document_ends=document_ends(dataset, split) if self.document_mask else None,
         )
 
+    def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
+        """Return the tokens of the text."""
+        del context_tokens
+        return dataset.split("train").num_tokens
+
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
         """Return nothing: windows cut at any place."""
         del dataset, context_tokens
         return None
+
+
+def best_fit_facts() -> PackingFacts:
+    """Name its index."""
+    return PackingFacts(index="best_fit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +120,10 @@ class BestFit:
             document_ends=document_ends(dataset, split) if self.document_mask else None,
         )
 
+    def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
+        """Find or build the index."""
+        return self._index(dataset, context_tokens)[0].num_rows * context_tokens
+
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
         """Return one line on the shares of cut documents and of padding."""
         return self._index(dataset, context_tokens)[0].line("best_fit")
@@ -119,8 +137,8 @@ class BestFit:
 
 
 def one_document_facts() -> PackingFacts:
-    """Describe its held-out windows."""
-    return PackingFacts(holds_out_whole_documents=True)
+    """Describe its rows and its held-out windows."""
+    return PackingFacts(holds_out_whole_documents=True, row_is_document=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +166,10 @@ class OneDocument:
             document_ends=document_ends(dataset, split),
             max_tokens=max_tokens,
         )
+
+    def epoch_tokens(self, dataset: Dataset, *, context_tokens: int) -> int:
+        """Find or build the index."""
+        return self._index(dataset, context_tokens)[0].num_rows * context_tokens
 
     def report(self, dataset: Dataset, *, context_tokens: int) -> str | None:
         """Return one line on the shares of cut documents and of padding."""

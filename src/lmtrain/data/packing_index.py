@@ -75,6 +75,12 @@ def index_folder(dataset: Dataset, name: str, **settings: object) -> Path:
     return dataset.folder / PACKING_FOLDER / f"{name}-{digest[:12]}"
 
 
+def known_rows(dataset: Dataset, name: str, *, context_tokens: int) -> int | None:
+    """Return the number of rows of a packing, None where its index is not built."""
+    folder = index_folder(dataset, name, context_tokens=context_tokens)
+    return _read_report(folder).num_rows if folder.is_dir() else None
+
+
 def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingReport:
     """Build an index, or find it; its builder reports the time."""
 
@@ -88,6 +94,10 @@ def build_once(folder: Path, build: Callable[[Path], PackingReport]) -> PackingR
 
     if not folder.is_dir():
         build_folder(folder, write, tell=tell)
+    return _read_report(folder)
+
+
+def _read_report(folder: Path) -> PackingReport:
     with told_as_damage(folder / INDEX_FILE, fix=f"remove {folder}, and it is made anew"):
         content = foreign_json.read(folder / INDEX_FILE)
         return PackingReport(**{name: content[name] for name in PackingReport.__dataclass_fields__})

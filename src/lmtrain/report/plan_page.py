@@ -79,7 +79,7 @@ def _run(plan: Plan) -> Rows:
         ("tokens/parameter", f"{run.tokens / plan.shape.num_parameters:.3g} (20 is compute-optimal)"),
     ]
     if plan.epochs is not None:
-        rows.append(("epochs", _epochs(plan.epochs, plan.train_tokens or 0)))
+        rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
     if plan.source_epochs:
         rows.append(
             ("of each source", ", ".join(f"{name} {epochs:.3g}" for name, epochs in plan.source_epochs.items()))
@@ -87,10 +87,10 @@ def _run(plan: Plan) -> Rows:
     return rows
 
 
-def _epochs(epochs: float, train_tokens: int) -> str:
+def _epochs(epochs: float, epoch_tokens: int) -> str:
     count = f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.3g}"
     note = f"; those after {WORTHWHILE_EPOCHS} teach ever less" if epochs > WORTHWHILE_EPOCHS else ""
-    return f"{count} over {format_quantity(train_tokens)} tokens{note}"
+    return f"{count} over {format_quantity(epoch_tokens)} tokens{note}"
 
 
 def _product(plan: Plan) -> str:

@@ -122,6 +122,12 @@ class TokenDataModule(pl.LightningDataModule):
         """Return how many tokens all sources have to train on."""
         return sum(dataset.split("train").num_tokens for dataset in self._datasets)
 
+    @property
+    def epoch_tokens(self) -> int:
+        """Return the tokens of all rows of all sources once, padding included."""
+        context_tokens = self._batch.context_tokens
+        return sum(self._packing.epoch_tokens(dataset, context_tokens=context_tokens) for dataset in self._datasets)
+
     def packing_lines(self) -> list[str]:
         """Return the shares of text cut and padded by the packing, a line a source; builds its index for that."""
         reports = [

@@ -20,7 +20,7 @@ def plan():
     run = horizon(
         Budget(tokens=1000), tokens_per_step=batch.tokens_per_step, num_parameters=1000, flops_per_token=flops.palm
     )
-    return Plan(shape=shape, batch=batch, horizon=run, flops_per_token=flops, train_tokens=512)
+    return Plan(shape=shape, batch=batch, horizon=run, flops_per_token=flops, train_tokens=500, epoch_tokens=512)
 
 
 def test_json_has_the_keys_that_scripts_rely_on(plan):

@@ -23,7 +23,7 @@ def test_a_group_s_page_has_every_option_with_its_line(group) -> None:
 
 def test_an_option_s_page_has_keys_with_meaning_and_default_of_the_files_it_extends_too() -> None:
     lines = page("budget=epochs").splitlines()
-    assert "  budget.epochs=1                 passes over the training tokens" in lines
+    assert "  budget.epochs=1                 passes over the training rows" in lines
     assert "  budget.steps=null               optimizer steps" in lines
 
 

@@ -25,6 +25,7 @@ def facts(config, **changes):
         ),
         bytes_of=PrecisionBytes(weights=4, compute_copy=2, gradients=4, state=4, activations=2, matmul="bf16"),
         train_tokens=1_000_000,
+        epoch_tokens=1_000_000,
         held_out=[4096],
         peak=PEAK,
         peak_source="not known",

@@ -5,11 +5,12 @@ import pytest
 from lmtrain.composition.planning.prepared_tokens import (
     held_out_padding,
     masked_documents,
+    prepared_epoch_tokens,
     prepared_train_tokens,
     remember_folder,
     source_epochs,
 )
-from lmtrain.data.packing import OneDocument
+from lmtrain.data.packing import BestFit, OneDocument
 from lmtrain.data.synthetic import synthetic
 from tests.configs import config_of
 from tests.data.documents import make_dataset
@@ -86,3 +87,13 @@ def test_held_out_documents_are_computed_with_their_padding(tmp_path):
     assert padding == pytest.approx(3 * 64 / 180)
     assert held_out_padding(config_of(*words, "packing=best_fit"), "validation") == 1.0
     assert held_out_padding(config_of(*words, "packing=document"), "test") == 1.0
+
+
+def test_an_epoch_is_every_row_once_with_its_padding(tmp_path):
+    made = make_dataset(tmp_path, [40, 20, 30, 90, 40])  # 5 rows of a document, or 4 of 64 where they are fitted
+    words = ["data=shards", f"data.folder.path={made.folder}", "batch.context_tokens=64"]
+    of = {name: config_of(*words, f"packing={name}") for name in ("contiguous", "best_fit", "document")}
+    assert prepared_epoch_tokens(of["contiguous"]) == 220
+    assert prepared_epoch_tokens(of["best_fit"]) == 220, "not known before its index is built"
+    assert prepared_epoch_tokens(of["document"]) == OneDocument().epoch_tokens(made, context_tokens=64) == 5 * 64
+    assert BestFit().epoch_tokens(made, context_tokens=64) == 4 * 64 == prepared_epoch_tokens(of["best_fit"])

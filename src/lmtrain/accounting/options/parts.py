@@ -104,10 +104,19 @@ class ScheduleFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class PackingFacts:
-    """A packing; `holds_out_whole_documents`: held-out windows are documents and padding, not cut at any place."""
+    """A packing; `holds_out_whole_documents`: held-out windows are documents and padding, not cut at any place.
+
+    `row_is_document`: a training row holds one document, however short. `index` names its file of fitted rows.
+    """
 
     group: ClassVar[str] = "packing"
     holds_out_whole_documents: bool = False
+    row_is_document: bool = False
+    index: str | None = None
+
+    def epoch_tokens(self, num_tokens: int, *, num_documents: int, context_tokens: int) -> int:
+        """Return the tokens of all training rows once, padding included but that of fitted rows."""
+        return num_documents * context_tokens if self.row_is_document else num_tokens
 
 
 @dataclass(frozen=True, kw_only=True)

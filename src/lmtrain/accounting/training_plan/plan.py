@@ -45,7 +45,8 @@ class Plan:
     the whole context. `peak_flops` is of one device; `peak_source` says where it is from, or why there is none.
     `measured_flops` is the device's measured rate of products, its roofline. `device_bytes` is one device's memory.
     `single_device_tokens_per_second` is measured on one device by itself, for the efficiency of several.
-    `components` count parameters by part, `source_epochs` how often each source of a mixture is read.
+    `epoch_tokens` are those of all training rows once, padding included. `components` count
+    parameters by part, `source_epochs` how often each source of a mixture is read.
     """
 
     shape: ModelShape
@@ -53,6 +54,7 @@ class Plan:
     horizon: Horizon
     flops_per_token: FlopsPerToken
     train_tokens: int | None = None
+    epoch_tokens: int | None = None
     source_epochs: Mapping[str, float] = field(default_factory=dict[str, float])
     seen_tokens: int | None = None
     peak_flops: float | None = None
@@ -75,8 +77,8 @@ class Plan:
 
     @property
     def epochs(self) -> float | None:
-        """Return how many times the run reads its training tokens."""
-        return None if self.train_tokens is None else self.horizon.tokens / self.train_tokens
+        """Return how many times the run reads its training rows."""
+        return None if self.epoch_tokens is None else self.horizon.tokens / self.epoch_tokens
 
     @property
     def fits(self) -> bool | None:
@@ -138,7 +140,7 @@ class Plan:
             },
             "batch": self._batch(),
             "horizon": asdict(self.horizon) | {"epochs": self.epochs},
-            "data": {"train_tokens": self.train_tokens, "seen_tokens": self.seen_tokens},
+            "data": {name: getattr(self, name) for name in ("train_tokens", "epoch_tokens", "seen_tokens")},
             **({"sources": {"epochs": dict(self.source_epochs)}} if self.source_epochs else {}),
             "flops_per_token": asdict(self.flops_per_token),
             "peak": {

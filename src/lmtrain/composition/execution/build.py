@@ -256,6 +256,7 @@ def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataMod
         parameters=trained_parameters(model),
         bytes_of=precision.bytes_of,
         train_tokens=datamodule.train_tokens,
+        epoch_tokens=datamodule.epoch_tokens,
         held_out=datamodule.held_out_tokens(validated_split(config)),
         folder=datamodule.dataset.folder,
         peak=peak,

@@ -21,7 +21,7 @@ from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.parts.schedules import schedules_of
 from lmtrain.composition.planning.disk_guard import require_disk
 from lmtrain.composition.planning.memory_guard import require_memory
-from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_train_tokens
+from lmtrain.composition.planning.prepared_tokens import masked_documents, prepared_epoch_tokens
 from lmtrain.composition.rules.adapters import require_adaptable, require_trained_weights
 from lmtrain.composition.rules.cpu_offload import require_offload
 from lmtrain.composition.rules.objective import objective_facts, require_examples, require_objective
@@ -145,7 +145,7 @@ def expected_end(config: RunConfig, model: LanguageModel, *, tokens_per_step: in
         num_parameters=shape.num_parameters,
         flops_per_token=flops.palm,
         # Where the data is not prepared yet, an epoch is taken to be long, as a run of hours is.
-        train_tokens=prepared_train_tokens(config) or tokens_per_step * STEPS_BEFORE_SPEED_IS_KNOWN,
+        epoch_tokens=prepared_epoch_tokens(config) or tokens_per_step * STEPS_BEFORE_SPEED_IS_KNOWN,
         rate=rate_of(config.cluster, None, num_ranks=config.num_ranks),
     )
 

@@ -31,8 +31,9 @@ from lmtrain.composition.run_config import RunConfig
 class PlanFacts:
     """The facts of model, data and devices beside a config.
 
-    `bytes_of` are those of a value by its role, `held_out` the tokens of each source's validation, `folder` that of the
-    data (None: as far as the config tells). `peak` None is not known, for the reason in `peak_source`.
+    `bytes_of` are those of a value by its role, `epoch_tokens` those of all training rows once, `held_out` those of
+    each source's validation, `folder` that of the data (None: as far as the config tells). `peak` None is not known,
+    for the reason in `peak_source`.
     `trusts_assumed_speed` lets a budget of time end where an assumed speed says; else only where a stated one does.
     """
 
@@ -41,6 +42,7 @@ class PlanFacts:
     parameters: TrainedParameters
     bytes_of: PrecisionBytes
     train_tokens: int | None
+    epoch_tokens: int | None
     held_out: Sequence[int]
     folder: Path | None = None
     peak: Peak | None
@@ -79,11 +81,12 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
             tokens_per_step=batch.tokens_per_step,
             num_parameters=shape.num_parameters,
             flops_per_token=flops.palm,
-            train_tokens=_train_tokens(config, facts),
+            epoch_tokens=_epoch_tokens(config, facts),
             rate=rate_of(cluster, trusted, num_ranks=batch.num_ranks),
         ),
         flops_per_token=flops,
-        train_tokens=_train_tokens(config, facts),
+        train_tokens=facts.train_tokens,
+        epoch_tokens=_epoch_tokens(config, facts),
         seen_tokens=seen if documents else None,
         peak_flops=facts.peak.flops if facts.peak else None,
         peak_source=facts.peak.source if facts.peak else facts.peak_source,
@@ -124,11 +127,11 @@ def _offload(config: RunConfig, facts: PlanFacts) -> OffloadPlan | None:
     return planned_offload(held // num_parts, device=config.cluster.device)
 
 
-def _train_tokens(config: RunConfig, facts: PlanFacts) -> int | None:
+def _epoch_tokens(config: RunConfig, facts: PlanFacts) -> int | None:
     """Return the tokens of an epoch, the copies of its rows included."""
     found = objective_facts(config)
     repeats = found.copies * found.num_uses if found else 1
-    return None if facts.train_tokens is None else facts.train_tokens * repeats
+    return None if facts.epoch_tokens is None else facts.epoch_tokens * repeats
 
 
 def _generation(config: RunConfig, facts: PlanFacts, *, flops_per_token: float) -> GenerationPlan | None:

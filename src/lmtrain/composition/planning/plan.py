@@ -26,6 +26,7 @@ from lmtrain.composition.planning.known_models import facts_known, model_facts
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.prepared_tokens import (
     held_out_tokens,
+    prepared_epoch_tokens,
     prepared_train_tokens,
     source_epochs,
 )
@@ -108,6 +109,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
             parameters=facts.parameters,
             bytes_of=setting.bytes_of,
             train_tokens=prepared_train_tokens(config),
+            epoch_tokens=prepared_epoch_tokens(config),
             held_out=held_out_tokens(config, validated_split(config)),
             peak=setting.peak() or peak_here(config, setting),
             peak_source="unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",

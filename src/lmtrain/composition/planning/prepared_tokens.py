@@ -21,17 +21,20 @@ MANIFEST = "dataset.json"
 
 def prepared_train_tokens(config: RunConfig) -> int | None:
     """Return the training tokens of all folders of the config, None where one of them is not known."""
-    sources: dict[str, dict[str, Any]] | None = config.data.get("sources")
-    if sources:
-        return _sum(_tokens_of(source.get("path")) for source in sources.values())
-    return _tokens_of(_folder_of(config))
+    return _sum(_tokens_of(folder) for folder in _folders_of(config))
+
+
+def prepared_epoch_tokens(config: RunConfig) -> int | None:
+    """Return the tokens of all training rows once, padding included, None where a folder is not known.
+
+    Rows fitted to one another count as full until their index is built.
+    """
+    return _sum(_epoch_tokens_of(config, folder) for folder in _folders_of(config))
 
 
 def held_out_tokens(config: RunConfig, split: str) -> list[int]:
     """Return the tokens of a split of each folder of the config; empty where one of them is not known."""
-    sources: dict[str, dict[str, Any]] = config.data.get("sources") or {}
-    folders = [source.get("path") for source in sources.values()] or [_folder_of(config)]
-    counts = [_tokens_of(folder, split=split) for folder in folders]
+    counts = [_tokens_of(folder, split=split) for folder in _folders_of(config)]
     return [count for count in counts if count is not None] if None not in counts else []
 
 
@@ -40,9 +43,8 @@ def held_out_padding(config: RunConfig, split: str, folder: Path | None = None) 
 
     `folder` None is the known folder of the config's data.
     """
-    facts = facts_of(config.packing.values, PackingFacts, allowed=config.allowed)
     found = folder or _folder_of(config)
-    if facts is None or not facts.holds_out_whole_documents or found is None:
+    if found is None or not _packing(config).holds_out_whole_documents:
         return 1.0
     if not _tokens_of(str(found), split=split):
         return 1.0
@@ -60,7 +62,7 @@ def source_epochs(config: RunConfig, run_tokens: int) -> dict[str, float]:
     """Return the passes of a run of so many tokens over each source of a mixture; empty where unknown."""
     if not config.data.get("sources"):
         return {}
-    counts = {name: (share, _tokens_of(str(folder))) for name, (folder, share) in _mixed(config).items()}
+    counts = {name: (share, _epoch_tokens_of(config, str(folder))) for name, (folder, share) in _mixed(config).items()}
     return {name: share * run_tokens / count for name, (share, count) in counts.items() if count}
 
 
@@ -100,6 +102,12 @@ def _mixed(config: RunConfig) -> dict[str, tuple[Path, float]]:
     return {name: (Path(source.path), shares[name]) for name, source in sources.items()}
 
 
+def _folders_of(config: RunConfig) -> list[str | None]:
+    """Return the folder of each source, None where it is not known."""
+    sources: dict[str, dict[str, Any]] = config.data.get("sources") or {}
+    return [source.get("path") for source in sources.values()] or [_folder_of(config)]
+
+
 def _folder_of(config: RunConfig) -> str | None:
     folder = config.data.node("folder")
     if folder is None:
@@ -126,10 +134,31 @@ def _memory(config: RunConfig, folder: Node) -> Path:
 
 
 def _tokens_of(folder: str | None, *, split: str = "train") -> int | None:
-    if folder is None:
-        return None
+    return None if folder is None else _split_of(folder, split).get("num_tokens")
+
+
+def _split_of(folder: str, split: str) -> dict[str, int]:
     manifest: dict[str, Any] = read_json(Path(folder) / MANIFEST)
-    return manifest.get("splits", {}).get(split, {}).get("num_tokens")
+    return manifest.get("splits", {}).get(split, {})
+
+
+def _epoch_tokens_of(config: RunConfig, folder: str | None) -> int | None:
+    num_tokens = _tokens_of(folder)
+    if folder is None or num_tokens is None:
+        return None
+    facts, context = _packing(config), config.batch.context_tokens
+    if facts.index is not None:
+        from lmtrain.data.packing_index import known_rows  # numpy: only for an index
+        from lmtrain.data.shards import open_dataset
+
+        num_rows = known_rows(open_dataset(Path(folder)), facts.index, context_tokens=context)
+        return num_tokens if num_rows is None else num_rows * context
+    num_documents = _split_of(folder, "train").get("num_documents", 0)
+    return facts.epoch_tokens(num_tokens, num_documents=num_documents, context_tokens=context)
+
+
+def _packing(config: RunConfig) -> PackingFacts:
+    return facts_of(config.packing.values, PackingFacts, allowed=config.allowed) or PackingFacts()
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
