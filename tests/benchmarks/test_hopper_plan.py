@@ -86,6 +86,7 @@ def test_the_plan_is_in_hopper_s_order_and_its_words_are_those_of_the_harness():
         assert hopper.parse(one.words).only, one.name
 
 
+@pytest.mark.benchmarks  # two minutes
 def test_the_first_half_hour_runs_as_a_toy_within_five_minutes(tmp_path):
     command = [sys.executable, "-m", "benchmarks.questions.hopper", "--plan", "first_half_hour", "--minutes", "5"]
     environment = user_runs.environment() | {"OMP_NUM_THREADS": "1"}

@@ -1,13 +1,12 @@
 """A command that is refused leaves the run of its name as it was."""
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests import tiny
+from lmtrain.cli import serve
+from tests import forked, tiny
 
 STEPS = ["budget.steps=2"]
 REFUSED = {
@@ -50,17 +49,13 @@ def test_a_refused_command_changes_nothing_in_the_runs_folder(words: list[str], 
 def test_a_start_that_is_killed_before_it_trains_leaves_the_runs_settings_as_they_were(tmp_path: Path) -> None:
     assert tiny.train(tmp_path, *STEPS, "run.name=notes").returncode == 0
     changed = [*STEPS, "run.name=notes", "budget.steps=4", "model.feed_forward_width=96"]
-    script = (
+    script = tmp_path / "killed.py"
+    script.write_text(
         "import os, signal\n"
         "from lmtrain.composition.execution import run\n"
         "run.find_checkpoint = lambda job: os.kill(os.getpid(), signal.SIGKILL)\n"
         "import sys; from lmtrain.cli import serve; serve('train', sys.argv[1:], program='python train.py')\n"
     )
-    words = [sys.executable, "-c", script, *tiny.TINY, *changed]
-    killed = subprocess.run(words, cwd=tmp_path, env=tiny.environment(), capture_output=True, check=False)
+    killed = forked.run(script, [*tiny.TINY, *changed], folder=tmp_path, environment=tiny.environment())
     assert killed.returncode == -signal.SIGKILL
-    spoken = subprocess.run(
-        [sys.executable, "-m", "lmtrain.cli", "generate", "runs/notes", "--num-new-tokens", "3"],
-        cwd=tmp_path, env=tiny.environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert spoken.returncode == 0, spoken.stderr
+    assert serve("generate", [str(tmp_path / "runs/notes"), "--num-new-tokens", "3"], program="lmtrain generate") == 0

@@ -102,7 +102,7 @@ class TestOnRealSlurm:
     pytestmark = ON_SLURM
 
     def test_one_node_and_two_train_alike(self, slurm: dict[str, str], tmp_path: Path) -> None:
-        ways = {"one": ["-N1", "-n2"], "two": ["-N2", "--ntasks-per-node=1"], "all": ["-N2", "-n4"]}
+        ways = {"one": ["-N1", "-n2"], "two": ["-N2", "--ntasks-per-node=1"]}
         losses: dict[str, Any] = {}
         for name, options in ways.items():
             words = [f"run.name={name}", "budget.steps=3"]
@@ -111,7 +111,6 @@ class TestOnRealSlurm:
             losses[name] = tiny.losses(tmp_path / "runs" / name)
         assert len(losses["one"]) == 3
         assert losses["one"] == losses["two"]
-        assert losses["all"] == pytest.approx(losses["one"], rel=1e-5)  # four ranks add up in another order
 
     def test_a_launched_job_trains_on_both_nodes_goes_on_after_its_signal_and_saves_at_scancel(
         self,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import tiny
+from tests import forked, tiny
 from tests.parity.plain_python import CLIP, CONTEXT_TOKENS, TOKENS_PER_STEP
 from tests.parity.test_strategies import SCRIPT
 
@@ -42,10 +42,8 @@ assert not {"hydra", "omegaconf"} & set(sys.modules), "plain Python imported Hyd
 
 @pytest.mark.slow
 def test_hydra_and_plain_python_give_the_same_losses(tmp_path: Path) -> None:
-    command = [sys.executable, str(tiny.PROJECT / "train.py"), *PLAIN_LLAMA, *SAME]
-    composed = subprocess.run(
-        command, cwd=tmp_path, env=tiny.environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    script, words = tiny.PROJECT / "train.py", [*PLAIN_LLAMA, *SAME]
+    composed = forked.run(script, words, folder=tmp_path, environment=tiny.environment())
     assert composed.returncode == 0, composed.stderr
     plain = [sys.executable, "-c", WITHOUT_HYDRA, str(SCRIPT), "single", "2", str(STEPS), "fp32"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}

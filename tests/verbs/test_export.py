@@ -12,18 +12,18 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.export import export
 from lmtrain.verbs.generate import generate
 from lmtrain.verbs.import_hf import import_model
-from tests import tiny
+from tests import forked, tiny
 from tests.interop.hugging_face import saved, weights_of
 
 PROMPT = "The cat sat"
 WORDS = ["data=synthetic", "data.folder.vocab_size=257", "data.folder.num_tokens=60000", *tiny.BATCH, *tiny.QUIET]
 
 
-def train(folder: Path, *words: str) -> Path:
+def train(folder: Path, *words: str, num_ranks: int = 1) -> Path:
     """Train ten steps and return the run."""
-    command = [sys.executable, str(tiny.PROJECT / "train.py"), *WORDS, "budget.steps=10", "run.name=a", *words]
-    finished = subprocess.run(
-        command, cwd=folder, env=tiny.environment(), capture_output=True, text=True, timeout=280, check=False
+    command = [*WORDS, "budget.steps=10", "run.name=a", *words]
+    finished = forked.run(
+        tiny.PROJECT / "train.py", command, folder=folder, environment=tiny.environment(), num_ranks=num_ranks
     )
     assert finished.returncode == 0, finished.stderr
     return folder / "runs" / "a"
@@ -141,7 +141,7 @@ def test_a_sharded_checkpoint_of_experts_is_exported_and_computes_the_same(
     """Two ranks of FSDP2 train a mixture of experts; transformers writes what one process here writes."""
     model = ["model=mixtral_tiny", "model.width=32", "model.num_layers=2", "model.feed_forward_width=48"]
     model += ["model.num_heads=2", "model.experts.num_experts=5", "tokenizer=byte_level"]
-    run = train(tmp_path, *model, "strategy=fsdp", "trainer.devices=2", "trainer.accelerator=cpu")
+    run = train(tmp_path, *model, "strategy=fsdp", "trainer.devices=2", "trainer.accelerator=cpu", num_ranks=2)
     assert list(run.glob("checkpoints/*/sharded/*.distcp"))
     assert export(["hf", str(run), str(tmp_path / "out")]) == 0
     assert greedy(tmp_path / "out", num_new_tokens=20) == ours(run, capsys, num_new_tokens=20)

@@ -89,13 +89,17 @@ def test_a_new_optimizer_has_no_empty_state(option: str) -> None:
 
 @pytest.mark.parametrize("option", sorted(set(OPTIONS) - {"adamw_8bit"}))  # whose compiled step has no such device
 def test_a_step_asks_the_device_for_nothing(option: str) -> None:
-    """Weights without memory raise where a value is asked for; counts that an optimizer keeps on the host do not."""
+    """Weights without memory raise where a value is asked for; counts that an optimizer keeps on the host do not.
+
+    Compiled updates run as they are written: as one graph without a break (test_muon_update.py) they cannot ask either.
+    """
     model = tiny_model().to("meta")
     optimizer = build(option, model)
     for _ in range(2):
         for parameter in model.parameters():
             parameter.grad = torch.zeros_like(parameter)
-        optimizer.step()
+        with torch.compiler.set_stance("force_eager"):
+            optimizer.step()
 
 
 def test_torch_s_own_adafactor_asks_for_its_norms() -> None:
