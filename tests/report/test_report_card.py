@@ -16,29 +16,37 @@ STAGES = [
         command="lmtrain evaluate",
         seconds=30.0,
         run="base",
-        scores={"answers/sum": {"score": 0.25, "standard_error": 0.1, "samples": [SAMPLE]}},
+        scores={
+            "answers/sum": {"score": 0.25, "standard_error": 0.1, "guess": 0.0625, "ended": 0.5, "samples": [SAMPLE]}
+        },
     ),
     CardStage(name="again", command="lmtrain evaluate", seconds=None, run="talker", scores={"core/mean": {"score": 1}}),
 ]
 
 
 def test_the_card_holds_time_scores_by_run_and_samples() -> None:
-    before = {"base": {"answers/sum": {"score": 0.125}}, "talker": {"core/mean": {"score": 1}}}
+    before = {"base": {"answers/sum": {"score": 0.125, "guess": 0.1}}, "talker": {"core/mean": {"score": 1}}}
     text = card_text(Card(name="mine", stages=STAGES, previous=before))
     assert (
         "stages: 3; time: 2min00s; dollars of the trainings: $1.25; energy of the trainings, at most: 0.5 kWh" in text
     )
     assert "| base | 1min30s, skipped: unchanged | 2.0M | 80% | $1.25 | 0.5 | `lmtrain train` |" in text
     assert "| again | not yet |  |  |  |  | `lmtrain evaluate` |" in text
-    assert "| score | base | talker |" in text
-    assert "| answers/sum | 0.2500 ± 0.1000 (before: 0.1250) |  |" in text
-    assert "| core/mean |  | 1.0000 |" in text
-    assert "| base | a \\| <b>? | <i>two lines |" in text
+    assert "| score | base | talker | commonest answer |" in text
+    assert "| answers/sum | 25.0% ± 10.0% (50% ended) (before: 12.5%) |  | 6.2% |" in text
+    assert "| core/mean |  | 1.0000 |  |" in text
+    assert "| asked | base |\n|---|---|\n| a \\| <b>? | <i>two lines |" in text
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    text = card_text(Card(name="mine", stages=STAGES[2:]))
+    assert "| stage | time | command |\n|---|---|---|\n| again | not yet | `lmtrain evaluate` |" in text
+    assert "| score | talker |\n|---|---|\n| core/mean | 1.0000 |" in text
 
 
 def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
     page = card_page(Card(name="mine", stages=STAGES))
-    assert "0.2500 ± 0.1000" in page
+    assert "25.0% ±\u00a010.0%" in page
     assert "&lt;i&gt;two" in page
     assert "<i>two" not in page
 

@@ -8,7 +8,9 @@ from lmtrain.accounting.quantities import Unit, format_quantity
 from lmtrain.report.markup import table, tag
 from lmtrain.report.web_page import section, tiles, web_page
 
-HEAD: Final = ("stage", "time", "tokens", "in steps", "dollars", "kWh", "command")
+HEAD: Final = ("stage", "time", "tokens with loss", "share in steps", "dollars", "kWh", "command")
+NOTE: Final = "Behind ± is the standard error of so many items."
+GUESS: Final = "commonest answer"
 Scores = Mapping[str, Mapping[str, Any]]  # by name: an object with its `score`, and maybe its `standard_error`
 
 
@@ -81,14 +83,33 @@ class Card:
         ]
 
     @property
-    def samples(self) -> list[tuple[str, str, str]]:
-        """Return a run, a question and its answer for each kind of question asked, the first run's first."""
-        return [
-            (stage.run, str(sample["asked"]), str(sample["said"]))
-            for stage in self.stages
-            for score in stage.scores.values()
-            for sample in score.get("samples", [])
-        ]
+    def stage_rows(self) -> list[list[str]]:
+        """Return the head and the stages' cells, without the columns that no stage fills."""
+        rows = [list(HEAD), *([*_row(stage), stage.command] for stage in self.stages)]
+        kept = [column for column in range(len(HEAD)) if any(row[column] for row in rows[1:])]
+        return [[row[column] for column in kept] for row in rows]
+
+    @property
+    def score_rows(self) -> list[list[str]]:
+        """Return the head and the scores by run, beside the commonest answer's where questions have one."""
+        rows = [["score", *self.runs, GUESS]]
+        for name in self.score_names:
+            found = [self.scores_of(run).get(name, {}) for run in self.runs]
+            guess = next((score["guess"] for score in found if "guess" in score), None)
+            shown = "" if guess is None else f"{guess:.1%}"
+            rows.append([name, *(self.score(name, run) for run in self.runs), shown])
+        return rows if any(row[-1] for row in rows[1:]) else [row[:-1] for row in rows]
+
+    @property
+    def sample_rows(self) -> list[list[str]]:
+        """Return a head and one row a kind of question: the question, and each run's answer."""
+        said = dict[str, dict[str, str]]()
+        for stage in self.stages:
+            for score in stage.scores.values():
+                for sample in score.get("samples", []):
+                    said.setdefault(str(sample["asked"]), {})[stage.run] = str(sample["said"])
+        runs = [run for run in self.runs if any(run in answers for answers in said.values())]
+        return [["asked", *runs], *([asked, *(said[asked].get(run, "") for run in runs)] for asked in said)]
 
     @property
     def score_names(self) -> list[str]:
@@ -143,30 +164,34 @@ def _known(number: float | None, unit: Unit) -> str:
 
 def card_text(card: Card) -> str:
     """Return the card as Markdown."""
-    lines = [f"# {card.name}", "", "; ".join(f"{name}: {value}" for name, value in card.totals), ""]
-    lines += [f"| {' | '.join(HEAD)} |", f"|{'---|' * len(HEAD)}"]
-    lines += [f"| {' | '.join([*_row(stage), f'`{stage.command}`'])} |" for stage in card.stages]
+    parts = [[f"# {card.name}"], ["; ".join(f"{name}: {value}" for name, value in card.totals)]]
+    head, *stages = card.stage_rows
+    parts.append(_markdown([head, *([*cells, f"`{command}`"] for *cells, command in stages)]))
     if card.runs:
-        lines += ["", f"| score | {' | '.join(card.runs)} |", f"|---|{'---|' * len(card.runs)}"]
-        lines += [f"| {name} | {' | '.join(card.score(name, run) for run in card.runs)} |" for name in card.score_names]
-        lines += ["", "Behind +- is the standard error of so many items."]
-    if card.samples:
-        lines += ["", "| run | asked | said |", "|---|---|---|"]
-        lines += [f"| {run} | {_cell(asked)} | {_cell(said)} |" for run, asked, said in card.samples]
-    return "\n".join([*lines, ""])
+        parts += [_markdown(card.score_rows), [NOTE]]
+    if len(card.sample_rows) > 1:
+        parts.append(_markdown(card.sample_rows))
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
 def card_page(card: Card) -> str:
     """Return the card as a page."""
-    stages = [[*_row(stage), tag("code", stage.command)] for stage in card.stages]
-    parts = [tag("h1", card.name), tiles(card.totals), section("Stages", table(stages, head=HEAD))]
+    head, *stages = card.stage_rows
+    marked = [[*cells, tag("code", command)] for *cells, command in stages]
+    parts = [tag("h1", card.name), tiles(card.totals), section("Stages", table(marked, head=head))]
     if card.runs:
-        rows = [[name, *(card.score(name, run) for run in card.runs)] for name in card.score_names]
-        note = tag("p", "Behind ± is the standard error of so many items.")
-        parts.append(section("Scores", table(rows, head=["score", *card.runs]), note))
-    if card.samples:
-        parts.append(section("What they say", table(card.samples, head=["run", "asked", "said"])))
+        head, *rows = card.score_rows
+        parts.append(section("Scores", table(rows, head=head), tag("p", NOTE)))
+    if len(card.sample_rows) > 1:
+        head, *rows = card.sample_rows
+        parts.append(section("What they say", table(rows, head=head)))
     return web_page(f"{card.name}: a pipeline of lmtrain", *parts)
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a head and rows as a table of Markdown."""
+    head, *others = [f"| {' | '.join(map(_cell, row))} |" for row in rows]
+    return [head, f"|{'---|' * len(rows[0])}", *others]
 
 
 def _row(stage: CardStage) -> list[str]:
@@ -196,5 +221,8 @@ def _cell(text: str) -> str:
 
 
 def _shown(score: Mapping[str, Any]) -> str:
-    error = score.get("standard_error")
-    return f"{score['score']:.4f}" + (f" ± {error:.4f}" if error is not None else "")
+    """Return a score with its error; answers in percent, with the share of ended ones where some did not end."""
+    pattern = "{:.1%}" if "guess" in score else "{:.4f}"
+    error, ended = score.get("standard_error"), score.get("ended", 1.0)
+    shown = pattern.format(score["score"]) + (f" ±\u00a0{pattern.format(error)}" if error is not None else "")
+    return shown + (f" ({ended:.0%} ended)" if ended < 1 else "")
