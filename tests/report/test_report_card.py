@@ -46,7 +46,7 @@ def test_columns_without_a_value_are_left_out() -> None:
 
 def test_the_page_shows_the_same_and_no_one_s_markup() -> None:
     page = card_page(Card(name="mine", stages=STAGES))
-    assert "25.0% ±\u00a010.0%" in page
+    assert "25.0% ± 10.0%" in page
     assert "&lt;i&gt;two" in page
     assert "<i>two" not in page
 

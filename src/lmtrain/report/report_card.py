@@ -224,5 +224,5 @@ def _shown(score: Mapping[str, Any]) -> str:
     """Return a score with its error; answers in percent, with the share of ended ones where some did not end."""
     pattern = "{:.1%}" if "guess" in score else "{:.4f}"
     error, ended = score.get("standard_error"), score.get("ended", 1.0)
-    shown = pattern.format(score["score"]) + (f" ±\u00a0{pattern.format(error)}" if error is not None else "")
+    shown = pattern.format(score["score"]) + (f" ± {pattern.format(error)}" if error is not None else "")
     return shown + (f" ({ended:.0%} ended)" if ended < 1 else "")
