@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import did_you_mean, suggest
+from lmtrain.search.search_settings import SearchSettings
 
 CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("precision", "half"): ("bf16_mixed", "fp16_mixed"),
@@ -85,7 +87,8 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
         return f"{typed} has no effect: there is no choice of {key} here{has}."
     parent, _, name = key.rpartition(".")
     if not isinstance(node_at(config, parent), dict) or not parent:
-        return f"{typed}: there is no key {key}.{suggest(key, [*known, *groups])}"
+        of_sweeps = [f"sweep.{each.name}" for each in fields(SearchSettings)]  # a node of its own, of -m alone
+        return f"{typed}: there is no key {key}.{suggest(key, [*known, *groups, *of_sweeps])}"
     siblings = [each for each in known if each.rpartition(".")[0] == parent]
     names = ", ".join(each.rpartition(".")[2] for each in siblings)
     is_built = _is_built(node_at(config, key.partition(".")[0]))

@@ -34,6 +34,10 @@ def prepared(root: Path, *words: str, outer: OuterLauncher | None = None) -> Pre
         (["seed=13"], r"optimizer.lr=0.1 is too high. This is trial 2 of 2 (optimizer.lr=0.1); no trial was started."),
         (["resume=never"], "resume=never is of a single run"),
         (["callbacks.validation=null"], "sweep.metric=validation/bits_per_byte needs callbacks.validation"),
+        (
+            ["sweep.metric=validation/ema_loss"],
+            "no weight_average keeps any; nearest valid: sweep.metric=validation/loss.",
+        ),
         (["callbacks.graceful_stop=null", "sweep.pruner=median"], "callbacks.graceful_stop, which is switched off"),
         (
             ["callbacks.validation.num_passes=1", "sweep.pruner=median"],

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.composition.command_line.arguments import Arguments
@@ -16,6 +17,7 @@ from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, ne
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.start import prepare_data
 from lmtrain.composition.execution.sweep import naming_trial
+from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.plan import planned_with
@@ -24,13 +26,14 @@ from lmtrain.composition.stored_runs.job import Job, short_hash
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.search.halving import round_ends
-from lmtrain.search.search_settings import SearchSettings
+from lmtrain.search.search_settings import KNOWN_METRICS, SearchSettings
 from lmtrain.search.space import checked_words, num_of_grid
 from lmtrain.search.study import enqueue_grid, open_study, require_optuna
 from lmtrain.tracking.redaction import redact_override
 from lmtrain.tracking.status import status_name
 
 MakeJob = Callable[[Arguments], Job]
+OF_AVERAGES: Final = tuple(metric for metric in KNOWN_METRICS if "ema_" in metric)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +155,23 @@ def _require_resumable(config: RunConfig) -> None:
         )
 
 
+def _require_metric(config: RunConfig, settings: SearchSettings, *, has_validation: bool) -> None:
+    """Refuse a metric that no trial logs.
+
+    Raises: ConfigurationError.
+    """
+    if settings.metric.startswith("validation/") and not has_validation:
+        raise ConfigurationError(
+            f"sweep.metric={settings.metric} needs callbacks.validation, which is switched off; nearest valid: "
+            "sweep.metric=train/loss."
+        )
+    if settings.metric in OF_AVERAGES and gives_nothing(config.weight_average.target):
+        raise ConfigurationError(
+            f"sweep.metric={settings.metric} is of averaged weights, and no weight_average keeps any; nearest valid: "
+            f"sweep.metric={settings.metric.replace('ema_', '')}."
+        )
+
+
 def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
     """Return the validations at which halving's rounds end; one round for all else.
 
@@ -160,11 +180,7 @@ def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
     """
     facts = callback_facts(config)
     validation = next((each.reads for each in facts if each.reads), None)
-    if settings.metric.startswith("validation/") and validation is None:
-        raise ConfigurationError(
-            f"sweep.metric={settings.metric} needs callbacks.validation, which is switched off; nearest valid: "
-            "sweep.metric=train/loss."
-        )
+    _require_metric(config, settings, has_validation=validation is not None)
     if settings.pruner == "none":
         return [1]
     if not any(each.stops_on_signals for each in facts):
