@@ -17,6 +17,7 @@ from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.chat_rows import WORD, Messages, counted, of_calculation, of_choices, of_messages, spelled
 from data_pipelines.sources.hub_rows import Wanted, find_dataset
 from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
+from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 
@@ -216,3 +217,8 @@ def _require(counts: Mapping[str, int], *, identity: str | None, words: str | No
     given = {"identity_epochs": identity, "spelling_rows": words, "counting_rows": words}
     if not any(count for name, count in counts.items() if given.get(name, "hub")):
         raise ConfigurationError("source=chat_mixture has 0 epochs of every data set; nearest valid: gsm8k_epochs=4.")
+
+
+def chat_mixture_facts() -> SourceFacts:
+    """Tell whether documents are lists of messages."""
+    return SourceFacts(has_conversations=True)

@@ -18,6 +18,7 @@ from data_pipelines.sources.formats.plain_text import read_plain_text
 from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.local_files import Hashes, fingerprint_files
+from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import ConfigurationError, DataError
 
 Format = Literal["text", "json_lines", "csv", "tsv", "parquet"]
@@ -185,3 +186,10 @@ class Files(Source):
         if both := len(found.files) - len(others):
             tell(f"  files in source.paths and source.validation_paths: {both:,}, for validation alone")
         return FoundFiles((*first.values(), *others), found.left_out + held_out.left_out)
+
+
+def files_facts(*, messages_column: str | None = None) -> SourceFacts:
+    """Tell whether documents are lists of messages."""
+    return SourceFacts(
+        has_conversations=messages_column is not None, with_conversations="source.messages_column=messages"
+    )

@@ -10,6 +10,7 @@ from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.columns import column_of
 from data_pipelines.sources.hub_rows import Wanted, find_dataset, num_rows
 from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
+from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 
 SHUFFLE_BUFFER_DOCUMENTS = 10_000
@@ -149,3 +150,10 @@ def _require_positive(**settings: int | None) -> None:
     for name, value in settings.items():
         if value is not None and value < 1:
             raise ConfigurationError(f"source.{name}={value} must be positive; leave it out for what null takes.")
+
+
+def hugging_face_dataset_facts(*, messages_column: str | None = None) -> SourceFacts:
+    """Tell whether documents are lists of messages."""
+    return SourceFacts(
+        has_conversations=messages_column is not None, with_conversations="source.messages_column=messages"
+    )

@@ -8,6 +8,7 @@ from typing import Any, final
 from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.made_questions import KINDS, MadeQuestion, Material, make_questions, material_of
 from data_pipelines.sources.python_stdlib import PythonStandardLibrary
+from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import ConfigurationError, DataError
 
 VERSION = 1  # raised when the same settings come to make other conversations
@@ -87,3 +88,8 @@ class MadeConversations(Source):
 def messages_of(made: MadeQuestion) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return a question and its answer as messages."""
     return {"role": "user", "content": made.question}, {"role": "assistant", "content": made.answer}
+
+
+def made_conversations_facts() -> SourceFacts:
+    """Tell whether documents are lists of messages."""
+    return SourceFacts(has_conversations=True)

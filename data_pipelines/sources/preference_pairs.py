@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from data_pipelines.sources.base import REJECTED, Document, Skipped, Source
+from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import told_as_damage
@@ -89,3 +90,8 @@ def _messages(value: Any, role: str) -> list[Mapping[str, Any]]:
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     return [*value] if isinstance(value, Sequence) else [value]
+
+
+def preference_pairs_facts() -> SourceFacts:
+    """Tell whether documents are lists of messages."""
+    return SourceFacts(has_conversations=True)

@@ -12,6 +12,7 @@ from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.local_files import fingerprint_files, local_file, unreadable, walk
 from data_pipelines.sources.utf8 import Utf8
+from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import DataError
 
 EXCLUDED_FOLDERS = frozenset({"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"})
@@ -67,3 +68,8 @@ def _document(file: FoundFile, utf8: Utf8) -> Document | Skipped:
         return Document(file.name, utf8.decode(content.removeprefix(codecs.BOM_UTF8), where=file.name))
     except ValueError:
         return Skipped(file.name, "not UTF-8 text")
+
+
+def python_standard_library_facts() -> SourceFacts:
+    """Tell whether documents are lists of messages."""
+    return SourceFacts(has_conversations=False)

@@ -22,6 +22,14 @@ def test_amounts_are_numbers_and_options_are_nodes():
     assert config.callbacks["checkpoint"].key == "callbacks.checkpoint"
 
 
+def test_a_setting_of_a_callback_that_is_switched_off_is_refused():
+    values = {**default_config().values, "callbacks": {"checkpoint": {"keep_last": 2}}}
+    with pytest.raises(
+        ConfigurationError, match=r"^callbacks\.checkpoint is switched off, and .*keep_last is a setting"
+    ):
+        read_config(values)
+
+
 def test_every_key_of_a_composed_config_is_known():
     assert {*compose_config([])} == {*KEYS}
     with pytest.raises(ConfigurationError, match=r"optimiser=1 is not a key of a run\. Did you mean 'optimizer'"):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lmtrain.data.packing import BestFit, Contiguous, OneDocument
 from lmtrain.data.rows import read_rows
+from lmtrain.errors import DataError
 from tests.data.documents import END_OF_TEXT, documents_of, make_dataset
 
 DOCUMENTS = {
@@ -39,6 +40,12 @@ def test_best_fit_trains_every_id_once_an_epoch(tmp_path_factory, lengths, conte
     trained = Counter(batch.ids[:, 1:][batch.loss_mask].tolist())
     assert trained == Counter(token for document in documents_of(dataset) for token in document)
     assert (batch.ids[:, 0] == END_OF_TEXT).all()
+
+
+def test_text_is_no_conversation(tmp_path):
+    dataset = make_dataset(tmp_path, [3, 4], shard_tokens=8)
+    with pytest.raises(DataError, match="is text, without marks of the assistant's words"):
+        BestFit(of_conversations=True).rows(dataset, context_tokens=4)
 
 
 @settings(max_examples=40)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.launch.detect import OuterLauncher, outer_launcher, without_rank_variables
+from lmtrain.launch.detect import OuterLauncher, as_started, outer_launcher, without_rank_variables
 
 TORCHRUN = {
     "RANK": "5",
@@ -34,6 +34,15 @@ def test_ordinary_process_has_no_outer_launcher():
 
 def test_torchrun_is_recognised():
     assert outer_launcher(TORCHRUN) == OuterLauncher("torchrun", 5, 1, 8, 4, node_rank=1)
+
+
+def test_a_command_to_type_next_begins_with_the_typed_launcher():
+    alone = {**TORCHRUN, "WORLD_SIZE": "4"}
+    assert as_started("python train.py", outer_launcher(alone), alone) == "torchrun --nproc-per-node=4 train.py"
+    several = "torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=h:1 --nproc-per-node=4 --no-python lmtrain train"
+    assert as_started("lmtrain train", outer_launcher(TORCHRUN), TORCHRUN) == several
+    for untyped in ({}, SRUN, {**alone, "LMTRAIN_STORE": "/tmp/store"}):
+        assert as_started("lmtrain train", outer_launcher(untyped), untyped) == "lmtrain train"
 
 
 def test_training_operator_that_sets_the_torch_variables_alone_is_recognised():

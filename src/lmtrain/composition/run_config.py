@@ -12,7 +12,7 @@ from lmtrain.accounting.options.parts import CompileFacts
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.quantities import parse_whole
 from lmtrain.accounting.scaling import Scaling
-from lmtrain.composition.nodes.check import check_value
+from lmtrain.composition.nodes.check import TARGET, check_value
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.scaling import scaling_of
@@ -151,12 +151,20 @@ def read_config(values: Mapping[str, Any], *, allowed: Sequence[str] = ()) -> Ru
         make_trainer=Node("trainer", values["trainer"]),
         trainer=_trainer_settings(values["trainer"]),
         scaling=scaling_of(dict(values)),
-        callbacks={
-            name: Node(f"callbacks.{name}", node) for name, node in values["callbacks"].items() if node is not None
-        },
+        callbacks={name: _callback(name, node) for name, node in values["callbacks"].items() if node is not None},
         allowed=tuple(allowed),
         values=values,
     )
+
+
+def _callback(name: str, values: Mapping[str, Any]) -> Node:
+    if TARGET not in values:
+        key = f"callbacks.{name}"
+        raise ConfigurationError(
+            f"{key} is switched off, and {key}.{next(iter(values), 'KEY')} is a setting of it; leave out "
+            f"{key}=null, or the setting."
+        )
+    return Node(f"callbacks.{name}", values)
 
 
 def _require_scalars(scalars: Mapping[str, Any]) -> None:

@@ -24,6 +24,7 @@ from lmtrain.data.packing_index import (
 from lmtrain.data.rows import Rows
 from lmtrain.data.shards import Dataset
 from lmtrain.data.windows import ContiguousRows, DocumentWindows, HeldOutWindows, evaluation_windows
+from lmtrain.errors import DataError
 
 
 class Packing(Protocol):
@@ -85,19 +86,32 @@ class Contiguous:
         return None
 
 
-def best_fit_facts() -> PackingFacts:
-    """Name its index."""
-    return PackingFacts(index="best_fit")
+def best_fit_facts(*, of_conversations: bool = False) -> PackingFacts:
+    """Name its index, and tell whether it takes text."""
+    return PackingFacts(index="best_fit", needs_conversations=of_conversations)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BestFit:
-    """Whole documents in rows as full as possible; those longer than T are cut into pieces of T and a rest."""
+    """Whole documents in rows as full as possible; those longer than T are cut into pieces of T and a rest.
+
+    `of_conversations` takes no text, of which every word would carry loss.
+    """
 
     document_mask: bool = False
+    of_conversations: bool = False
 
     def rows(self, dataset: Dataset, *, context_tokens: int) -> Rows:
-        """Find or build the index."""
+        """Find or build the index.
+
+        Raises:
+            DataError: It is text, where conversations are asked for.
+        """
+        if self.of_conversations and not dataset.split("train").has_loss_mask:
+            raise DataError(
+                f"{dataset.folder} is text, without marks of the assistant's words; packing=conversations learns only "
+                "these: name conversations, or train on all words with task=pretrain."
+            )
         report, folder = self._index(dataset, context_tokens)
         split = dataset.split("train")
         return BestFitRows(

@@ -57,6 +57,17 @@ def outer_launcher(environment: Mapping[str, str]) -> OuterLauncher | None:
     return None
 
 
+def as_started(program: str, outer: OuterLauncher | None, environment: Mapping[str, str]) -> str:
+    """Return a program's words with torchrun before them, where a person typed it."""
+    if outer is None or outer.kind != "torchrun" or outer.store_file is not None or AGENT not in environment:
+        return program
+    ranks, nodes = outer.local_world_size, outer.world_size // outer.local_world_size
+    address = f"{environment.get('MASTER_ADDR')}:{environment.get('MASTER_PORT')}"
+    several = f" --nnodes={nodes} --rdzv-backend=c10d --rdzv-endpoint={address}" if nodes > 1 else ""
+    script = program.removeprefix("python ")
+    return f"torchrun{several} --nproc-per-node={ranks} {'' if script != program else '--no-python '}{script}"
+
+
 def without_rank_variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of an environment without an outer job's variables."""
     return {

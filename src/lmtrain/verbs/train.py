@@ -15,7 +15,7 @@ from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.stored_runs.job import Job, default_name, short_hash
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.launch.detect import AGENT, OuterLauncher, outer_launcher
+from lmtrain.launch.detect import AGENT, OuterLauncher, as_started, outer_launcher
 from lmtrain.tracking.preemption import waited_seconds
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.training.lifetime import die_with_parent
@@ -37,6 +37,7 @@ def train(words: list[str], *, program: str = "lmtrain train") -> int:
 
     outer = outer_launcher(os.environ)
     asked, words = outcome_line(words, is_first_rank=outer is None or outer.rank == 0)
+    program = as_started(program, outer, os.environ)
     if asked is None:
         return _train(words, program=program)
 

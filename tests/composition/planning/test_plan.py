@@ -7,6 +7,7 @@ from lmtrain.composition.planning.fit_setting import fit_setting
 from lmtrain.composition.planning.plan import changes, planned_runs, planned_with
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
 from lmtrain.report.plan_advice import advice
 from tests.configs import config_of
 
@@ -95,3 +96,11 @@ def test_the_advice_of_two_hundred_failing_plans_is_as_it_says_when_typed(compos
                 is_in_time = typed.horizon.limited_by == "tokens"
                 assert is_in_time or not line.startswith("finishes"), (line, typed.horizon)
     assert num_typed > 200
+
+
+def test_a_micro_batch_found_by_itself_names_the_word_for_gradients_in_shards():
+    words = ["model=llama_3_8b", "cluster=a100_8x", "strategy=fsdp", "trainer.devices=8", "precision=bf16_mixed"]
+    words += ["batch.context_tokens=8192", "batch.tokens_per_step=1048576", "batch.micro_batch_sequences=auto"]
+    with pytest.raises(ConfigurationError, match=r"fits, .* with strategy\.reduce_every_micro_step=true it does\.$"):
+        planned_runs(words)
+    assert planned_runs([*words, "strategy.reduce_every_micro_step=true"])

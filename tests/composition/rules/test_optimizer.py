@@ -11,6 +11,9 @@ from lmtrain.verbs.plan import plan
         (["optimizer=schedule_free", "schedule=trapezoid"], "schedule=trapezoid decays"),
         (["optimizer.lr=-1"], "optimizer.lr=-1 is not at least 0"),
         (["optimizer.row_beta=1.5"], "optimizer.row_beta=1.5 is not at least 0 and below 1"),
+        (["optimizer.lr=100"], "lr=100 is not at least 0 and at most 10: a step changes .*; 0.005 to 0.3 is usual"),
+        (["optimizer=adamw", "optimizer.lr=11", "optimizer.weight_decay=0"], "at most 10: .*; 1e-5 to 0.01 is usual"),
+        (["optimizer=sgd", "optimizer.lr=1e5"], "at most 10,000; 0.001 to 0.5 is usual"),
         (["optimizer.lr=0"], "optimizer.lr=0 trains nothing"),
         (["optimizer=sgd", "momentum_schedule=rise_and_fall"], "momentum_schedule=rise_and_fall has no effect"),
         (

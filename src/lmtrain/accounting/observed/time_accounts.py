@@ -22,7 +22,7 @@ LEVERS: Final[dict[str, str]] = {
     "checkpoint": "raise callbacks.checkpoint.every_seconds",
     "evaluation": "lower callbacks.validation.num_passes, or set callbacks.validation.max_tokens",
     "logging": "raise run.log_every_steps",
-    "preempted": "other work had the processors: end it, or leave it some with trainer.cpu_threads",
+    "preempted": "end the other work on these processors, or lower trainer.cpu_threads",
     LOST: "lower callbacks.checkpoint.every_seconds: what follows the last checkpoint is done again",
 }
 

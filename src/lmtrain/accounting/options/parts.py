@@ -107,16 +107,27 @@ class PackingFacts:
     """A packing; `holds_out_whole_documents`: held-out windows are documents and padding, not cut at any place.
 
     `row_is_document`: a training row holds one document, however short. `index` names its file of fitted rows.
+    `needs_conversations`: only the assistant's words carry loss, and text has none of them.
     """
 
     group: ClassVar[str] = "packing"
     holds_out_whole_documents: bool = False
     row_is_document: bool = False
     index: str | None = None
+    needs_conversations: bool = False
 
     def epoch_tokens(self, num_tokens: int, *, num_documents: int, context_tokens: int) -> int:
         """Return the tokens of all training rows once, padding included but that of fitted rows."""
         return num_documents * context_tokens if self.row_is_document else num_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFacts:
+    """A source: `has_conversations`, lists of messages, or else the words for them, "" where it has none."""
+
+    group: ClassVar[str] = "source"
+    has_conversations: bool
+    with_conversations: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from lmtrain.composition.execution.typed_places import refuse_places
 from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.rules.conversations import require_conversations
 from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed
@@ -24,6 +25,7 @@ def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Se
     """
     config = read_config(values, allowed=allowed)
     require_passes(config)
+    require_conversations(config)
     refuse_typed(config, typed)
     refuse_places(values, typed)
     return config

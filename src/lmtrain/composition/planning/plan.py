@@ -213,6 +213,13 @@ def planned_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     return config.divided(batch)
 
 
+def _fits_with(config: RunConfig, word: str, whole: BatchPlan) -> bool:
+    """Tell whether one sequence fits with a word typed beside."""
+    changed = with_words(config, [word])
+    setting = planned_setting(changed)
+    return largest_micro_batch(fit_setting(setting, model_facts(changed, setting)), whole) is not None
+
+
 def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     """Return the batch with the largest micro batch for a device.
 
@@ -224,9 +231,10 @@ def fitted_batch(config: RunConfig, fit: Setting) -> BatchPlan:
     if found is None:
         single = replace(whole, micro_batch_sequences=1, accumulation_micro_steps=whole.sequences_per_rank)
         needed = memory_of(fit, single).total
+        word = fit.word_against if fit.word_against and _fits_with(config, fit.word_against, whole) else None
+        would = f"with {word} it does" if word else "`lmtrain plan batch.micro_batch_sequences=1` tells what would"
         raise ConfigurationError(
             f"batch.micro_batch_sequences=auto: not even one sequence fits, it needs {needed / 1e9:.1f} GB of "
-            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; with batch.micro_batch_sequences=1 `lmtrain plan` tells what "
-            "would."
+            f"{(fit.device_bytes or 0) / 1e9:.1f} GB; {would}."
         )
     return found

@@ -81,7 +81,7 @@ def require_ranges(node: Mapping[str, Any], found: OptimizerFacts) -> None:
     multipliers = {f"lr_multipliers.{name}": value for name, value in (node.get("lr_multipliers") or {}).items()}
     ranges = {**COMMON, **dict.fromkeys(multipliers, RATE), **found.ranges}
     for name, value in {**node, **multipliers}.items():
-        allowed: Range | None = RATE if name == "lr" or name.endswith("_lr") else ranges.get(name)
+        allowed: Range | None = found.rate if name == "lr" or name.endswith("_lr") else ranges.get(name)
         if allowed is not None and _is_number(value) and (reason := allowed.refusal(value)):
             raise ConfigurationError(f"optimizer.{name}={value:g} is {reason}.")
     if node.get("lr") == 0:

@@ -1,0 +1,35 @@
+import pytest
+
+from lmtrain.composition.rules.conversations import require_conversations
+from lmtrain.errors import ConfigurationError
+from tests.configs import config_of
+
+SFT = "task=sft"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), r"\(PythonStandardLibrary\) is text, and task=sft .*; nearest valid: source=made_conversations, or task="),
+        (("source=files", "source.paths=[a]"), r"nearest valid: source\.messages_column=messages, source=made"),
+        (("source=fineweb_edu",), r"\(HuggingFaceDataset\) is text"),
+    ],
+)
+def test_text_is_refused_where_only_answers_are_learned(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        require_conversations(config_of(SFT, *words))
+    require_conversations(config_of("packing=best_fit", "packing.document_mask=true", *words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["source=made_conversations"],
+        ["source=smoltalk"],
+        ["source=chat_mixture"],
+        ["source=files", "source.paths=[a]", "source.messages_column=m"],
+        ["data=synthetic"],
+    ],
+)
+def test_conversations_and_data_that_tell_by_themselves_pass(words: list[str]) -> None:
+    require_conversations(config_of(SFT, *words))
