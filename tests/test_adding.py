@@ -39,7 +39,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in COPIED:
         source = tiny.PROJECT / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / name)  # with its bytecode, which would take seconds to make
         else:
             shutil.copy(source, folder)
     for path, text in FILES.items():

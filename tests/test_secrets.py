@@ -3,14 +3,14 @@
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lmtrain.composition.stored_runs.push_folder import make_push_folder
 from lmtrain.report.html_page import write_report
-from tests.tiny import command, environment
+from tests import forked, tiny
 
+DRAIN = "logger.drain_seconds=1"
 ALARM = "c4nary"  # a part of every secret below
 IN_SETTINGS = {
     "STORE_PASSWORD": "c4nary-password-of-store",  # its name says it
@@ -46,17 +46,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def train(project: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    line = [word for word in command(*words) if word != "logger=none"]
+    line = [word for word in tiny.TINY if word != "logger=none"]
     more = ["budget.tokens=512", "run.name=a", "callbacks.text_samples.prompt=a ${oc.env:PLACE_OF_PROMPT}"]
-    return subprocess.run(
-        [*line, *more, "logger.drain_seconds=1"],
-        cwd=project,
-        env={**environment(), **IN_ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+    environment = {**tiny.environment(), **IN_ENVIRONMENT}
+    return forked.run(tiny.PROJECT / "train.py", [*line, *words, *more], folder=project, environment=environment)
 
 
 def leaks(folder: Path, done: "subprocess.CompletedProcess[str]") -> list[str]:
@@ -70,7 +63,7 @@ def leaks(folder: Path, done: "subprocess.CompletedProcess[str]") -> list[str]:
 @pytest.mark.slow
 def test_a_run_with_a_store_leaves_no_secret_anywhere(project: Path) -> None:
     store = f"sqlite:///{project}/store/mlflow.db"
-    done = train(project, f"logger.tracking_uri='{store}?password={TYPED}'")
+    done = train(project, f"logger.tracking_uri='{store}?password={TYPED}'", DRAIN)
     assert done.returncode == 0, done.stderr
     assert leaks(project, done) == []
     (artifact,) = project.glob("store/mlflow-artifacts/*/artifacts/attempts/1/git.diff")
@@ -83,7 +76,9 @@ def test_a_run_with_a_store_leaves_no_secret_anywhere(project: Path) -> None:
 @pytest.mark.distributed
 def test_a_sweep_on_two_ranks_and_a_dead_server_leaves_no_secret_anywhere(project: Path) -> None:
     uri, experiment = f"http://me:{TYPED}@127.0.0.1:9", "a-${oc.env:STORE_PASSWORD}"
-    done = train(project, "-m", "trainer.devices=2", f"logger.tracking_uri='{uri}'", f"logger.experiment={experiment}")
+    done = train(
+        project, "-m", "trainer.devices=2", f"logger.tracking_uri='{uri}'", f"logger.experiment={experiment}", DRAIN
+    )
     assert done.returncode == 0, done.stderr
     assert "MLflow lacks a part of this run" in done.stderr
     (log,) = (project / "runs").rglob("mlflow.log")
@@ -94,7 +89,7 @@ def test_a_sweep_on_two_ranks_and_a_dead_server_leaves_no_secret_anywhere(projec
 @pytest.mark.slow
 @pytest.mark.parametrize("uri", [f"ftp://me:{TYPED}@h", "ftp://me:${oc.env:STORE_PASSWORD}@h"])
 def test_a_refused_address_is_told_without_its_password(project: Path, uri: str) -> None:
-    done = train(project, f"logger.tracking_uri='{uri}'")
+    done = train(project, f"logger.tracking_uri='{uri}'", DRAIN)
     assert done.returncode == 2
     assert "must begin with one of" in done.stderr
     assert ALARM not in done.stdout + done.stderr
@@ -111,11 +106,7 @@ def test_the_canaries_are_where_this_file_says(project: Path) -> None:
 def test_the_other_trackers_the_page_and_what_is_pushed_hold_no_secret(
     project: Path, logger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [f"logger={logger}", *(["logger.mode=offline"] if logger == "wandb" else [])]
-    line = [word for word in command(*words) if word != "logger=none"]
-    more = ["budget.tokens=512", "run.name=a", "callbacks.text_samples.prompt=a ${oc.env:PLACE_OF_PROMPT}"]
-    place: dict[str, Any] = {"cwd": project, "env": {**environment(), **IN_ENVIRONMENT}}
-    done = subprocess.run([*line, *more], **place, capture_output=True, text=True, timeout=280, check=False)
+    done = train(project, f"logger={logger}", *(["logger.mode=offline"] if logger == "wandb" else []))
     assert done.returncode == 0, done.stderr
     for name, value in IN_ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
