@@ -1,23 +1,20 @@
 """What a compiled step launches, allocates and compiles, counted in the real Trainer.
 
-Kernels are counted and not made: the graphs, products, allocations and order of launches are the compiler's own, and a
-C++ compiler would take 55 of the 70 seconds of a processor for 44 kernels. Their results are ones.
+Kernels are counted and not made: a C++ compiler would take 55 of the 70 seconds of a processor for 44 kernels.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import pytest
-import torch
 from torch._dynamo.utils import counters
-from torch._inductor.async_compile import AsyncCompile
-from torch._inductor.utils import fresh_cache
 from torch.profiler import ProfilerActivity, profile
 
 from lmtrain.training.loop.steps import is_step_end
+from tests.counted_kernels import LAUNCHES, counted_kernels
 from tests.test_step_guards import STEPS, build, fit
 
 # One block and two micro-steps, with torch 2.13: 48 kernels of the compiler's, 138 products (most of them Muon's), 516
@@ -25,19 +22,6 @@ from tests.test_step_guards import STEPS, build, fit
 MOST_KERNELS, MOST_PRODUCTS, MOST_ALLOCATIONS = 52, 151, 567
 ALIKE = [4, 7]  # each the first step after a log point
 PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"}
-LAUNCHES = Counter[str]()
-
-
-def counted_kernel(_: AsyncCompile, kinds: list[str], source: str) -> Callable[..., None]:
-    """Return a kernel for its source's arguments that is counted, and writes ones where it may write."""
-
-    def kernel(*arguments: Any) -> None:
-        LAUNCHES["kernel"] += 1
-        for kind, argument in zip(kinds, arguments, strict=True):
-            if isinstance(argument, torch.Tensor) and not kind.startswith("const"):
-                argument.fill_(1)
-
-    return kernel
 
 
 class Counted(pl.Callback):
@@ -77,14 +61,11 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
     patch = pytest.MonkeyPatch()
     patch.chdir(tmp_path_factory.mktemp("compiled"))
     found, words = Counted(), ["model.num_layers=1", "model.value_embedding_layers=[]", "batch.micro_batch_sequences=4"]
-    patch.setattr(AsyncCompile, "cpp_pybinding", counted_kernel)
-    torch._dynamo.reset()
     counters.clear()
-    with fresh_cache():  # none of kernels that were made, and none left to those that are
+    with counted_kernels():
         fit(build(Path.cwd(), "compile=model", *words), found)
-    yield found
+        yield found
     patch.undo()
-    torch._dynamo.reset()
 
 
 @pytest.mark.slow
