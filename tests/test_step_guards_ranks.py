@@ -20,17 +20,13 @@ PRECISIONS = [
     for file in sorted((PROJECT / "conf" / "precision").glob("*.yaml"))
     if file.stem not in {"auto", "tf32", "fp8"}
 ]
-LOGGERS = [
-    [f"logger={file.stem}", *(["logger.mode=offline"] if file.stem == "wandb" else [])]  # without an account
-    for file in sorted((PROJECT / "conf" / "logger").glob("*.yaml"))
-    if file.stem != "trackio"  # its package is not in the lock
-]
+LOGGERS = [["logger=mlflow"], ["logger=tensorboard"]]  # from a process of its own, from a thread: there is no third way
 COMBINATIONS = [
     *PRECISIONS,
     ["spikes=skip", "weight_average=ema", "gradient_clip_norm=1.0"],
     ["precision=fp16_mixed", "optimizer=adamw", "spikes=skip"],
 ]
-# A logger reads the run's files from a process of its own: once is enough.
+# A logger reads the run's files beside the training: once is enough.
 BY_STRATEGY = {"ddp": [*COMBINATIONS, *LOGGERS], "fsdp": COMBINATIONS}
 
 

@@ -85,7 +85,7 @@ def killed_at(root, moment, **settings):
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("budget", "stride"), [(None, 7), (9000, 5), pytest.param(None, 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("budget", "stride"), [(None, 7), (9000, 5), pytest.param(None, 2, marks=pytest.mark.slow)])
 def test_a_build_killed_at_any_write_goes_on_to_the_same_bytes(tmp_path, budget, stride):
     expected = files(make(tmp_path / "undisturbed", token_budget=budget))
     moments = 0

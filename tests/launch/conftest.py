@@ -76,7 +76,7 @@ def save_when_told(config):
     note(config, os.getpid())
     while not told:
         time.sleep(0.02)
-    time.sleep(0.2 + 1.0 * RANK)
+    time.sleep(0.1 + 0.4 * RANK)
     alive = child.poll() is None
     child.kill()
     note(config, f"saved, child alive: {alive}")

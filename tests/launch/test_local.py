@@ -11,6 +11,7 @@ import pytest
 
 from lmtrain.launch.local import FORWARDED_SIGNALS, launch
 from lmtrain.tracking.status import Status, read_status, write_status
+from tests.launch.slurm_cluster import poll
 
 pytestmark = [pytest.mark.slow, pytest.mark.distributed]  # torch takes 1 to 3 seconds to import, in the agent
 
@@ -186,8 +187,7 @@ def test_everything_ends_with_a_killed_parent(run_folder):
     assert len(processes_of(run_folder)) == 3
     parent.kill()
     parent.communicate()
-    time.sleep(2.0)
-    assert processes_of(run_folder) == []
+    poll(lambda: processes_of(run_folder) == [], seconds=10)
 
 
 @pytest.mark.faults
@@ -198,8 +198,7 @@ def test_everything_ends_with_a_killed_agent(run_folder):
     os.kill(agent, signal.SIGKILL)
     parent.communicate(timeout=10)
     assert parent.returncode == 137
-    time.sleep(1.0)
-    assert processes_of(run_folder) == []
+    poll(lambda: processes_of(run_folder) == [], seconds=10)
 
 
 def test_rank_0_keeps_the_terminal(run_folder):

@@ -12,14 +12,14 @@ from lmtrain.precision.kept_copies import KeptCopies
 
 
 def learning_curve(model: LanguageModel, *, lr: float, casts: bool = True) -> Tensor:
-    """Train 150 steps of 512 bytes of Python source, under autocast where it `casts`: the mean nats of every 25."""
+    """Train 150 steps of 256 bytes of Python source, under autocast where it `casts`: the mean nats of every 25."""
     copies = KeptCopies(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95))
     text = torch.tensor(list(inspect.getsource(argparse).encode()))
     order, losses = torch.Generator().manual_seed(0), list[Tensor]()
     for _ in range(150):
         copies.refresh()
-        windows = text[torch.randint(len(text) - 65, (8, 1), generator=order) + torch.arange(65)]
+        windows = text[torch.randint(len(text) - 65, (4, 1), generator=order) + torch.arange(65)]
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=casts, cache_enabled=False):
             total = model(windows[:, :-1], windows[:, 1:].contiguous(), ChunkedCrossEntropy())
         (total.objective / total.num_tokens).backward()
