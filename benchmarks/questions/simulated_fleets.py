@@ -4,8 +4,9 @@
     python benchmarks/questions/simulated_fleets.py --out benchmarks/results/simulated_fleets_zen4_2cores_202611.md
 
 Rows by the real code run one rank's step of lmtrain on fake tensors, in the nearest setting that lmtrain has; rows with
-pipeline stages are arithmetic: a token's FLOPs at the share of the peak of the simulated 8B on 8 H100 in the same
-format, times the pipeline's share without bubbles (arXiv 2104.04473 section 2.2).
+pipeline stages, or with tensor groups in fp8, are arithmetic: a token's FLOPs at the share of the peak of the simulated
+8B on 8 H100 in the same format, the waits of a simulated tensor group where the source does not say that its messages
+are hidden, and the pipeline's bubbles (arXiv 2104.04473 section 2.2).
 """
 
 import argparse
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.machine.hardware import DEVICES, Device, MatmulDtype
+from lmtrain.accounting.machine.hardware import DEVICES, Device
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.accounting.training_plan.step_time import Efficiency, Rates
@@ -33,6 +34,7 @@ CAPPED: Final = replace(
     power_watts=500,
 )
 GOAL: Final = 0.15
+FLASH_2_ON_HOPPER: Final = 0.35  # of the peak: arXiv 2407.08608; torch's own kernel when torchtitan's rows were made
 PLAIN: Final = ("optimizer=adamw", "precision=bf16_mixed", "gradient_clip_norm=1.0")
 A_NODE: Final = ("cluster=h100_8x",)
 LLAMA_8B: Final = ("model=llama_3_1_8b", *PLAIN, *A_NODE, "strategy=fsdp")
@@ -45,8 +47,8 @@ BRIDGE: Final = "Megatron-Bridge 25.11, performance summary"
 class Row:
     """A published row: tokens per second and device, and the words of the nearest run of lmtrain.
 
-    `sequences` are a device's of a step, `micro` of a micro-step; `device` None is the cluster's. `unlike` says what
-    differs from the published run.
+    `sequences` are a device's of a step, `micro` of a micro-step; `device` None is the cluster's; `attention` is its
+    kernel's share of the peak. `unlike` says what differs from the published run.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Row:
     micro: int = 2
     context_tokens: int = 8192
     device: Device | None = None
+    attention: float = Efficiency().attention
     unlike: str = ""
 
 
@@ -71,6 +74,7 @@ def titan(name: str, published: float, *words: str, num_ranks: int = 8) -> Row:
         words=(*LLAMA_8B, *HALF_AGAIN, *words),
         num_ranks=num_ranks,
         device=CAPPED,
+        attention=FLASH_2_ON_HOPPER,
         unlike=unlike,
     )
 
@@ -102,6 +106,7 @@ ROWS: Final = (
         words=("model=llama_3_1_70b", *PLAIN, *A_NODE, "strategy=fsdp_tensor", "recompute=every_block", "compile=none"),
         num_ranks=256,
         device=CAPPED,
+        attention=FLASH_2_ON_HOPPER,
         unlike="eager and in bf16: lmtrain's tensor groups have neither fp8 nor compilation",
     ),
     BRIDGE_8B,
@@ -121,18 +126,24 @@ ROWS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PipelineRow:
-    """A published row with pipeline stages: `micro_batches` of a pipeline, each stage cut into `chunks`."""
+class ArithmeticRow:
+    """A published row by arithmetic: its FLOPs at the share of the peak of `like`, waits and bubbles added.
+
+    `micro_batches` go through a pipeline of `stages`, each cut into `chunks`. `tensor_ranks` wait for their messages;
+    1 where the source hides them behind products (Megatron-Bridge), or has no tensor groups.
+    """
 
     name: str
     source: str
     published: float
     model: str
-    stages: int
-    chunks: int
-    micro_batches: int
-    dtype: MatmulDtype
+    like: Row
+    stages: int = 1
+    chunks: int = 1
+    micro_batches: int = 1
+    tensor_ranks: int = 1
     context_tokens: int = 8192
+    recompute: str = "none"
 
     @property
     def bubble(self) -> float:
@@ -140,24 +151,30 @@ class PipelineRow:
         return (self.stages - 1) / (self.chunks * self.micro_batches + self.stages - 1)
 
 
+IN_BF16: Final = replace(BRIDGE_8B, words=(*BRIDGE_8B.words, "precision=bf16_mixed"))
+TITAN_FP8: Final = replace(titan("", 0), words=(*LLAMA_8B, COMPILED, "precision=fp8", "recompute=every_block"))
 # 25.11: global batches of 128 and 256 sequences for 70B and 405B; Llama 3: arXiv 2407.21783 table 4 (16,384 ranks).
-PIPELINES: Final = (
-    PipelineRow(
-        name="70B, 64 H100, fp8", source=BRIDGE, published=1602, model="llama_3_70b",
-        stages=8, chunks=5, micro_batches=64, dtype="fp8",
+BY_ARITHMETIC: Final = (
+    ArithmeticRow(
+        name="70B, 256 H100, tensor groups of 8, fp8", source=TITAN, published=829, model="llama_3_1_70b",
+        like=TITAN_FP8, tensor_ranks=8, recompute="every_block",
     ),
-    PipelineRow(
-        name="405B, 1,024 H100, fp8", source=BRIDGE, published=292, model="llama_3_405b",
-        stages=8, chunks=8, micro_batches=64, dtype="fp8",
+    ArithmeticRow(
+        name="70B, 64 H100, fp8, pipeline", source=BRIDGE, published=1602, model="llama_3_70b", like=BRIDGE_8B,
+        stages=8, chunks=5, micro_batches=64,
     ),
-    PipelineRow(
-        name="405B, 16,384 H100, bf16", source="arXiv 2407.21783 table 4", published=400e12 / 2.6e12,
-        model="llama_3_405b", stages=16, chunks=8, micro_batches=16, dtype="bf16",
+    ArithmeticRow(
+        name="405B, 1,024 H100, fp8, pipeline", source=BRIDGE, published=292, model="llama_3_405b", like=BRIDGE_8B,
+        stages=8, chunks=8, micro_batches=64,
+    ),
+    ArithmeticRow(
+        name="405B, 16,384 H100, bf16, pipeline", source="arXiv 2407.21783 table 4", published=400e12 / 2.6e12,
+        model="llama_3_405b", like=IN_BF16, stages=16, chunks=8, micro_batches=16, tensor_ranks=8,
     ),
 )  # fmt: skip
 
 
-def prepared(row: Row, efficiency: Efficiency | None = None) -> Simulation:
+def prepared(row: Row) -> Simulation:
     """Return a row's simulation."""
     nodes = row.num_ranks // 8
     tokens = row.sequences * row.num_ranks * row.context_tokens
@@ -170,17 +187,21 @@ def prepared(row: Row, efficiency: Efficiency | None = None) -> Simulation:
     if row.micro != row.sequences:
         words.append(f"batch.micro_batch_sequences={row.micro}")
     asked = simulation(read_config(compose_config(words)))
-    rates = Rates(cluster=asked.config.cluster, efficiency=efficiency or Efficiency(), device=row.device)
+    rates = Rates(cluster=asked.config.cluster, efficiency=Efficiency(attention=row.attention), device=row.device)
     return replace(asked, rates=rates)
 
 
-def by_arithmetic(row: PipelineRow, mfu: float) -> float:
-    """Return a row's tokens per second and device at this share of the peak without bubbles, by PaLM's count."""
-    asked = prepared(replace(BRIDGE_8B, words=(*BRIDGE_8B.words, f"model={row.model}")))
-    flops = flops_per_token(asked.model.shape(), row.context_tokens).palm
-    peak = H100.peak_flops(row.dtype)
+def by_arithmetic(row: ArithmeticRow, mfu: float) -> float:
+    """Return a row's tokens per second and device at this share of the peak of bf16, by PaLM's count."""
+    words = (f"model={row.model}", *PLAIN, *A_NODE, f"recompute={row.recompute}", "compile=none")
+    words += ("strategy=tensor", "batch.micro_batch_sequences=1", f"batch.context_tokens={row.context_tokens}")
+    tokens = row.micro_batches * row.context_tokens
+    asked = simulation(read_config(compose_config([*words, f"batch.tokens_per_step={tokens}"])))
+    peak = (row.like.device or H100).peak_flops("bf16")
     assert peak is not None
-    return peak * mfu * (1 - row.bubble) / flops
+    computing = flops_per_token(asked.model.shape(), row.context_tokens).palm / (peak * mfu)
+    waiting = 0.0 if row.tensor_ranks == 1 else row.tensor_ranks * asked.run().figures.time.exposed_seconds / tokens
+    return (1 - row.bubble) / (computing + waiting)
 
 
 def line(name: str, published: float, found: float, *notes: str) -> str:
@@ -199,11 +220,9 @@ def page() -> str:
         exposed = fleet.figures.time.exposed_seconds / fleet.figures.time.seconds
         waits = f"{exposed:.0%} of the step waits for messages"
         rows.append(line(row.name, row.published, fleet.tokens_per_second_per_device, waits, row.unlike, row.source))
-    in_bf16 = replace(BRIDGE_8B, words=(*BRIDGE_8B.words, "precision=bf16_mixed"))
-    mfu = {"fp8": prepared(BRIDGE_8B).run().mfu, "bf16": prepared(in_bf16).run().mfu}
-    for row in PIPELINES:
-        found = by_arithmetic(row, mfu[row.dtype])
-        rows.append(line(f"{row.name}, pipeline", row.published, found, "by arithmetic", row.source))
+    for row in BY_ARITHMETIC:
+        found = by_arithmetic(row, prepared(row.like).run().mfu)
+        rows.append(line(row.name, row.published, found, "by arithmetic", row.source))
     head = ["| run | published tokens/s a device | simulated | error | |", "|---|---|---|---|---|"]
     return "\n".join(
         [
@@ -212,7 +231,9 @@ def page() -> str:
             "Written by `python benchmarks/questions/simulated_fleets.py`. One set of efficiencies for every row: "
             f"products at {efficiency.products:.0%} of the peak, memory at {efficiency.memory:.0%}, links at "
             f"{efficiency.links:.0%} of the data sheet, {efficiency.launch_seconds * 1e6:.0f} us a launch; the first "
-            "two were chosen over these rows together, none for a row of its own. "
+            "two were chosen over these rows together, none for a row of its own. torchtitan's attention is "
+            f"FlashAttention 2, which reaches {FLASH_2_ON_HOPPER:.0%} of Hopper's peak (arXiv 2407.08608); all other "
+            "attention is as fast as products. "
             f"Goal: within {GOAL:.0%}.",
             "",
             *head,

@@ -85,18 +85,18 @@ def test_a_gpu_that_fails_in_a_step_is_one_line_and_the_run_goes_on_bit_for_bit(
 
 @pytest.mark.faults
 @pytest.mark.distributed
-def test_two_ranks_killed_go_on_bit_for_bit_and_ranks_may_change(
+def test_four_ranks_killed_go_on_bit_for_bit_and_ranks_may_change(
     untouched_across: dict[int, float], tmp_path: Path
 ) -> None:
-    two = [*ACROSS, "run.name=two", "trainer.devices=2"]
-    whole = tiny.train(tmp_path, *two, "run.name=whole", num_ranks=2)
+    four = [*ACROSS, "batch.micro_batch_sequences=1", "run.name=four", "trainer.devices=4"]
+    whole = tiny.train(tmp_path, *four, "run.name=whole", num_ranks=4)
     assert whole.returncode == 0, whole.stderr
-    stopped = tiny.train(tmp_path, *two, *killed(8, 1, rank=1), num_ranks=2)
+    stopped = tiny.train(tmp_path, *four, *killed(8, 1, rank=1), num_ranks=4)
     assert stopped.returncode == -9, stopped.stderr
-    again = tiny.train(tmp_path, *two, num_ranks=2)
+    again = tiny.train(tmp_path, *four, num_ranks=4)
     assert again.returncode == 0, again.stderr
-    assert tiny.losses(tmp_path / "runs/two") == tiny.losses(tmp_path / "runs/whole")
-    assert list(tiny.losses(tmp_path / "runs/two").values()) == pytest.approx(
+    assert tiny.losses(tmp_path / "runs/four") == tiny.losses(tmp_path / "runs/whole")
+    assert list(tiny.losses(tmp_path / "runs/four").values()) == pytest.approx(
         list(untouched_across.values()), rel=ACROSS_WORLD_SIZES
     )
 

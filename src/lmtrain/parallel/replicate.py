@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from lightning.pytorch.strategies import DDPStrategy
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
@@ -13,6 +13,8 @@ from typing_extensions import override
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.strategy import Parallelism, whole
+
+SUMS_OF_ANY_ORDER: Final = 2  # ranks: a + b is b + a
 
 
 def single(*, num_ranks: int) -> Parallelism:
@@ -42,13 +44,15 @@ def ddp(
 ) -> Parallelism:
     """Replicate the model and average gradients over ranks; a rank's silence of the timeout ends the run.
 
-    `gradients_in` bf16 sends half the bytes, each gradient rounded to 8 bits of fraction.
+    `gradients_in` bf16 sends half the bytes, each gradient rounded to 8 bits of fraction. From three ranks on, torch
+    looks for unused parameters: it then keeps its first division into messages, and so each sum's order, for all steps
+    of all starts (docs/decisions/0023).
     """
-    del num_ranks
     make = ReplicatedStrategy if gradients_in == "bf16" else DDPStrategy
     strategy = make(
         gradient_as_bucket_view=True,
         broadcast_buffers=False,
+        find_unused_parameters=num_ranks > SUMS_OF_ANY_ORDER,
         timeout=timedelta(seconds=timeout_seconds),
     )
     return Parallelism(name="ddp", strategy=strategy, parallelize=whole, spread=ddp_facts(gradients_in=gradients_in))

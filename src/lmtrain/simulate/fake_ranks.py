@@ -1,5 +1,6 @@
 """One rank of many nonexistent ones: a process group without peers, and a model without bytes cut for its ranks."""
 
+import logging
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from typing_extensions import override
 @contextmanager
 def fake_ranks(num_ranks: int) -> Generator[DeviceMesh]:
     """Be rank 0 of `num_ranks`, with messages to nobody, and give a strategy's mesh as Lightning would."""
+    logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)  # advice for torch's own developers
     dist.init_process_group("fake", rank=0, world_size=num_ranks)
     try:
         yield init_device_mesh("cpu", (num_ranks, 1), mesh_dim_names=("data_parallel", "tensor_parallel"))

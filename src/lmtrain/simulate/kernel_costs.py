@@ -97,7 +97,8 @@ def kernel_of(
         return None
     flops = _flops(func, arguments, named, made)
     dtype = (formats or Formats()).of(name, read) if flops else None
-    return Kernel(flops=flops, num_bytes=num_bytes, dtype=dtype, phase=phase)
+    is_attention = name.startswith(ATTENTION)
+    return Kernel(flops=flops, num_bytes=num_bytes, dtype=dtype, phase=phase, is_attention=is_attention)
 
 
 def _flops(func: Any, arguments: list[Any], named: dict[str, Any], made: Any) -> float:

@@ -10,7 +10,13 @@ from lmtrain.accounting.training_plan.step_time import Efficiency, Rates, step_t
 from lmtrain.errors import ConfigurationError
 
 IDEAL = Efficiency(
-    products=1.0, memory=1.0, links=1.0, launch_seconds=0.0, node_hop_seconds=0.0, network_hop_seconds=0.0
+    products=1.0,
+    attention=1.0,
+    memory=1.0,
+    links=1.0,
+    launch_seconds=0.0,
+    node_hop_seconds=0.0,
+    network_hop_seconds=0.0,
 )
 NODES = Cluster(
     name="h100_8x", device="NVIDIA H100 80GB HBM3", devices_per_node=8, num_nodes=2, network_bytes_per_second=400e9
@@ -36,6 +42,9 @@ def test_a_kernel_takes_the_longer_of_computing_and_moving_at_the_stated_shares(
     assert RATES.kernel_seconds(Kernel(flops=1e12, num_bytes=3.35e12, dtype="bf16")) == pytest.approx(1)
     half = replace(IDEAL, products=0.5, launch_seconds=0.25)
     assert Rates(cluster=NODES, efficiency=half).kernel_seconds(computing(1)) == pytest.approx(2.25)
+    slow = Rates(cluster=NODES, efficiency=replace(IDEAL, attention=0.25))
+    assert slow.kernel_seconds(replace(computing(1), is_attention=True)) == pytest.approx(4)
+    assert slow.kernel_seconds(computing(1)) == pytest.approx(1)
 
 
 def test_a_message_takes_its_slowest_link_and_its_hops():

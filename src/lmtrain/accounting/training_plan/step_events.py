@@ -15,12 +15,16 @@ Awaited = Literal["when used", "at the end", "at once"]
 
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
-    """Computing on the device: FLOPs of products in a format (None: no product), and bytes read and written."""
+    """Computing on the device: FLOPs of products in a format (None: no product), and bytes read and written.
+
+    `is_attention`: one fused kernel of scores, softmax and values.
+    """
 
     flops: float
     num_bytes: float
     dtype: MatmulDtype | None = None
     phase: Phase = "forward"
+    is_attention: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,13 @@ class Efficiency:
     """Shares of the data sheet's rates reached by kernels and messages, and the seconds of a launch and of a hop.
 
     One set for all devices, models and numbers of ranks, chosen once over the published rows of
-    benchmarks/questions/simulated_fleets.py together; a hop and a launch are usual values, not fitted.
+    benchmarks/questions/simulated_fleets.py together; a hop and a launch are usual values, not fitted. Fused attention
+    is taken as fast as products, as cuDNN's and FlashAttention 3 are on Hopper and FlashAttention 2 on Ampere;
+    FlashAttention 2 reaches 0.35 of Hopper's peak (arXiv 2407.08608).
     """
 
     products: float = 0.6
+    attention: float = 0.6
     memory: float = 0.7
     links: float = 0.75
     launch_seconds: float = 4e-6
@@ -54,7 +57,8 @@ class Rates:
                 f"cluster.device={self.cluster.device} has no row in the hardware table, and a simulation takes its "
                 "rates from there; choose cluster=h100_8x, or set cluster.device to a product's name."
             )
-        computing = kernel.flops / (self._peak(kernel.dtype) * self.efficiency.products) if kernel.dtype else 0.0
+        share = self.efficiency.attention if kernel.is_attention else self.efficiency.products
+        computing = kernel.flops / (self._peak(kernel.dtype) * share) if kernel.dtype else 0.0
         moving = kernel.num_bytes / (device.memory_bytes_per_second * self.efficiency.memory)
         return self.efficiency.launch_seconds + max(computing, moving)
 

@@ -278,7 +278,7 @@ def is_done(run: Run, checkpoint: CheckpointFacts) -> bool:
 
 def quiet_libraries() -> None:
     """Keep notices and advertisements of libraries off the console; warnings about the run itself stay."""
-    for name in ("lightning.pytorch", "lightning.fabric", "torch.utils.cpp_extension"):
+    for name in ("lightning.pytorch", "lightning.fabric", "torch.utils.cpp_extension", "torch.distributed.tensor"):
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in (".*does not have many workers.*", ".*`max_epochs` was not set.*", ".*isinstance.*LeafSpec.*"):
         warnings.filterwarnings("ignore", message)
