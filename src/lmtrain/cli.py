@@ -45,7 +45,7 @@ def _refuse_verb(verb: str, rest: Sequence[str]) -> int:
 def serve(verb: str, words: Sequence[str], *, program: str) -> int:
     """Call one verb; a refusal becomes one message on stderr and its exit code, and no message holds a secret."""
     sys.excepthook = _show_failure
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read once by torch: its notices are no part of a run's words
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch reads it once; its notices stay off the console
     atexit.register(gc.freeze)  # no search for garbage at the interpreter's end: 0.05 of a plan's 0.95 s
     try:
         code = find_verb(verb)(list(words), program=program)
