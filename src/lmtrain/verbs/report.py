@@ -4,9 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import names_sweep
-from lmtrain.report.html_page import write_report
-from lmtrain.report.sweep_page import write_sweep_report
+from lmtrain.report.find_runs import find_runs, names_sweep
 from lmtrain.storage.damage import told_as_damage
 
 
@@ -16,6 +14,11 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     parser = FlagParser(prog=program, description=about)
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME, or runs/sweep-ID of a sweep")
     path: Path = parser.parse_args(words).run.absolute()
+    if not names_sweep(path):
+        find_runs([path])  # before the page's imports, of seconds
+    from lmtrain.report.html_page import write_report
+    from lmtrain.report.sweep_page import write_sweep_report
+
     with told_as_damage(path, fix="restore it, or name another run"):
         print(write_sweep_report(path) if names_sweep(path) else write_report(path, texts=partial(_texts, path)))
     return 0

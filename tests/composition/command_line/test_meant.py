@@ -12,6 +12,8 @@ from lmtrain.errors import ConfigurationError
     [
         (["lr=1e-3"], "optimizer.lr=1e-3."),
         (["epochs=3"], "budget.epochs=3."),
+        (["--model", "gpt2_124m"], "model=gpt2_124m."),
+        (["--resume"], "resume=VALUE."),
         (["max_steps=100"], "budget.steps=100."),
         (["batch_size=32"], "batch.tokens_per_step=8192 (32 sequences of batch.context_tokens=256)."),
         (

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lmtrain.composition.command_line.paths import conf_folder
+from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
 from lmtrain.errors import ConfigurationError
 
 CALLED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -27,6 +27,7 @@ CALLED_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "model.width": ("hidden_size", "n_embd", "d_model"),
 }
 OUR_KEY: Final = {name: key for key, names in CALLED_KEYS.items() for name in names}
+FLAGS_OF_HYDRA: Final = ("run", "hydra")  # refused with a replacement elsewhere
 IN_SEQUENCES: Final = ("batch_size", "train_batch_size", "global_batch_size", "per_device_train_batch_size")
 AMOUNT: Final = re.compile(r"[\d.]+")
 UNIT: Final = re.compile(r"[A-Za-z]{1,4}")
@@ -65,7 +66,8 @@ def _refuse_dashes(word: str, following: Sequence[str], *, known: frozenset[str]
     """Refuse `--lr 1e-3` and `--optimizer.lr=1e-3`; a flag of ours, or an unknown one, is for its parser."""
     name, equals, value = word[2:].partition("=")
     key = name.replace("-", "_")
-    if f"--{name}" in known or not (key in OUR_KEY or key in IN_SEQUENCES or "." in key):
+    is_ours = key not in FLAGS_OF_HYDRA and is_key_of_training(key)
+    if f"--{name}" in known or not (is_ours or key in OUR_KEY or key in IN_SEQUENCES or "." in key):
         return
     takes_next = not equals and following and "=" not in following[0] and not following[0].startswith("-")
     value = value if equals else following[0] if takes_next else "VALUE"
