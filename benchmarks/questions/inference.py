@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from omegaconf import OmegaConf
 
 from benchmarks.peers.inference import llama_cpp
 from lmtrain.composition.stored_runs.model_to_run import model_to_run
-from lmtrain.inference.engine import EngineLimits
+from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
 from lmtrain.inference.loaded_model import LoadedModel
 from lmtrain.inference.sampling_settings import Sampling
@@ -41,6 +42,7 @@ from lmtrain.models.llama import Llama
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 
 VOCABULARY, CONTEXT = 4096, 256
+WARM_UP_TURNS = 3  # an engine is kept, as a server's is: its memory is in use from then on
 DEFAULT_MODEL = Path(__file__).resolve().parents[2] / "conf" / "model" / "llama_tiny.yaml"
 READ_AND_WRITTEN = ("first token, ms", "read, tokens/s", "written, tokens/s")  # of lmtrain / transformers / llama.cpp
 OURS, TRANSFORMERS, LLAMA_CPP = "lmtrain", "transformers", "llama.cpp"
@@ -78,7 +80,7 @@ def main() -> None:
         print("|---|---|---|---|---|---|---|", flush=True)
         for num_texts in asked.texts:
             writers: dict[str, Write] = {
-                OURS: lambda prompts, num: write_ours(ours, prompts, num),
+                OURS: partial(write_ours, ours.engine(EngineLimits(num_texts=num_texts))),
                 TRANSFORMERS: lambda prompts, num: write_theirs(theirs, prompts, num),
             }
             if gguf is not None:
@@ -91,7 +93,11 @@ def main() -> None:
 def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace) -> str:
     """Measure all in turns and return a line of the table."""
     generator = torch.Generator().manual_seed(num_texts)
-    prompts = torch.randint(VOCABULARY, (num_texts, asked.prompt_tokens), generator=generator)
+    size = (num_texts, asked.prompt_tokens)
+
+    def prompts() -> torch.Tensor:
+        return torch.randint(VOCABULARY, size, generator=generator)  # new ones: nothing is found in a cache
+
     whole = turns(writers, prompts, asked.new_tokens, repeats=asked.repeats)
     firsts = turns(writers, prompts, 1, repeats=asked.repeats)
     for mine, other in zip(whole[OURS], whole[TRANSFORMERS], strict=True):
@@ -121,23 +127,24 @@ def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace)
 
 
 def turns(
-    writers: Mapping[str, Write], prompts: torch.Tensor, num_new_tokens: int, *, repeats: int
+    writers: Mapping[str, Write], prompts: Callable[[], torch.Tensor], num_new_tokens: int, *, repeats: int
 ) -> dict[str, list[Written]]:
-    """Return what each writes and its seconds, again and again; the first of each is a warm-up.
+    """Return what each writes and its seconds, again and again; the first turns are a warm-up, and fill the caches.
 
     Every other turn goes the other way round: none always finds the processor's caches as the same other left them.
     """
     order = list(writers)
-    written = [
-        {name: writers[name](prompts, num_new_tokens) for name in order[:: -1 if turn % 2 else 1]}
-        for turn in range(repeats + 1)
-    ]
-    return {name: [turn[name] for turn in written[1:]] for name in writers}
+
+    def turn(number: int) -> dict[str, Written]:
+        given = prompts()
+        return {name: writers[name](given, num_new_tokens) for name in order[:: -1 if number % 2 else 1]}
+
+    written = [turn(number) for number in range(repeats + WARM_UP_TURNS)][WARM_UP_TURNS:]
+    return {name: [each[name] for each in written] for name in writers}
 
 
-def write_ours(loaded: LoadedModel, prompts: torch.Tensor, num_new_tokens: int) -> tuple[torch.Tensor, float]:
-    """Return the tokens [B, T] and the CPU seconds they took, from an empty cache."""
-    engine = loaded.engine(EngineLimits(num_texts=len(prompts)))
+def write_ours(engine: TextEngine, prompts: torch.Tensor, num_new_tokens: int) -> tuple[torch.Tensor, float]:
+    """Return the tokens [B, T] and the CPU seconds they took."""
     began = time.process_time()
     sampling = Sampling(temperature=0.0)
     texts = [
@@ -167,7 +174,8 @@ def write_theirs(model: Any, prompts: torch.Tensor, num_new_tokens: int) -> tupl
 def bandwidth_share(loaded: LoadedModel, asked: argparse.Namespace) -> float:
     """Return which share of what a copy of memory moves a second the reading of weights moves, at one text."""
     prompt = torch.zeros(1, 1, dtype=torch.int64)
-    seconds = min(write_ours(loaded, prompt, asked.new_tokens)[1] for _ in range(3)) / asked.new_tokens
+    engine = loaded.engine(EngineLimits(num_texts=1))
+    seconds = min(write_ours(engine, prompt, asked.new_tokens)[1] for _ in range(3)) / asked.new_tokens
     shape = loaded.model.shape()
     source = torch.ones(1 << 26)
     target = torch.empty_like(source)

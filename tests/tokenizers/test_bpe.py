@@ -126,3 +126,10 @@ def test_added_tokens_that_are_not_special_count_their_bytes():
     assert tokenizer.vocab_size == 401
     assert tokenizer.encode("    ") == [400]
     assert tokenizer.token_bytes()[400] == 4
+
+
+def test_words_kept_or_not_have_the_same_ids():
+    tokenizer = train_byte_pairs(TEXTS, vocab_size=400)
+    before = [tokenizer.encode(text) for text in TEXTS]
+    tokenizer.keep_words(0)
+    assert [tokenizer.encode(text) for text in TEXTS] == before

@@ -55,6 +55,10 @@ class Tokenizer(ABC):
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json`, for other tools too, and `tokenizer.meta.json` into a folder."""
 
+    def keep_words(self, num_words: int) -> None:
+        """Keep the ids of so many words or uncut texts for each thread, where any are kept; 0: of none."""
+        del num_words
+
     def encode_batch_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return the ids of all texts back to back [N], and where each text's end [num_texts]: the fast way."""
         return flatten(self.encode_batch(texts))

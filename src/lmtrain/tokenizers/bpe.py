@@ -82,6 +82,11 @@ class BytePairTokenizer(Tokenizer):
         encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [self._guarded(text, encoding.ids) for text, encoding in zip(texts, encoded, strict=True)]
 
+    def keep_words(self, num_words: int) -> None:
+        """Keep the ids of so many words or uncut texts for each thread; 10,000 unless told."""
+        if isinstance(self._tokenizer.model, models.BPE):
+            self._tokenizer.model._resize_cache(num_words)  # noqa: SLF001
+
     def encode_batch_flat(self, texts: Sequence[str]) -> FlatIds:
         """Return the ids of all texts back to back, and where each text's end."""
         return self._fast_encoder(texts)
