@@ -29,7 +29,8 @@ def test_ddp_keeps_no_second_copy_of_the_gradients_and_gives_up_on_a_silent_rank
     parallelism = ddp(num_ranks=2, timeout_seconds=30)
     strategy = parallelism.strategy
     assert isinstance(strategy, DDPStrategy)
-    assert strategy._ddp_kwargs == {"gradient_as_bucket_view": True, "broadcast_buffers": False}
+    kept = {"gradient_as_bucket_view": True, "broadcast_buffers": False}
+    assert strategy._ddp_kwargs == kept | {"find_unused_parameters": False}
     assert strategy._timeout == timedelta(seconds=30)
     assert (parallelism.parallelize, parallelism.casts_parameters) == (whole, False)
 
