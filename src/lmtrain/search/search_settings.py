@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
@@ -36,7 +36,7 @@ class SearchSettings:
     warmup_trials: int = 5
     parallel: int = 1
     launcher: Literal["local", "slurm"] = "local"
-    slurm: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    slurm: Mapping[str, Any] | None = None
     max_hours: float | None = None
     max_usd: float | None = None
     seed: int = 1

@@ -72,3 +72,10 @@ def test_a_search_without_m_and_settings_without_a_search_are_refused(words: lis
     with pytest.raises(ConfigurationError) as refused:
         for_each_config(lambda *one: None, parse_arguments(words), config_name="train")
     assert str(refused.value) == message
+
+
+def test_parameters_of_slurm_are_typed_as_a_mapping() -> None:
+    words = ["-m", "hydra/sweeper=optuna", "optimizer.lr=interval(1e-3,1e-1)", "sweep.launcher=slurm"]
+    found = search_of(parse_arguments([*words, "sweep.slurm={slurm_partition: gpu, timeout_min: 60}"]))
+    assert found is not None
+    assert found.settings.slurm == {"slurm_partition": "gpu", "timeout_min": 60}

@@ -223,7 +223,7 @@ def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runn
     if settings.launcher == "slurm":
         return SlurmRunner(
             folder=folder / "slurm",
-            parameters=settings.slurm,
+            parameters=settings.slurm or {},
             num_devices=config.trainer.devices,
             uses_gpus=config.cluster.device is not None and config.trainer.accelerator != "cpu",
         )
