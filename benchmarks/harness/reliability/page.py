@@ -84,8 +84,9 @@ def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
             )
     if kills := found.get("kills"):
         yield "\n### Kills of real processes\n"
-        yield "`python benchmarks/questions/kills.py --kills N --seed S`, seeds 0, 1 and 2: SIGKILL at random moments, one to three times a run, then the"
-        yield "same command until the end; losses, weights and optimizer state against an untouched run's.\n"
+        seeds = ", ".join(map(str, kills["seeds"]))
+        yield f"`python benchmarks/questions/kills.py --kills N --seed S`, seeds {seeds}: SIGKILL at random moments, one to three times"
+        yield "a run, then the same command until the end; losses, weights and optimizer state against an untouched run's.\n"
         yield "| kind of run | kills |"
         yield "|---|---|"
         yield from (f"| {kind} | {number} |" for kind, number in kills["kills_by_kind"].items())
