@@ -14,7 +14,7 @@ def test_stages_follow_one_another_in_a_folder_of_their_own(tmp_path: Path) -> N
     assert commands["talker"][-1] == "seed=7"
     assert commands["base"] == [
         *["train", f"run.root={tmp_path}", "run.name=mine/base"],
-        *["trainer.devices=2", "budget.tokens=2.2M"],
+        *["trainer.devices=2", "budget.tokens=2.2M", "callbacks.validation.max_tokens=50K"],
     ]
     assert commands["base_text"] == ["evaluate", f"{tmp_path}/mine/base"]
     assert commands["exported"] == ["export", "hf", f"{tmp_path}/mine/talker", f"{tmp_path}/mine/exported"]
@@ -24,9 +24,9 @@ def test_stages_follow_one_another_in_a_folder_of_their_own(tmp_path: Path) -> N
 def test_a_plan_knows_the_base_before_it_exists() -> None:
     pipeline = read_pipeline(["base.model.width=64", "base.run.log_every_steps=1"])
     words = pipeline.planned_words(pipeline.stage("talker"))
-    assert words[:2] == ["model.width=64", "run.log_every_steps=1"]
+    assert words[:3] == ["callbacks.validation.max_tokens=50K", "model.width=64", "run.log_every_steps=1"]
     assert words.index("momentum_schedule=none") < words.index("task=sft")
-    assert [word for word in words if word.startswith("budget")] == ["budget.tokens=950K"]
+    assert [word for word in words if word.startswith("budget")] == ["budget.tokens=600K"]
 
 
 def test_a_change_reaches_the_stages_behind_it_and_no_other() -> None:
