@@ -94,8 +94,11 @@ def _require_chat_tokens(tokenizer: TokenizerSpec) -> None:
     known = tokenizer.special_tokens
     if not any(all(token in known for token in style.special_tokens) for style in STYLES):
         styles = ", ".join(style.name for style in STYLES)
-        msg = f"source.messages_column reads conversations; tokenizer= has the special tokens of no style ({styles})"
-        raise ConfigurationError(f"{msg}; set tokenizer.chat=true, or take the tokenizer of a chat model.")
+        raise ConfigurationError(
+            f"source.messages_column reads conversations, and this tokenizer has the special tokens of no style "
+            f"({styles}). Set tokenizer.chat=true, or take the tokenizer of a chat model. A base of init_from brings its own: train "
+            "one with tokenizer.chat=true."
+        )
 
 
 def _positive(name: str, value: int) -> int:
