@@ -86,6 +86,7 @@ MAY_BE_SKIPPED = (
         "momentum_schedule=",
         "objective=",
         "optimizer=",
+        "packing=",
         "task=",
         "precision=",
         "scaling=",

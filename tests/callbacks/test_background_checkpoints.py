@@ -163,7 +163,7 @@ def test_a_host_without_room_for_a_copy_writes_in_place_and_says_so(make_run, mo
         observed.fit()
     assert observed.run.saved_steps() == [2, 4, 5]
     assert len(caplog.messages) == 1
-    assert "but 1000B of host memory is free. Training waits while checkpoints are written" in caplog.messages[0]
+    assert "but 1.0KB of host memory is free. Training waits while checkpoints are written" in caplog.messages[0]
 
 
 def test_a_small_state_is_written_in_place_without_a_word(make_run, caplog):

@@ -44,6 +44,15 @@ def test_a_checkpoint_means_itself(tmp_path: Path) -> None:
     assert (source.checkpoint.step, source.run) == (5, tmp_path / "a")
 
 
+def test_a_damaged_newest_checkpoint_is_passed_over_aloud(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_folder(tmp_path / "a", 5, 20)
+    (run / "checkpoints" / "step_00000020" / "state.pt").write_text("y")
+    source = find_source(run, key="SOURCE")
+    assert isinstance(source, CheckpointSource)
+    assert source.checkpoint.step == 5
+    assert "step_00000020 is damaged" in capsys.readouterr().err
+
+
 def test_damage_everywhere_is_told(tmp_path: Path) -> None:
     run = run_folder(tmp_path / "a", 5)
     (run / "checkpoints" / "step_00000005" / "state.pt").write_text("y")

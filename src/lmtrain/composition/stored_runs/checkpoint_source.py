@@ -1,6 +1,7 @@
 """Find the model of a path: a run's newest checkpoint, one checkpoint, or an imported folder."""
 
 import difflib
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,7 +41,9 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     job = find_job(path, key=key)
     facts, run = read_facts(path), _run_of(path)
     if facts is None:
-        facts, _ = newest_whole(run / "checkpoints")
+        facts, passed_over = newest_whole(run / "checkpoints")
+        for line in passed_over:
+            print(f"{line}; passed over", file=sys.stderr)
     if facts is None:
         raise ConfigurationError(f"{key}={path} has no checkpoint yet; train it first, or name another run.")
     return CheckpointSource(run=run, job=job, checkpoint=facts)
