@@ -96,7 +96,7 @@ def _require_chat_tokens(tokenizer: TokenizerSpec) -> None:
         styles = ", ".join(style.name for style in STYLES)
         raise ConfigurationError(
             f"source.messages_column reads conversations, and this tokenizer has the special tokens of no style "
-            f"({styles}). Set tokenizer.chat=true, or take the tokenizer of a chat model. A base of "
+            f"({styles}); set tokenizer.chat=true, or take the tokenizer of a chat model. A base of "
             "init_from brings its own: train one with tokenizer.chat=true."
         )
 
