@@ -95,7 +95,7 @@ def _require_chat_tokens(tokenizer: TokenizerSpec) -> None:
     if not any(all(token in known for token in style.special_tokens) for style in STYLES):
         styles = ", ".join(style.name for style in STYLES)
         raise ConfigurationError(
-            f"source.messages_column reads conversations, and this tokenizer has the special tokens of no style "
+            "source.messages_column reads conversations, and this tokenizer has the special tokens of no style "
             f"({styles}); set tokenizer.chat=true, or take the tokenizer of a chat model. A base of "
             "init_from brings its own: train one with tokenizer.chat=true."
         )

@@ -41,12 +41,22 @@ def find_source(path: Path, *, key: str) -> CheckpointSource | Path:
     job = find_job(path, key=key)
     facts, run = read_facts(path), _run_of(path)
     if facts is None:
-        facts, passed_over = newest_whole(run / "checkpoints")
-        for line in passed_over:
-            print(f"{line}; passed over", file=sys.stderr)
+        facts = newest_whole_aloud(run / "checkpoints")
     if facts is None:
         raise ConfigurationError(f"{key}={path} has no checkpoint yet; train it first, or name another run.")
     return CheckpointSource(run=run, job=job, checkpoint=facts)
+
+
+def newest_whole_aloud(folder: Path, *, fix: str = "Name another run.") -> CheckpointFacts | None:
+    """Return the newest undamaged checkpoint, and name on stderr each newer one passed over.
+
+    Raises:
+        EnvironmentProblem: Every one is damaged; `fix` ends the refusal.
+    """
+    facts, passed_over = newest_whole(folder, fix=fix)
+    for line in passed_over:
+        print(f"{line}; passed over", file=sys.stderr)
+    return facts
 
 
 def require_source(path: Path, *, key: str) -> None:

@@ -4,15 +4,15 @@ A fork is a run of its own: it takes weights, optimizer state and place in the d
 and leaves that run as it is. `fork.json` in its folder remembers where it began, so that the same command goes on.
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmtrain.composition.stored_runs.checkpoint_source import newest_whole_aloud
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, newest_whole, read_facts
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
 
 FORK = "fork.json"
 
@@ -128,7 +128,4 @@ def no_checkpoint(path: Path) -> ConfigurationError:
 
 
 def _newest(run_folder: Path) -> CheckpointFacts | None:
-    facts, passed_over = newest_whole(run_folder / "checkpoints", fix="Start again with resume=never.")
-    for line in passed_over:
-        print(f"{line}; passed over", file=sys.stderr)
-    return facts
+    return newest_whole_aloud(run_folder / "checkpoints", fix="Start again with resume=never.")
