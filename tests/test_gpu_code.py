@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch._dynamo.utils import counters
 from torch._subclasses.fake_tensor import DataDependentOutputException
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.harness.hopper.cases import CASES, last_of_each
 from lmtrain.composition.command_line.compose import compose_config
@@ -26,6 +27,7 @@ from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
 from lmtrain.optim.muon_update import Recipe, StepRates, update_all
 from lmtrain.optim.orthogonalize import NEWTON_SCHULZ
 from tests.fake_gpu import GpuBytes, Graph, fake_gpu
+from tests.optim.models import TinyModel
 
 pytest.importorskip("torchao")
 pytest.importorskip("triton")
@@ -211,3 +213,33 @@ def test_muon_s_whole_update_is_one_graph_with_few_kernels_around_its_products()
     assert num_products == 2 * 3 * len(NEWTON_SCHULZ), "of two stacks, all layers at once"
     # Of a stack: gradients joined, norms in two or three, a cast, rows; of a matrix: average, row sizes, weight.
     assert graph.num_kernels <= 2 * 6 + 4 * len(shapes)
+
+
+class Operations(TorchDispatchMode):
+    """The names of what runs on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "aten":
+            self.names.append(str(func.overloadpacket))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["1B bf16", "GPT-2"])
+def test_adamw_s_update_is_torch_s_fused_kernel_and_takes_no_memory(name):
+    config = read_config(compose_config([*words_of(name), "trainer.accelerator=gpu"]))
+    with fake_gpu():
+        with torch.device("cuda"):
+            model = TinyModel()
+        optimizer = config.optimizer.build()(model)
+        assert type(optimizer) is torch.optim.AdamW
+        for parameter in model.parameters():
+            parameter.grad = torch.empty_like(parameter)
+        optimizer.step()  # makes the state
+        with Operations() as ran, GpuBytes(list(model.parameters())) as live:
+            optimizer.step()
+    assert ran.names == ["aten._foreach_add_", "aten._fused_adamw_"] * len(optimizer.param_groups)
+    assert live.peak == live.now
