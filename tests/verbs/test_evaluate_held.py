@@ -1,3 +1,4 @@
+import contextlib
 import os
 
 import pytest
@@ -72,6 +73,21 @@ def test_scores_posted_before_a_kill_are_not_posted_again(monkeypatch, run):
     log.close()
     (run / FOLDER / "step_00000020.claimed").touch()
     assert scored(monkeypatch, run, Scoring(run)) == (0, [20, 40])
+
+
+def test_one_held_just_before_the_lock_is_free_is_scored_too(monkeypatch, run):
+    lock, late = verb.file_lock, [60]
+
+    @contextlib.contextmanager
+    def lock_that_a_checkpoint_meets(*words, **settings):
+        with lock(*words, **settings):
+            yield
+            if late:
+                hold(run, checkpoint(run, late.pop()))
+
+    monkeypatch.setattr(verb, "file_lock", lock_that_a_checkpoint_meets)
+    assert scored(monkeypatch, run, Scoring(run)) == (0, [20, 40, 60])
+    assert held(run) == []
 
 
 def test_it_ends_with_a_killed_run_and_leaves_its_checkpoint(monkeypatch, run):

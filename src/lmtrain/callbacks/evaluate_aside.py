@@ -91,10 +91,13 @@ class EvaluateAside(pl.Callback):
     @override
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._context.is_main_process:
-            self._look()
+            self._look(is_last=True)
 
-    def _look(self) -> None:
-        """Hold new checkpoints, give up the oldest beyond the queue, and start the process where none is at it."""
+    def _look(self, *, is_last: bool = False) -> None:
+        """Hold new checkpoints, give up the oldest beyond the queue, and start the process where none is at it.
+
+        At the last look one is started in any case: that at it may be past its own look already.
+        """
         folder = self._context.folder
         for facts in list_checkpoints(self._context.checkpoints_folder):
             if facts.step > self._newest_step:
@@ -111,7 +114,7 @@ class EvaluateAside(pl.Callback):
             self._process = None
             if code:
                 _LOG.warning("A checkpoint could not be scored aside; %s says why.", folder / LOG)
-        if self._process is None and waiting(folder):
+        if (self._process is None or is_last) and waiting(folder):
             self._start(folder)
 
     def _start(self, folder: Path) -> None:

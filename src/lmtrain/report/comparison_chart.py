@@ -40,7 +40,7 @@ def comparison_chart(comparison: Comparison) -> Markup:
         tag("text", title, x=LEFT, y=22, fill=INK, font_weight="bold"),
         tag("text", "tokens trained on", x=(LEFT + PLOT_RIGHT) / 2, y=height - 10, fill=DIM, text_anchor="middle"),
     ]
-    heights = _apart([place_y(choice.final.mean) for choice in choices], low=TOP, high=height - BOTTOM)
+    heights = apart([place_y(choice.final.mean) for choice in choices], low=TOP, high=height - BOTTOM)
     for index, (choice, label_y) in enumerate(zip(choices, heights, strict=True)):
         drawn += _curve(choice, ink_of(index), place_x, place_y, label_y)
     style = {"font_family": "system-ui, sans-serif", "font_size": 12}
@@ -95,7 +95,7 @@ def _points(curve: Curve, place_x: Place, place_y: Place) -> str:
     return " ".join(f"{place_x(x):.1f},{place_y(y):.1f}" for x, y in curve)
 
 
-def _apart(heights: Sequence[float], *, low: float, high: float) -> list[float]:
+def apart(heights: Sequence[float], *, low: float, high: float) -> list[float]:
     """Return heights on the page, the lowest first as given, moved until each has a line's height to itself."""
     moved: list[float] = []
     for height in heights:  # from the bottom of the page upwards: the best choice ends lowest

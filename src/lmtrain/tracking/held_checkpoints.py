@@ -4,6 +4,7 @@ A waiting one is claimed, by the one who scores it or by the run that gives it u
 (step_N.claimed): never both.
 """
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -53,8 +54,11 @@ def claim(place: Path) -> bool:
 
 
 def release(place: Path) -> None:
-    """Let a held checkpoint go."""
-    shutil.rmtree(place, ignore_errors=True)
+    """Let a held checkpoint go, in one rename: a part of one is never waiting."""
+    gone = place.with_name(f".{place.name}.gone")
+    with contextlib.suppress(FileNotFoundError):
+        place.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
     _claim_file(place).unlink(missing_ok=True)
 
 

@@ -57,7 +57,10 @@ class SweepTrial:
 
 @dataclass(kw_only=True)
 class SweepFile:
-    """A sweep as its folder tells it; `fingerprint` is of all that makes its trials comparable."""
+    """A sweep as its folder tells it; `fingerprint` is of all that makes its trials comparable.
+
+    `shared` are the values of all trials' config, by dotted keys.
+    """
 
     name: str
     kind: Literal["grid", "search"]
@@ -66,6 +69,7 @@ class SweepFile:
     command: str
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     space: Mapping[str, str] = field(default_factory=dict[str, str])
+    shared: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: str = "RUNNING"
     best: int | None = None
     trials: list[SweepTrial] = field(default_factory=list[SweepTrial])

@@ -28,21 +28,23 @@ def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> in
 
     `trainer` is the run's process, None where it is on another machine.
     """
-    code = 0
+    codes = [0]
     try:
-        with file_lock(run / FOLDER / ".lock", wait_seconds=0.0):
-            unclaim(run)
-            while places := waiting(run):
-                if not claim(places[0]):
-                    continue
-                outcome = _score(run, places[0], words, trainer=trainer)
-                if outcome is None:
-                    return 1
-                code = code if outcome else 1
-                release(places[0])
+        while True:
+            with file_lock(run / FOLDER / ".lock", wait_seconds=0.0):
+                unclaim(run)
+                while places := waiting(run):
+                    if not claim(places[0]):
+                        continue
+                    outcome = _score(run, places[0], words, trainer=trainer)
+                    if outcome is None:
+                        return 1
+                    codes.append(0 if outcome else 1)
+                    release(places[0])
+            if not waiting(run):  # one held meanwhile has met another process that found the lock taken
+                return max(codes)
     except EnvironmentProblem:  # another one is at it
-        return code
-    return code
+        return max(codes)
 
 
 def is_posted(run: Path, step: int) -> bool:

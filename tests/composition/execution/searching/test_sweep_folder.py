@@ -6,6 +6,7 @@ import pytest
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.search_words import SearchWords
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, new_sweep, sweep_folder
+from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
@@ -21,9 +22,10 @@ def words_of(*words: str, space: str = "1", **settings: object) -> SearchWords:
     )
 
 
-def begun(folder: SweepFolder, words: SearchWords) -> None:
+def begun(folder: SweepFolder, words: SearchWords, config: RunConfig | None = None) -> None:
     folder.path.mkdir(exist_ok=True)
-    folder.begin(new_sweep(words, default_config(), name="s", command="python train.py -m a=1,2")).save(folder.path)
+    config = config or default_config()
+    folder.begin(new_sweep(words, config, name="s", command="python train.py -m a=1,2")).save(folder.path)
 
 
 def test_more_trials_go_on_with_the_sweep_and_another_space_is_refused(tmp_path: Path) -> None:
@@ -36,6 +38,18 @@ def test_more_trials_go_on_with_the_sweep_and_another_space_is_refused(tmp_path:
         begun(folder, words_of(space="2"))
     with pytest.raises(ConfigurationError, match=r"sweep\.seeds=1 and here 3"):
         begun(folder, words_of(seeds=3))
+
+
+def test_another_config_is_refused_with_its_keys_named(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "s")
+    begun(folder, words_of())
+    model = default_config().values["model"]
+    deeper = config_with(values=default_config().values | {"model": model | {"num_layers": 97}})
+    with pytest.raises(ConfigurationError, match=rf"\(model\.num_layers={model['num_layers']} and here 97\)"):
+        begun(folder, words_of(), deeper)
+    renamed = config_with(values=default_config().values | {"model": {f"key{index}": index for index in range(9)}})
+    with pytest.raises(ConfigurationError, match=r"; [1-9]\d* more\)"):
+        begun(folder, words_of(), renamed)
 
 
 def test_the_folder_of_a_run_and_of_another_version_are_refused(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from lmtrain.composition.command_line.search_words import SearchWords
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.composition.stored_runs.job import EXECUTION_KEYS, short_hash
+from lmtrain.composition.stored_runs.job import EXECUTION_KEYS, flatten, short_hash
 from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.study import JOURNAL
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.tracking.sweep_file import NAME, SweepFile, read_sweep
 
@@ -26,6 +27,7 @@ JOBS: Final = "jobs"
 # Settings that may differ between two starts of one search; the others make its trials comparable.
 FREE_SETTINGS: Final = frozenset({"trials", "parallel", "launcher", "slurm", "max_hours", "max_usd", "seed"})
 FREE_GROUPS: Final = frozenset({"run", "resume", "logger", "trainer", "cluster"})
+MOST_NAMED: Final = 4  # differences of a refusal
 
 
 @dataclass(frozen=True)
@@ -105,18 +107,39 @@ def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str)
         command=command,
         settings=_plain(words.settings),
         space={key: dimension.describe() for key, dimension in words.space.items()},
+        shared=_shared_values(words, config),
     )
 
 
 def fingerprint(words: SearchWords, config: RunConfig) -> str:
     """Return a hash of the causes of comparable trials: the shared config, the space, and the judgement."""
-    swept = {key.partition(".")[0] for key in words.space}
-    shared = {name: value for name, value in config.values.items() if name not in FREE_GROUPS | swept}
     judged = {name: value for name, value in _plain(words.settings).items() if name not in FREE_SETTINGS}
     space = {key: dimension.describe() for key, dimension in words.space.items()}
-    # A swept group's own words: its other values follow from the choice.
-    fixed = sorted(word for word in words.fixed if word.lstrip("+~").partition(".")[0] in swept)
-    return short_hash([shared, judged, space, fixed])
+    return short_hash([_shared_groups(words, config), judged, space, _words_of_swept(words)])
+
+
+def _shared_groups(words: SearchWords, config: RunConfig) -> dict[str, Any]:
+    """Return the config of all trials alike; a swept group's other values follow from its choice."""
+    swept = _swept_groups(words)
+    return {name: value for name, value in config.values.items() if name not in FREE_GROUPS | swept}
+
+
+def _words_of_swept(words: SearchWords) -> list[str]:
+    """Return the words of all trials within the swept groups."""
+    swept = _swept_groups(words)
+    return sorted(word for word in words.fixed if word.lstrip("+~").partition(".")[0] in swept)
+
+
+def _swept_groups(words: SearchWords) -> set[str]:
+    return {key.partition(".")[0] for key in words.space}
+
+
+def _shared_values(words: SearchWords, config: RunConfig) -> dict[str, Any]:
+    """Return the values of all trials alike, by dotted keys and without secrets."""
+    groups = redact(_shared_groups(words, config))
+    values = {key: leaf for name, value in groups.items() for key, leaf in flatten(value, name).items()}
+    pairs = (redact_override(word).lstrip("+").partition("=") for word in _words_of_swept(words))
+    return {**values, **{key: value for key, _, value in pairs}}
 
 
 def _plain(settings: SearchSettings) -> dict[str, Any]:
@@ -129,18 +152,23 @@ def _telling(words: Sequence[str]) -> list[str]:
 
 
 def _differences(found: SweepFile, new: SweepFile) -> str:
-    """Name some of the differences of two sweeps."""
-    pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [(found.space, new.space)]
-    pairs.append(({"sweep.metric": found.metric}, {"sweep.metric": new.metric}))
+    """Name the first differences of two sweeps."""
     kept = [{f"sweep.{k}": v for k, v in each.settings.items() if k not in FREE_SETTINGS} for each in (found, new)]
-    pairs.append((kept[0], kept[1]))
+    pairs: list[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    pairs = [(found.space, new.space), (kept[0], kept[1]), (found.shared, new.shared)]
     named = [
-        f"{key}={old.get(key, 'none')} and here {now.get(key, 'none')}"
+        f"{key}={_shown(old, key)} and here {_shown(now, key)}"
         for old, now in pairs
         for key in dict.fromkeys([*old, *now])
-        if old.get(key) != now.get(key)
+        if _shown(old, key) != _shown(now, key)
     ]
-    return "; ".join(named) or "of another config"
+    more = [f"{len(named) - MOST_NAMED} more"] if len(named) > MOST_NAMED else []
+    return "; ".join([*named[:MOST_NAMED], *more]) or "of another config"
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    value = values.get(key, "none")
+    return "null" if value is None else str(value)
 
 
 def _own_name() -> str:
