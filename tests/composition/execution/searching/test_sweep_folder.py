@@ -44,10 +44,10 @@ def test_another_config_is_refused_with_its_keys_named(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "s")
     begun(folder, words_of())
     model = default_config().values["model"]
-    deeper = config_with(values=default_config().values | {"model": model | {"num_layers": 97}})
+    deeper = config_with(values={**default_config().values, "model": {**model, "num_layers": 97}})
     with pytest.raises(ConfigurationError, match=rf"\(model\.num_layers={model['num_layers']} and here 97\)"):
         begun(folder, words_of(), deeper)
-    renamed = config_with(values=default_config().values | {"model": {f"key{index}": index for index in range(9)}})
+    renamed = config_with(values={**default_config().values, "model": {f"key{index}": index for index in range(9)}})
     with pytest.raises(ConfigurationError, match=r"; [1-9]\d* more\)"):
         begun(folder, words_of(), renamed)
 
