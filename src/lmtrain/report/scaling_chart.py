@@ -24,7 +24,7 @@ KEPT_OUT_KEY: Final = " · ○ kept out of the fit, before its 95% band"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budget:
+class DrawnBudget:
     """One budget in the picture: its runs, the law's curve through their sizes, and its ink."""
 
     flops: float
@@ -59,15 +59,15 @@ def scaling_chart(study: ScalingStudy, held_out: HeldOutRun | None = None) -> Ma
                aria_label=TITLE, **style)  # fmt: skip
 
 
-def _budgets(study: ScalingStudy, held_out: HeldOutRun | None) -> list[Budget]:
+def _budgets(study: ScalingStudy, held_out: HeldOutRun | None) -> list[DrawnBudget]:
     """Return the study's budgets in order, and the law's curve alone at that of the run kept out."""
     found = [
-        Budget(flops=flops, runs=runs, curve=_curve(study, flops, runs), colour=ink_of(index)[0])
+        DrawnBudget(flops=flops, runs=runs, curve=_curve(study, flops, runs), colour=ink_of(index)[0])
         for index, (flops, runs) in enumerate(sorted(study.budgets.items()))
     ]
     if held_out:
         flops, every = held_out.point.flops, [*study.points, held_out.point]
-        found.append(Budget(flops=flops, runs=[], curve=_curve(study, flops, every), colour=DIM, dash="3 4"))
+        found.append(DrawnBudget(flops=flops, runs=[], curve=_curve(study, flops, every), colour=DIM, dash="3 4"))
     return found
 
 
@@ -77,7 +77,7 @@ def _curve(study: ScalingStudy, flops: float, runs: Sequence[LawPoint]) -> list[
     return [(size, study.law.surface.loss(size, flops / (6 * size))) for size in sizes]
 
 
-def _heights(budgets: Sequence[Budget], held_out: HeldOutRun | None) -> tuple[float, float]:
+def _heights(budgets: Sequence[DrawnBudget], held_out: HeldOutRun | None) -> tuple[float, float]:
     """Return the lowest and highest loss drawn: every run, and the curves as far as they stay near the runs."""
     runs = [run.loss for budget in budgets for run in budget.runs]
     runs += [held_out.point.loss, *held_out.band] if held_out else []
@@ -116,7 +116,7 @@ def _grid(labels: Sequence[float], place_x: Place, place_y: Place, sizes: tuple[
     return drawn
 
 
-def _budget(budget: Budget, place_x: Place, place_y: Place) -> list[Markup]:
+def _budget(budget: DrawnBudget, place_x: Place, place_y: Place) -> list[Markup]:
     """Draw a budget's runs and the law's curve through their sizes."""
     curve = " ".join(f"{place_x(size):.1f},{place_y(loss):.1f}" for size, loss in budget.curve)
     line = tag("polyline", points=curve, fill="none", stroke=budget.colour, stroke_width=2,
@@ -128,7 +128,7 @@ def _budget(budget: Budget, place_x: Place, place_y: Place) -> list[Markup]:
     return [line, *dots]
 
 
-def _names(budgets: Sequence[Budget], place_y: Place) -> list[Markup]:
+def _names(budgets: Sequence[DrawnBudget], place_y: Place) -> list[Markup]:
     """Name the budgets beside the ends of their curves, each on a line of its own."""
     ends = sorted(budgets, key=lambda budget: budget.curve[-1][1])
     wanted = [min(max(place_y(budget.curve[-1][1]), TOP), BOTTOM) for budget in ends]
