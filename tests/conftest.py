@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from lmtrain.tracking.secret_values import REMEMBERED
+from lmtrain.tracking.redacting.secret_values import REMEMBERED
 from tests.no_wait import leave_files_to_the_kernel
 
 TESTS = Path(__file__).parent

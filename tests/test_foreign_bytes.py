@@ -26,7 +26,11 @@ SHORT = settings(
 OWN_JSON = {
     *("src/lmtrain/storage/foreign_json.py", "src/lmtrain/inference/template_process.py"),
     *("src/lmtrain/inference/template_renderer.py", "src/lmtrain/evaluation/chat_tasks/code_process.py"),
-    *("src/lmtrain/tracking/mlflow_sink.py", "src/lmtrain/tracking/sweeps.py", "src/lmtrain/tracking/secret_values.py"),
+    *(
+        "src/lmtrain/tracking/mlflow/sink.py",
+        "src/lmtrain/tracking/mlflow/sweeps.py",
+        "src/lmtrain/tracking/redacting/secret_values.py",
+    ),
     "data_pipelines/sources/formats/json_lines.py",
 }
 

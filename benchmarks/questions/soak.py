@@ -34,7 +34,7 @@ WORDS: Final = (
     *("compile=none", "precision=fp32", "cluster.peak_flops=1e12", "run.log_every_steps=1", "run.name=soak"),
     *("callbacks.validation.max_tokens=1024", "callbacks.text_samples.num_new_tokens=4", "budget=steps"),
 )
-SINK: Final = "lmtrain.tracking.mlflow_sink"
+SINK: Final = "lmtrain.tracking.mlflow.sink"
 # What may differ between the second fifth and the last: a heap's own pieces, one open file, a busy machine's CPU.
 MAY_GROW: Final = {"private_mib": 4.0, "handles": 1.0, "threads": 1.0, "cpu_ms": 0.15}
 

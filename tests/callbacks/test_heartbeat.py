@@ -7,7 +7,7 @@ import pytest
 from lmtrain.callbacks.heartbeat import Heartbeat
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.heartbeat import CONNECTION_LOST, Beat, BeatFile, read_beat
+from lmtrain.tracking.hangs.heartbeat import CONNECTION_LOST, Beat, BeatFile, read_beat
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 from tests.callbacks.tiny_run import TinyModel
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtrain.report.charts import COLOURS, STYLE, line_chart, swatch, thinned, ticks, time_bars
-from lmtrain.tracking.stopwatch import KINDS
+from lmtrain.tracking.timekeeping.stopwatch import KINDS
 from tests.report.test_markup import Reader
 
 

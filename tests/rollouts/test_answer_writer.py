@@ -11,7 +11,7 @@ from lmtrain.losses.token_log_probs import TokenLogProbs
 from lmtrain.models.attention.sdpa import sdpa
 from lmtrain.rollouts.answer_writer import SampledAnswers, question_of
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
-from lmtrain.tracking.events import EventLog
+from lmtrain.tracking.timekeeping.events import EventLog
 from lmtrain.training.batches.token_batch import TokenBatch, training_tokens
 from lmtrain.training.objectives.rewards import whole_answer
 from lmtrain.training.objectives.written_answers import WritingSettings

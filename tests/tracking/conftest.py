@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
+from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
 from lmtrain.tracking.run_folder import RunFolder
 
 

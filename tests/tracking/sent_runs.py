@@ -1,7 +1,7 @@
 """A run sent to the embedded store, and what is there of it."""
 
-from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
-from lmtrain.tracking.mlflow_sink import follow, read_state
+from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
+from lmtrain.tracking.mlflow.sink import follow, read_state
 from lmtrain.tracking.status import Status
 
 

@@ -18,10 +18,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from lmtrain.tracking import mlflow_sink
-from lmtrain.tracking.mlflow_client import Store, open_client
-from lmtrain.tracking.mlflow_registry import ModelRegistry
-from lmtrain.tracking.mlflow_sink import follow, read_state
+from lmtrain.tracking.mlflow import sink as mlflow_sink
+from lmtrain.tracking.mlflow.client import Store, open_client
+from lmtrain.tracking.mlflow.registry import ModelRegistry
+from lmtrain.tracking.mlflow.sink import follow, read_state
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.status import Status

@@ -11,13 +11,13 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking import mlflow_tracking
-from lmtrain.tracking.mlflow_client import Store, default_uri, open_client
-from lmtrain.tracking.mlflow_sink import read_state
+from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
+from lmtrain.tracking.mlflow.sink import read_state
+from lmtrain.tracking.mlflow.sync import sync
 from lmtrain.tracking.mlflow_tracking import MlflowHandle, MlflowTracking
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status
-from lmtrain.tracking.sync import sync
 from tests.points import append_point
 
 # Trains steps first..last, then ends, or waits to be killed.
@@ -75,7 +75,7 @@ def sinks_of(path):
             text = entry.read_bytes()
         except OSError:
             continue
-        if b"lmtrain.tracking.mlflow_sink" in text and str(path).encode() in text:
+        if b"lmtrain.tracking.mlflow.sink" in text and str(path).encode() in text:
             found.append(int(entry.parent.name))
     return found
 

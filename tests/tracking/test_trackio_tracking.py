@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
-from lmtrain.tracking import tracker_packages
+from lmtrain.tracking.feeding import tracker_packages
 from lmtrain.tracking.trackio_tracking import PLACE, TrackioTracking
 from tests.tracking.followed_runs import follow_attempt
 

@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.events import TRACED
+from lmtrain.tracking.timekeeping.events import TRACED
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end
 from lmtrain.training.profiling.activities import Activity, Interval, activities_of, exposed

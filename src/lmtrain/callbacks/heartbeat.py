@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.tracking.clock import unix_seconds
-from lmtrain.tracking.hang_watch import HangWatch
-from lmtrain.tracking.heartbeat import CONNECTION_LOST, BeatFile, ended_ranks, read_beats, silent_ranks
-from lmtrain.tracking.stopwatch import Kind
+from lmtrain.tracking.hangs.hang_watch import HangWatch
+from lmtrain.tracking.hangs.heartbeat import CONNECTION_LOST, BeatFile, ended_ranks, read_beats, silent_ranks
+from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.timekeeping.stopwatch import Kind
 from lmtrain.training.context import RunContext
 
 ACTIVITY_OF_KIND: Final[dict[Kind, str]] = {

@@ -5,7 +5,7 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
-from lmtrain.tracking.events import ACCOUNTS
+from lmtrain.tracking.timekeeping.events import ACCOUNTS
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.step_interval import StepInterval
 from lmtrain.training.loop.steps import is_step_end

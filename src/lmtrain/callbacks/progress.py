@@ -17,7 +17,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.live_view import Snapshot, line, panel
 from lmtrain.tracking.steady_live import SteadyLive
-from lmtrain.tracking.stopwatch import KINDS
+from lmtrain.tracking.timekeeping.stopwatch import KINDS
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
 from lmtrain.training.loop.steps import is_step_end

@@ -8,7 +8,7 @@ import torch
 from typing_extensions import override
 
 from lmtrain.tracking.atomic_files import write_json
-from lmtrain.tracking.redaction import redact
+from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.training.context import RunContext
 

@@ -20,7 +20,7 @@ from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.line_file import LineFile
-from lmtrain.tracking.redaction import redact
+from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.training.context import RunContext
 from lmtrain.training.evaluation_weights import evaluation_weights
 from lmtrain.training.loop.step_interval import StepInterval

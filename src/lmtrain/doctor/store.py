@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from lmtrain.doctor.disk import nearest_folder
 from lmtrain.doctor.finding import Finding, graded
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.redacting.redaction import redact_text
 
 CONNECT_SECONDS: Final = 3.0
 PORTS: Final = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}

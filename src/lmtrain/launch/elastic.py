@@ -26,7 +26,7 @@ from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_co
 from lmtrain.launch.local_rendezvous import LocalRendezvous
 from lmtrain.launch.stopped_ranks import StoppedRanks
 from lmtrain.storage import foreign_json
-from lmtrain.tracking.heartbeat import beat_path, read_beat
+from lmtrain.tracking.hangs.heartbeat import beat_path, read_beat
 
 MONITOR_SECONDS = 0.1
 FAILURE_GRACE_SECONDS = 1

@@ -23,10 +23,10 @@ from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.events import ACCOUNTS
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.settled_status import settled_status
-from lmtrain.tracking.stopwatch import KINDS
+from lmtrain.tracking.timekeeping.events import ACCOUNTS
+from lmtrain.tracking.timekeeping.stopwatch import KINDS
 
 READING: Final = "ledger"
 SENT: Final = "communication/sent_bytes"

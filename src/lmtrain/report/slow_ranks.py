@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.tracking.events import TRACED
+from lmtrain.tracking.timekeeping.events import TRACED
 
 SLOW: Final = 1.1  # times the median
 MOST_SHOWN: Final = 8

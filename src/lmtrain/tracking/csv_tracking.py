@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
+from lmtrain.tracking.feeding.following import FollowingHandle, WithoutSweeps
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status

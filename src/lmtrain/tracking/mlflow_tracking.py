@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.known_servers import remember_server
-from lmtrain.tracking.mlflow_client import check_uri, default_uri
-from lmtrain.tracking.mlflow_sink import read_state, write_state
-from lmtrain.tracking.redaction import redact, redact_text
+from lmtrain.tracking.mlflow.client import check_uri, default_uri
+from lmtrain.tracking.mlflow.known_servers import remember_server
+from lmtrain.tracking.mlflow.sink import read_state, write_state
+from lmtrain.tracking.redacting.redaction import redact, redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.status import Close, Status, StatusName, Tracked, close_run, no_files, write_status
 
@@ -56,9 +56,9 @@ class MlflowTracking:
             settings = {"root": str(root), "sweep": sweep, "status": status}
             more = {"tracking_uri": self.tracking_uri, "experiment": self.experiment}
             with contextlib.suppress(subprocess.TimeoutExpired):
-                _start_process(["lmtrain.tracking.sweeps"], {**settings, **more}).wait(AT_ONCE_SECONDS)
+                _start_process(["lmtrain.tracking.mlflow.sweeps"], {**settings, **more}).wait(AT_ONCE_SECONDS)
             return
-        from lmtrain.tracking.sweeps import finish_sweep  # imports MLflow: seconds
+        from lmtrain.tracking.mlflow.sweeps import finish_sweep  # imports MLflow: seconds
 
         try:
             finish_sweep(root, sweep, tracking_uri=self.tracking_uri, experiment=self.experiment, status=status)
@@ -109,7 +109,7 @@ def _start_sink(run_folder: RunFolder, settings: Mapping[str, object]) -> "subpr
     attempts = run_folder.attempts()
     log_path = (attempts[-1] if attempts else run_folder.path) / "mlflow.log"
     with log_path.open("ab") as log:
-        words = ["lmtrain.tracking.mlflow_sink", str(run_folder.path)]
+        words = ["lmtrain.tracking.mlflow.sink", str(run_folder.path)]
         return _start_process(words, {**settings, "trainer": os.getpid()}, log=log)
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import psutil
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.tracking.clock import unix_seconds
 from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.timekeeping.clock import unix_seconds
 
 _LOG = logging.getLogger(__name__)
 SYSTEM: Final = "system/"  # a key that begins so is on MLflow's page of system metrics

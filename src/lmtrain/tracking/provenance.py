@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.redacting.redaction import redact_text
 
 MAXIMUM_DIFF_CHARACTERS = 200_000
 GIT_SECONDS = 5.0

@@ -23,7 +23,7 @@ from lmtrain.storage.durable import fsync
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.file_lock import file_lock
 from lmtrain.tracking.provenance import describe_environment, describe_git, describe_versions
-from lmtrain.tracking.redaction import redact_override, redact_text
+from lmtrain.tracking.redacting.redaction import redact_override, redact_text
 from lmtrain.tracking.stop_request import forget_stop
 
 MINIMUM_FREE_BYTES = 64 * 2**20

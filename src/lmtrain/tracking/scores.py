@@ -7,11 +7,11 @@ from typing import Any
 
 from lmtrain.errors import LMTRAIN_ERRORS
 from lmtrain.tracking.atomic_files import read_json, write_json
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.mlflow.sync import sync
+from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, RunLog
 from lmtrain.tracking.settled_status import settled_status
-from lmtrain.tracking.sync import sync
 
 FOLDER = "evaluation"
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lmtrain.tracking.curves import curve_points
-from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.feeding.curves import curve_points
+from lmtrain.tracking.feeding.following import FollowingHandle, WithoutSweeps
+from lmtrain.tracking.feeding.tracker_packages import require_package
+from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
 from lmtrain.tracking.status import Status
-from lmtrain.tracking.tracker_packages import require_package
 
 
 class TensorboardTracking(WithoutSweeps):

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking import atomic_files
-from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
-from lmtrain.tracking.redaction import redact
+from lmtrain.tracking.feeding.following import FollowingHandle, WithoutSweeps
+from lmtrain.tracking.feeding.sent_points import SentPoints
+from lmtrain.tracking.feeding.tracker_packages import require_package
+from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
-from lmtrain.tracking.sent_points import SentPoints
 from lmtrain.tracking.status import Status
-from lmtrain.tracking.tracker_packages import require_package
 
 STATE: Final = "trackio_state.json"
 PLACE: Final = "TRACKIO_DIR"  # read by the package when it is imported

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage import foreign_yaml
-from lmtrain.tracking.following import FollowingHandle, WithoutSweeps
-from lmtrain.tracking.redaction import redact
+from lmtrain.tracking.feeding.following import FollowingHandle, WithoutSweeps
+from lmtrain.tracking.feeding.sent_points import SentPoints
+from lmtrain.tracking.feeding.tracker_packages import require_package
+from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point
-from lmtrain.tracking.sent_points import SentPoints
 from lmtrain.tracking.status import Status
-from lmtrain.tracking.tracker_packages import require_package
 
 if TYPE_CHECKING:
     from wandb import Run

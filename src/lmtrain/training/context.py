@@ -9,9 +9,9 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.data.shards import Dataset
 from lmtrain.search.halving import step_of_part
 from lmtrain.tokenizers.base import Tokenizer
-from lmtrain.tracking.clock import unix_seconds
-from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.timekeeping.events import EventLog
 from lmtrain.training.held_out_scores import HeldOutScores
 from lmtrain.training.loop.last_step import LastStep
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed
 
 from lmtrain.models.loss import LossTotal
-from lmtrain.tracking.clock import unix_seconds
+from lmtrain.tracking.timekeeping.clock import unix_seconds
 from lmtrain.training.objectives.objective import ObjectiveSums
 
 

@@ -26,7 +26,7 @@ from lmtrain.doctor.software import compiler, flash_attention, package_versions,
 from lmtrain.doctor.store import tracking_store
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
 from lmtrain.tracking.measurements import read_measurements, write_measurements
-from lmtrain.tracking.mlflow_client import default_uri
+from lmtrain.tracking.mlflow.client import default_uri
 from lmtrain.verbs.calibrate import FEWEST_STEPS, calibrate
 
 FLAGS: Final = ("--json", "--calibrate")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.nodes import NodesJob
-from lmtrain.tracking.redaction import redact_override
+from lmtrain.tracking.redacting.redaction import redact_override
 from lmtrain.tracking.run_folder import run_path
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.sweep_file import read_sweep
 
 STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.tracking.sync import sync as sync_run
+from lmtrain.tracking.mlflow.sync import sync as sync_run
 
 
 def sync(words: list[str], *, program: str = "lmtrain sync") -> int:

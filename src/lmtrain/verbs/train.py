@@ -16,8 +16,8 @@ from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.stored_runs.job import Job, default_name, short_hash
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.launch.detect import AGENT, OuterLauncher, as_started, outer_launcher
-from lmtrain.tracking.preemption import waited_seconds
 from lmtrain.tracking.run_folder import run_path
+from lmtrain.tracking.timekeeping.preemption import waited_seconds
 from lmtrain.training.lifetime import die_with_parent
 
 if TYPE_CHECKING:

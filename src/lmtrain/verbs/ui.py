@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.tracking.ui import ui as serve_ui
+from lmtrain.tracking.mlflow.ui import ui as serve_ui
 
 
 def ui(words: list[str], *, program: str = "lmtrain ui") -> int:

@@ -92,7 +92,7 @@ def test_the_biggest_lever_is_the_largest_kind_but_computing():
 
 
 def test_every_kind_of_time_has_a_lever():
-    from lmtrain.tracking.stopwatch import KINDS
+    from lmtrain.tracking.timekeeping.stopwatch import KINDS
 
     assert set(LEVERS) == {*KINDS, "lost"} - {"compute"}
 

@@ -1,7 +1,7 @@
 import time
 from contextlib import ExitStack
 
-from lmtrain.tracking.stopwatch import Stopwatch
+from lmtrain.tracking.timekeeping.stopwatch import Stopwatch
 from lmtrain.training.measuring.time_profiler import TimeProfiler
 
 

@@ -31,7 +31,7 @@ from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
 from lmtrain.composition.command_line.unknown_words import is_setting, unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.secret_values import remember_secrets
+from lmtrain.tracking.redacting.secret_values import remember_secrets
 
 SEARCH: Final = "search"  # in hydra.sweeper: the option searches
 SETTINGS: Final = "sweep"

@@ -45,8 +45,8 @@ from lmtrain.parallel.strategy import Parallelism
 from lmtrain.precision.policy import Precision
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
-from lmtrain.tracking.events import EventLog
 from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.timekeeping.events import EventLog
 from lmtrain.training.context import RunContext
 from lmtrain.training.datamodule import TokenDataModule
 from lmtrain.training.loop.precision_plugin import PrecisionPlugin

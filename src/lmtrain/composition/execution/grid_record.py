@@ -8,7 +8,7 @@ from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.redaction import redact_override
+from lmtrain.tracking.redacting.redaction import redact_override
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 

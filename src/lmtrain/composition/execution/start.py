@@ -15,7 +15,7 @@ from lmtrain.composition.stored_runs.job import Job, job_of_rank
 from lmtrain.errors import EXIT_CONFIGURATION, EXIT_DONE, ConfigurationError
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.launch.local import launch
-from lmtrain.tracking.redaction import redact
+from lmtrain.tracking.redacting.redaction import redact
 from lmtrain.tracking.run_folder import RunFolder, run_path
 from lmtrain.training.lean_import import import_lightning
 

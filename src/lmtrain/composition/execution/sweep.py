@@ -9,7 +9,7 @@ from typing import Final
 from lmtrain.composition.execution.grid_record import GridRecord
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
-from lmtrain.tracking.redaction import redact_text
+from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.status import status_name
 
 STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial

@@ -10,7 +10,7 @@ from lmtrain.losses.base import TokenLoss
 from lmtrain.models.attention.base import Attention, KernelTarget
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.compilation import missing_compiler
-from lmtrain.tracking.events import EventLog
+from lmtrain.tracking.timekeeping.events import EventLog
 
 
 @dataclass(frozen=True, kw_only=True)

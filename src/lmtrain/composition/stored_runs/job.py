@@ -13,10 +13,10 @@ from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json, write_text
-from lmtrain.tracking.preemption import waited_seconds
-from lmtrain.tracking.redaction import redact, redact_override
+from lmtrain.tracking.redacting.redaction import redact, redact_override
+from lmtrain.tracking.redacting.secret_values import resolve_references
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.secret_values import resolve_references
+from lmtrain.tracking.timekeeping.preemption import waited_seconds
 
 # Where and how a run is executed, without effect on its results: these leave its name alone.
 EXECUTION_KEYS = ("run.", "trainer.devices", "trainer.num_nodes", "trainer.cpu_threads", "resume", "logger")

@@ -6,7 +6,7 @@ from typing import Any, Final
 from lightning.pytorch.profilers import Profiler
 from typing_extensions import override
 
-from lmtrain.tracking.stopwatch import Kind, Stopwatch
+from lmtrain.tracking.timekeeping.stopwatch import Kind, Stopwatch
 
 KIND_OF_ACTION: Final[dict[str, Kind]] = {
     "run_training_epoch": "host_overhead",  # the loop itself: all actions not listed below

@@ -29,7 +29,7 @@ from lmtrain.search.halving import round_ends
 from lmtrain.search.search_settings import KNOWN_METRICS, SearchSettings
 from lmtrain.search.space import checked_words, num_of_grid
 from lmtrain.search.study import enqueue_grid, open_study, require_optuna
-from lmtrain.tracking.redaction import redact_override
+from lmtrain.tracking.redacting.redaction import redact_override
 from lmtrain.tracking.status import status_name
 
 MakeJob = Callable[[Arguments], Job]

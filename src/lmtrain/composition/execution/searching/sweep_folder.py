@@ -19,7 +19,7 @@ from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.study import JOURNAL
 from lmtrain.tracking.atomic_files import storage_problem
 from lmtrain.tracking.file_lock import file_lock
-from lmtrain.tracking.redaction import redact, redact_override
+from lmtrain.tracking.redacting.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.tracking.sweep_file import NAME, SweepFile, read_sweep
 

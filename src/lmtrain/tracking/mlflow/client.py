@@ -1,0 +1,127 @@
+"""Open an MLflow store without a write outside its own folder, also from eight processes at once."""
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmtrain.errors import ConfigurationError
+from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.redacting.redaction import redact_text
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+SCHEMES = ("sqlite:", "postgresql", "mysql", "mssql", "http:", "https:", "databricks")
+SQLITE: Final = "sqlite:///"
+LOCK_SECONDS = 90.0  # creating the tables of a new store takes 4 to 10 seconds, and others may be before us
+
+# No telemetry, no minutes of retries inside a call, no progress bars; read by MLflow when it is imported.
+ENVIRONMENT: Mapping[str, str] = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where the runs under root are tracked."""
+
+    root: Path
+    tracking_uri: str
+    experiment: str
+
+    @property
+    def artifacts_uri(self) -> str | None:
+        """Return the folder for files beside a local database; None leaves the choice to a server."""
+        if self.tracking_uri.startswith(("http:", "https:", "databricks")):
+            return None
+        return artifacts_folder(self.root, self.tracking_uri).as_uri()
+
+
+def default_uri(root: Path) -> str:
+    """Return the address of the embedded store of a folder of runs."""
+    return f"sqlite:///{root.absolute() / 'mlflow.db'}"
+
+
+def artifacts_folder(root: Path, tracking_uri: str) -> Path:
+    """Return the folder of a local store's files: beside its database."""
+    folder = database_file(tracking_uri).parent if tracking_uri.startswith(SQLITE) else root.absolute()
+    return folder / "mlflow-artifacts"
+
+
+def database_file(tracking_uri: str) -> Path:
+    """Return the file of an SQLite store's address."""
+    return Path(tracking_uri.removeprefix(SQLITE).partition("?")[0]).absolute()
+
+
+def check_uri(tracking_uri: str | None) -> None:
+    """Refuse a store where MLflow cannot resume runs.
+
+    Raises:
+        ConfigurationError: It is of another kind.
+    """
+    if tracking_uri is not None and not tracking_uri.startswith(SCHEMES):
+        raise ConfigurationError(
+            f"logger.tracking_uri={redact_text(tracking_uri)} must begin with one of {', '.join(SCHEMES)}; "
+            "nearest valid: null, an SQLite file beside the runs."
+        )
+
+
+def open_client(store: Store) -> "MlflowClient":
+    """Connect to a store, creating its tables where there are none; one process at a time does.
+
+    Errors of MLflow and its database driver pass through.
+
+    Raises:
+        PermissionError: A local database is closed to writing; MLflow would try for a minute.
+    """
+    if store.tracking_uri.startswith(SQLITE):
+        database = database_file(store.tracking_uri)
+        if database.exists():
+            database.open("r+b").close()
+    os.environ.update(ENVIRONMENT)
+    from mlflow.tracking import MlflowClient  # seconds of imports: only in a process of its own
+
+    with store_lock(store):
+        return MlflowClient(store.tracking_uri)
+
+
+def store_lock(store: Store) -> AbstractContextManager[None]:
+    """Hold a store while something is looked up and, where missing, created in it."""
+    folder = artifacts_folder(store.root, store.tracking_uri).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    return file_lock(folder / ".mlflow.lock", wait_seconds=LOCK_SECONDS)
+
+
+def experiment_id(client: "MlflowClient", store: Store) -> str:
+    """Find or create the experiment."""
+    with store_lock(store):
+        found = client.get_experiment_by_name(store.experiment)
+        if found is None:
+            return client.create_experiment(store.experiment, artifact_location=store.artifacts_uri)
+        if found.lifecycle_stage != "active":
+            client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+
+
+def find_or_create(
+    client: "MlflowClient", store: Store, tags: Mapping[str, str], *, name: str, started_at: float | None = None
+) -> str:
+    """Return the id of the run with the first of tags; it is created with all of them where there is none."""
+    start = int((time.time() if started_at is None else started_at) * 1000)
+    experiment = experiment_id(client, store)
+    key, value = next(iter(tags.items()))
+    with store_lock(store):
+        found = client.search_runs([experiment], f"tags.`{key}` = '{value}'", max_results=1)
+        if found:
+            return found[0].info.run_id
+        return client.create_run(experiment, start_time=start, tags=dict(tags), run_name=name).info.run_id

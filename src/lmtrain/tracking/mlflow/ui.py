@@ -1,0 +1,88 @@
+"""Open the runs in a browser: `lmtrain ui`, MLflow's own server on the embedded store, for this machine only."""
+
+import os
+import socket
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.mlflow.client import ENVIRONMENT, artifacts_folder, database_file, default_uri
+
+PORTS_TRIED = 100
+
+
+def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list[str]:
+    """Return the command for serving the store of a folder of runs.
+
+    Raises:
+        EnvironmentProblem: There is no store yet.
+        ConfigurationError: The port is taken.
+    """
+    uri = default_uri(root)
+    if not database_file(uri).exists():
+        raise EnvironmentProblem(
+            f"{root} has no mlflow.db: nothing was tracked there yet; train first, or set run.root."
+        )
+    if not _is_free(host, port):
+        free = next((p for p in range(port + 1, port + PORTS_TRIED) if _is_free(host, p)), port + PORTS_TRIED)
+        raise ConfigurationError(f"port={port} is taken on {host}; nearest valid: {free}.")
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--workers", "1"]
+    return [
+        *command,
+        "--artifacts-destination",
+        artifacts_folder(root, uri).as_uri(),
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--uvicorn-opts",
+        "--log-level warning",  # else its last line is the address of MLflow's own start page
+    ]
+
+
+def runs_page(root: Path) -> str:
+    """Return the path of the list of runs: MLflow's start page is about agents until a switch on it is turned.
+
+    Without exactly one experiment it is that of the experiments.
+
+    Raises:
+        EnvironmentProblem: The store cannot be read.
+    """
+    store = database_file(default_uri(root))
+    query = "SELECT experiment_id FROM experiments WHERE lifecycle_stage = 'active' AND name != 'Default'"
+    try:
+        with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as opened:
+            found = opened.execute(query).fetchall()
+    except sqlite3.Error as problem:
+        raise EnvironmentProblem(
+            f"{store} cannot be read ({problem}); give yourself permission, or restore it and send each run again by "
+            "lmtrain sync."
+        ) from problem
+    place = f"experiments/{found[0][0]}/runs" if len(found) == 1 else "experiments"
+    return f"#/{place}?workflowType=machine_learning"
+
+
+def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
+    """Become the server of a folder of runs; does not return. Anyone who reaches host and port may change the runs.
+
+    Raises:
+        EnvironmentProblem: There is no store yet.
+        ConfigurationError: The port is taken.
+    """
+    command = ui_command(root, host=host, port=port)
+    sys.stdout.write(f"The runs in {root} are at http://{host}:{port}/{runs_page(root)} (end with Ctrl-C)\n")
+    sys.stdout.flush()
+    os.chdir(root)  # the server's own files stay with the runs
+    os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606
+
+
+def _is_free(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True

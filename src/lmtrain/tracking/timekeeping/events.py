@@ -1,0 +1,118 @@
+"""Each rank's activities in time: events/rank<r>.jsonl, one span or mark a line, cheap enough to leave on.
+
+A line is {"name": str, "start": unix seconds, "seconds": float, "step": int or absent, ...}; a mark has no seconds.
+"""
+
+import contextlib
+import json
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Final
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.line_file import LineFile
+from lmtrain.tracking.timekeeping.clock import unix_seconds
+from lmtrain.tracking.timekeeping.preemption import THREADS, Preemption
+from lmtrain.tracking.timekeeping.stopwatch import Kind, Stopwatch
+
+FLUSH_SECONDS = 1.0
+ACCOUNTS: Final = "accounts"  # the mark of their process
+TRACED: Final = "traced_step"  # the mark of a step with its seconds of own work and of waiting for other ranks
+
+# The ledger's kind of a pause's time.
+PAUSES: Final[dict[str, Kind]] = {
+    "first_step": "compile",
+    "validation": "evaluation",
+    "text_samples": "evaluation",
+    "generation": "generation",
+    "checkpoint": "checkpoint",
+    "trace": "logging",
+}
+
+
+class EventLog:
+    """Append a rank's spans and marks; they reach the file about once a second and on close.
+
+    `paused_for` names the cause of training's present wait (None: nothing) and `paused_at` says since when, on
+    time.monotonic's clock; `paused_seconds` sums all such waits. While torch's profiler records steps `is_profiled`
+    says so: it takes one trace at a time. `stopwatch` has every second of the process since
+    `began` (on the same clock; None is now), and `preemption`, where set, books the time lost to
+    other processes by the kernel's counts of `threads`, which were `waited_before` at that moment.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        *,
+        began: float | None = None,
+        waited_before: Mapping[str, float] | None = None,
+        threads: Path = THREADS,
+    ) -> None:
+        self.path = folder / "events" / f"rank{rank}.jsonl"
+        self._file = LineFile(self.path)
+        self._lines: list[str] = []
+        self._flushed_at = time.monotonic()
+        self.paused_for: str | None = None
+        self.paused_at = 0.0
+        self.paused_seconds = 0.0
+        self.is_profiled = False
+        self.stopwatch = Stopwatch(began=began)
+        self.preemption: Preemption | None = Preemption(self.stopwatch, threads=threads, waited_before=waited_before)
+
+    @contextlib.contextmanager
+    def span(self, name: str, **fields: str | float) -> Generator[None]:
+        """Record how long the body took, also when it raises; fields such as step go with it."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.add(name, unix_seconds(began), time.monotonic() - began, **fields)
+
+    @contextlib.contextmanager
+    def pause(self, name: str, **fields: str | float) -> Generator[None]:
+        """Record a span without training, such as a validation; one inside another counts once."""
+        outer, began = self.paused_for, time.monotonic()
+        self.paused_for = name
+        self._book_preemption()
+        if outer is None:
+            self.paused_at = began
+        try:
+            with self.stopwatch.spending(PAUSES.get(name, "host_overhead")), self.span(name, **fields):
+                yield
+        finally:
+            self._book_preemption()
+            self.paused_for = outer
+            if outer is None:
+                self.paused_seconds += time.monotonic() - began
+
+    def _book_preemption(self) -> None:
+        if self.preemption is not None:
+            self.preemption.book()
+
+    def add(self, name: str, start: float, seconds: float, **fields: str | float) -> None:
+        """Record a span measured elsewhere; start in unix seconds."""
+        self._write({"name": name, "start": round(start, 6), "seconds": round(seconds, 6), **fields})
+
+    def mark(self, name: str, **fields: str | float) -> None:
+        """Record a moment."""
+        self._write({"name": name, "start": round(unix_seconds(), 6), **fields})
+
+    def flush(self) -> None:
+        """Hand all lines to the file now; on a full disk they wait for the next time, and no disk ends the run."""
+        lines, self._lines = self._lines, []
+        self._flushed_at = time.monotonic()
+        if self._file.descriptor >= 0:
+            with contextlib.suppress(EnvironmentProblem):
+                self._file.append(lines)
+
+    def close(self) -> None:
+        """Flush and give the file back; closing twice is fine."""
+        self.flush()
+        self._file.close()
+
+    def _write(self, row: dict[str, str | float]) -> None:
+        self._lines.append(json.dumps(row) + "\n")
+        if time.monotonic() - self._flushed_at >= FLUSH_SECONDS:
+            self.flush()

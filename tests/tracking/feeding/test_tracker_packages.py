@@ -1,0 +1,10 @@
+import pytest
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.feeding.tracker_packages import require_package
+
+
+def test_a_missing_package_is_refused_with_its_extra():
+    with pytest.raises(EnvironmentProblem, match=r"logger=no_such needs .*pip install 'lmtrain\[no_such\]'"):
+        require_package("no_such", logger="no_such")
+    require_package("pytest", logger="pytest")

@@ -1,0 +1,75 @@
+from lmtrain.tracking.hangs.hang_watch import HangWatch
+from lmtrain.tracking.hangs.heartbeat import BeatFile
+from lmtrain.tracking.timekeeping.clock import unix_seconds
+
+
+class Clock:
+    """A clock ahead of the machine's by `ahead` seconds."""
+
+    ahead = 0.0
+
+    def __call__(self):
+        return unix_seconds() + self.ahead
+
+
+def test_a_hang_is_told_once_by_the_first_living_rank_with_the_late_one_s_stack(tmp_path):
+    clock, told = Clock(), {0: [], 1: []}
+    files = [BeatFile(tmp_path, rank) for rank in (0, 1)]
+    watches = [
+        HangWatch(
+            file,
+            folder=tmp_path,
+            num_ranks=2,
+            every_seconds=5,
+            report_after_seconds=60,
+            tell=told[rank].append,
+            clock=clock,
+        )
+        for rank, file in enumerate(files)
+    ]
+
+    def look(ahead):
+        clock.ahead = ahead
+        for watch in watches:
+            watch.look()
+
+    for step in (1, 2):
+        for file in files:
+            file.activity("forward", step=step, begins_micro_step=True)
+        look(0)
+    files[0].activity("backward", step=2)
+    look(59)
+    look(61)
+    assert told == {0: [], 1: []}, "the stacks are written first"
+    for ahead in (62, 63):
+        look(ahead)
+    assert told[1] == []
+    (report,) = told[0]
+    assert "Behind the others: rank 1; they wait for it." in report
+    assert "forward of step 2, for" in report
+    assert "test_hang_watch.py" in report.split("rank 1 (process")[1].split("rank 0:")[0], "its stack"
+    assert "  rank 0: backward of step 2" in report
+    assert len(list((tmp_path / "events").glob("hang_*.txt"))) == 1
+    for file in files:
+        file.activity("optimizer", step=2)
+    look(0)
+    assert told[0][1:] == [told[0][1]]
+    assert told[0][1].startswith("The ranks go on after")
+
+
+def test_a_first_step_and_a_checkpoint_may_take_ten_times_as_long(tmp_path):
+    clock, told = Clock(), []
+    file = BeatFile(tmp_path, 0)
+    watch = HangWatch(
+        file, folder=tmp_path, num_ranks=1, every_seconds=5, report_after_seconds=60, tell=told.append, clock=clock
+    )
+    for step, activity in ((1, "forward"), (2, "checkpoint")):
+        file.activity(activity, step=step)
+        for ahead in (100, 110):
+            clock.ahead = ahead
+            watch.look()
+    assert told == []
+    for ahead in (601, 602):
+        clock.ahead = ahead
+        watch.look()
+    assert len(told) == 1

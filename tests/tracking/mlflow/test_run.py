@@ -1,0 +1,75 @@
+import json
+from itertools import pairwise
+
+import pytest
+
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.feeding.thinning import MOST_POINTS
+from lmtrain.tracking.node_load import load_log
+from lmtrain.tracking.run_log import Point, RunLog
+from lmtrain.tracking.status import Status
+from tests.tracking.sent_runs import client_of, history, send, stored
+
+pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
+
+
+def test_a_long_curve_has_2000_points_there_from_its_first_to_its_last(run):
+    atomic_files.write_json(run.plan_path, {"horizon": {"steps": 10_000, "tokens": 10_000 * 512}})
+    log = RunLog(run.path)
+    points = [Point(1000.0 + step, step, step * 512, {"train/loss": float(step)}) for step in range(1, 9_998)]
+    log.extend(points[:5000])
+    assert send(run, Status("KILLED", exit_code=137))  # and its end is seen there
+    assert history(run, "train/loss")[-1][0] == 5000
+    log.extend(points[5000:])
+    assert send(run)
+    for key, factor in (("train/loss", 1), ("by_tokens/train/loss", 512)):
+        found = history(run, key)
+        steps = [step for step, _ in found]
+        assert 1900 < len(found) <= MOST_POINTS
+        assert (steps[0], steps[-1]) == (factor, 9997 * factor)
+        assert max(after - before for before, after in pairwise(steps)) <= 10 * factor
+        assert found == [(step, step / factor) for step in steps]
+
+
+def test_parameter_that_a_resume_changes_becomes_a_tag(run):
+    assert send(run)
+    run.start_attempt("optimizer:\n  lr: 0.2\n  eps: 1.0\n", ["optimizer.eps=1.0"])
+    assert send(run)
+    data = stored(run).data
+    assert data.params == {"optimizer.lr": "0.1", "optimizer.eps": "1.0"}
+    assert data.tags["resume.2.optimizer.lr"] == "0.2"
+    assert "resume.2.optimizer.eps" not in data.tags
+
+
+def test_origin_of_the_run_goes_with_it(run):
+    atomic_files.write_json(run.path / "plan.json", {"horizon": {"steps": 5}})
+    splits = {"train": {"num_tokens": 7, "shards": []}}
+    dataset = {"name": "python_stdlib", "fingerprint": "f" * 64, "splits": splits}
+    atomic_files.write_json(run.path / "dataset.json", dataset)
+    run.start_attempt("optimizer:\n  lr: 0.1\n", ["optimizer.lr=0.1"])
+    assert send(run)
+
+    client, found = client_of(run), stored(run)
+    files = {item.path for item in client.list_artifacts(found.info.run_id, "attempts/2")}
+    expected = {"config.yaml", "overrides.txt", "git.json", "versions.json", "environment.json"}
+    assert {f"attempts/2/{name}" for name in expected} <= files
+    assert {"plan.json", "dataset.json"} <= {item.path for item in client.list_artifacts(found.info.run_id)}
+    assert found.inputs is not None
+    assert found.inputs.dataset_inputs[0].dataset.name == "python_stdlib"
+    profile = json.loads(found.inputs.dataset_inputs[0].dataset.profile)
+    assert (profile["fingerprint"], profile["tokens"]) == ("f" * 64, {"train": 7})
+    assert found.data.tags["lmtrain.data_fingerprint"] == "f" * 64
+    assert found.data.tags["mlflow.source.name"] == "optimizer.lr=0.1"
+    assert found.info.run_name == "a"
+
+
+def test_the_load_of_each_node_is_among_the_system_metrics_once(run):
+    for node, value in ((0, 10.0), (1, 20.0)):
+        points = [Point(1000.0 + n, n, 0, {f"system/node_{node}/cpu": value + n, "train/loss": 9.0}) for n in range(3)]
+        load_log(run.path, node).extend(points)
+    assert send(run)
+    load_log(run.path, 1).extend([Point(1010.0, 3, 0, {"system/node_1/cpu": 5.0})])
+    assert send(run)
+    assert history(run, "system/node_0/cpu") == [(0, 10.0), (1, 11.0), (2, 12.0)]
+    assert history(run, "system/node_1/cpu") == [(0, 20.0), (1, 21.0), (2, 22.0), (3, 5.0)]
+    assert history(run, "train/loss") == []

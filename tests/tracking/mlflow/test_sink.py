@@ -1,0 +1,256 @@
+import math
+import os
+import sqlite3
+
+import pytest
+import sqlalchemy
+
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.mlflow import sink as mlflow_sink
+from lmtrain.tracking.mlflow.client import Store, default_uri
+from lmtrain.tracking.mlflow.sink import Sink, Trainer, read_state
+from lmtrain.tracking.mlflow_tracking import MlflowTracking
+from lmtrain.tracking.run_folder import RunFolder
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, close_run, read_status, write_status
+from tests.points import append_point
+from tests.tracking.sent_runs import client_of, history, send, stored
+
+pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_every_point_arrives_once_with_its_time(run):
+    log = RunLog(run.path)
+    for step in range(1, 1001):
+        append_point(log, step, step * 512, {"train/loss": 1.0 / step}, time=1000.0 + step)
+
+    assert send(run)
+    assert history(run, "train/loss") == [(step, 1.0 / step) for step in range(1, 1001)]
+    first = client_of(run).get_metric_history(read_state(run.path).run_id, "train/loss")[0]
+    assert first.timestamp == (1000 + first.step) * 1000
+
+
+def test_loss_is_mirrored_over_tokens_exactly(run):
+    tokens = 15_000_000_000_001
+    append_point(RunLog(run.path), 7, tokens, {"train/loss": 2.0, "train/lr": 0.1})
+    assert send(run)
+    assert history(run, "by_tokens/train/loss") == [(tokens, 2.0)]
+    assert history(run, "by_tokens/train/lr") == []
+
+
+def test_steps_that_a_resume_trains_again_are_not_doubled(run):
+    log = RunLog(run.path)
+    for step in range(1, 9):
+        append_point(log, step, step, {"train/loss": float(step)}, time=1000.0 + step)
+    assert send(run)
+    log.truncate_after(4)
+    run.start_attempt("optimizer:\n  lr: 0.1\n", [])
+    for step in range(5, 13):
+        append_point(log, step, step, {"train/loss": float(step)}, time=2000.0 + step)
+    assert send(run)
+    assert history(run, "train/loss") == [(step, float(step)) for step in range(1, 13)]
+
+
+def test_points_are_not_doubled_when_the_sinks_own_memory_is_lost(run):
+    log = RunLog(run.path)
+    for step in range(1, 5):
+        append_point(log, step, step, {"train/loss": float(step)})
+    assert send(run)
+    run_id = read_state(run.path).run_id
+    (run.path / "mlflow_state.json").unlink()
+    log.truncate_after(0)
+    for step in range(1, 6):
+        append_point(log, step, step, {"train/loss": float(step)})
+    assert send(run)
+    assert read_state(run.path).run_id == run_id
+    assert history(run, "train/loss") == [(step, float(step)) for step in range(1, 6)]
+
+
+def test_value_that_is_not_finite_becomes_a_tag(run):
+    append_point(RunLog(run.path), 3, 3, {"train/loss": math.nan, "train/lr": 0.1})
+    assert send(run)
+    assert stored(run).data.tags["nonfinite.train/loss"] == "nan at step 3"
+    assert "train/loss" not in stored(run).data.metrics
+    assert stored(run).data.metrics["train/lr"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "shown"),
+    [
+        ("FINISHED", 0, "FINISHED"),
+        ("FAILED", 4, "FAILED"),
+        ("KILLED", 137, "KILLED"),
+        ("KILLED", 143, "SCHEDULED"),  # a clean stop: the same command goes on, and KILLED has a red cross there
+        ("KILLED", 130, "SCHEDULED"),
+        ("KILLED", 85, "SCHEDULED"),
+    ],
+)
+def test_last_state_is_true(run, status, code, shown):
+    assert send(run, Status(status, exit_code=code, time=3000.0))
+    found = stored(run)
+    assert found.info.status == shown
+    assert found.info.end_time == 3_000_000
+    assert found.data.tags["lmtrain.exit_code"] == str(code)
+
+
+def test_resumed_run_is_running_again(run):
+    assert send(run)
+    write_status(run.path, Status("RUNNING"))
+    assert send(run, Status("RUNNING"))
+    assert stored(run).info.status == "RUNNING"
+
+
+def test_file_that_comes_late_or_changes_is_sent_again(run):
+    assert send(run, Status("RUNNING"))
+    run_id = read_state(run.path).run_id
+    sink = mlflow_sink.Sink(run, Store(run.root, default_uri(run.root), "lmtrain"))
+    sink.send()
+    stored_plan = run.root / "mlflow-artifacts" / run_id / "artifacts" / "plan.json"
+    assert not stored_plan.exists()
+    for steps in (5, 6):
+        atomic_files.write_json(run.plan_path, {"steps": steps})
+        sink.send()
+        assert atomic_files.read_json(stored_plan) == {"steps": steps}
+
+
+def test_run_began_when_its_folder_was_made(run):
+    assert send(run, Status("FINISHED", exit_code=0))
+    info = stored(run).info
+    assert info.start_time == int(run.read_identity()["created_at"] * 1000)
+    assert info.end_time is not None
+    assert info.start_time < info.end_time
+
+
+def test_nothing_is_written_outside_the_runs(run, tmp_path, monkeypatch):
+    for name in ("cwd", "home"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
+    assert send(run)
+    assert names(tmp_path) == ["cwd", "home", "runs"]
+    assert names(tmp_path / "cwd") == names(tmp_path / "home") == []
+    assert {"a", "mlflow.db", "mlflow-artifacts"} <= set(names(tmp_path / "runs"))
+
+
+def test_no_secret_reaches_the_store(run):
+    run.start_attempt("api_key: canary\nuri: http://me:canary@host\n", ["+hf_token=canary"])
+    assert send(run)
+    written = [path for path in run.root.rglob("*") if path.is_file()]
+    assert any(path.name == "mlflow.db" for path in written)
+    assert [path for path in written if b"canary" in path.read_bytes()] == []
+
+
+def test_trials_of_a_sweep_hang_under_one_parent(root):
+    trials = [RunFolder(root / "lr-sweep" / str(number), root=root) for number in (0, 1)]
+    for trial in trials:
+        trial.create(sweep="lr-sweep")
+        assert send(trial)
+    parents = {stored(trial).data.tags["mlflow.parentRunId"] for trial in trials}
+    (parent,) = parents
+    assert client_of(trials[0]).get_run(parent).info.status == "RUNNING"
+    MlflowTracking().finish_sweep(root, "lr-sweep", status="FAILED")
+    info = client_of(trials[0]).get_run(parent).info
+    assert (info.run_name, info.status) == ("lr-sweep", "FAILED")
+
+
+def test_sweep_on_a_dead_server_ends_with_a_line_and_no_password(root, capsys):
+    MlflowTracking(tracking_uri="http://me:canary@127.0.0.1:9").finish_sweep(root, "lr-sweep")
+    err = capsys.readouterr().err
+    assert "sweep lr-sweep as running" in err
+    assert "canary" not in err
+
+
+def test_dead_server_gives_up_after_the_drain_and_says_why(run):
+    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
+    assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.5)
+    state = read_state(run.path)
+    assert (state.phase, state.offset) == ("failing", 0)
+    assert "Connection" in str(state.error) or "Max retries" in str(state.error)
+
+
+def test_other_store_gets_the_whole_run(run):
+    append_point(RunLog(run.path), 1, 1, {"train/loss": 1.0})
+    assert not send(run, tracking_uri="http://127.0.0.1:9", drain_seconds=0.0)
+    assert send(run)
+    assert send(run, experiment="again")
+    assert history(run, "train/loss") == [(1, 1.0)]
+
+
+def test_a_store_locked_by_another_program_gets_each_point_once_when_it_opens(run, monkeypatch):
+    monkeypatch.setattr(mlflow_sink, "FIRST_PAUSE_SECONDS", 0.01)
+    text, patient = sqlalchemy.sql.text, "20000"  # ms that MLflow itself waits for the lock, with each call
+    monkeypatch.setattr("mlflow.store.db.utils.sql.text", lambda said: text(said.replace(patient, "50")))
+    log = RunLog(run.path)
+    append_point(log, 1, 1, {"train/loss": 1.0})
+    assert send(run)
+    append_point(log, 2, 2, {"train/loss": 0.5})
+    other = sqlite3.connect(run.root / "mlflow.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    failures, fail = [], Sink.fail
+
+    def opened_after_three(sink, error):
+        failures.append(str(error))
+        if len(failures) == 3:
+            other.execute("ROLLBACK")
+        fail(sink, error)
+
+    monkeypatch.setattr(Sink, "fail", opened_after_three)
+    assert send(run, drain_seconds=60.0)
+    other.close()
+    assert len(failures) == 3
+    assert all("database is locked" in failure for failure in failures)
+    assert history(run, "train/loss") == [(1, 1.0), (2, 0.5)]
+
+
+def test_a_run_has_ended_once_its_last_files_are_written(run):
+    seen = []
+    trainer = Trainer(os.getppid(), run.path)
+    close_run(run.path, Status("FINISHED", exit_code=0), lambda: seen.append(trainer.last_status()))
+    assert seen == [None]
+    assert trainer.last_status() == read_status(run.path)
+    assert trainer.last_status() != Status("FINISHED", exit_code=0, is_closing=True)
+
+
+def test_trainer_that_is_gone_without_a_word_was_killed(run, monkeypatch):
+    write_status(run.path, Status("RUNNING", process=1_000_001))
+    monkeypatch.setattr(mlflow_sink, "ORPHAN_GRACE_SECONDS", 0.05)
+    trainer = Trainer(1_000_001, run.path)
+    assert trainer.last_status() is None
+    mlflow_sink.time.sleep(0.1)
+    status = trainer.last_status()
+    assert status is not None
+    assert status.status == "KILLED"
+    assert read_status(run.path) == status
+
+
+def test_trainer_that_was_replaced_is_not_called_killed(run, monkeypatch):
+    write_status(run.path, Status("RUNNING", process=1_000_002))
+    monkeypatch.setattr(mlflow_sink, "ORPHAN_GRACE_SECONDS", 0.0)
+    trainer = Trainer(1_000_001, run.path)
+    status = trainer.last_status()
+    assert status is not None
+    assert (status.status, status.process) == ("RUNNING", 1_000_002)
+
+
+def test_living_trainer_has_no_last_status(run):
+    write_status(run.path, Status("RUNNING"))
+    assert Trainer(os.getppid(), run.path).last_status() is None
+
+
+def test_a_full_disk_does_not_end_the_sink(run, monkeypatch):
+    sink = Sink(run, Store(run.root, default_uri(run.root), "lmtrain"))
+
+    def full(path, content):
+        raise EnvironmentProblem("full")
+
+    monkeypatch.setattr(atomic_files, "write_json", full)
+    sink.fail(OSError("database or disk is full"))
+    monkeypatch.undo()
+    assert sink.send()
+    assert sink.state.phase == "sending"

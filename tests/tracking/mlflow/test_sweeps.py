@@ -1,0 +1,35 @@
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from lmtrain.tracking import mlflow_tracking
+from lmtrain.tracking.mlflow import sweeps
+from lmtrain.tracking.mlflow_tracking import MlflowTracking
+from lmtrain.tracking.run_folder import RunFolder
+from tests.tracking.mlflow.test_sink import client_of, send, stored
+
+pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
+
+
+def test_a_stopped_sweep_is_ended_by_a_process_of_its_own(root, monkeypatch):
+    trial = RunFolder(root / "lr-sweep" / "0", root=root)
+    trial.create(sweep="lr-sweep")
+    assert send(trial)
+    asked = []
+
+    def start(words, settings):
+        asked.append((words, json.dumps(settings)))
+        return SimpleNamespace(wait=lambda seconds: asked.append(seconds))
+
+    monkeypatch.setattr(mlflow_tracking, "_start_process", start)
+    MlflowTracking().finish_sweep(root, "lr-sweep", status="KILLED")
+    (words, settings), seconds = asked
+    assert (words, seconds) == (["lmtrain.tracking.mlflow.sweeps"], mlflow_tracking.AT_ONCE_SECONDS)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(settings))
+    monkeypatch.setattr(sweeps.signal, "alarm", lambda seconds: None)  # this process goes on
+    sweeps.main()
+    parent = stored(trial).data.tags["mlflow.parentRunId"]
+    assert client_of(trial).get_run(parent).info.status == "KILLED"

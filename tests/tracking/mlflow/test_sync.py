@@ -1,0 +1,156 @@
+import subprocess
+import sys
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking import atomic_files
+from lmtrain.tracking.mlflow.client import Store, default_uri, open_client
+from lmtrain.tracking.mlflow.sync import sync
+from lmtrain.tracking.run_log import RunLog
+from lmtrain.tracking.status import Status, read_status, write_status
+from tests.points import append_point
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lmtrain.tracking.run_folder import RunFolder
+with RunFolder(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_folder_that_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="not a run folder"):
+        sync(tmp_path)
+
+
+@pytest.mark.slow
+def test_password_that_was_not_kept_is_asked_for_again(run):
+    run.note({"mlflow": {"tracking_uri": "postgresql://[redacted]@h/x", "experiment": "lmtrain"}})
+    with pytest.raises(ConfigurationError, match=r"give logger.tracking_uri again"):
+        sync(run.path)
+
+
+@pytest.mark.slow
+def test_password_of_the_environment_is_taken_from_there(run, monkeypatch):
+    run.note({"mlflow": {"tracking_uri": "http://me:${oc.env:CANARY_PW}@127.0.0.1:9", "experiment": "lmtrain"}})
+    with pytest.raises(ConfigurationError, match=r"CANARY_PW is not set here; set it, or give logger.tracking_uri"):
+        sync(run.path)
+    monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(EnvironmentProblem, match=r"MLflow at http://\S+@127.0.0.1:9 failed") as failure:
+        sync(run.path, seconds=0.0)
+    assert "canary-of-1-day" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://evil.example/${oc.env:CANARY_PW}",
+        "http://me:${oc.env:CANARY_PW}@evil.example",
+        "http://${oc.env:CANARY_PW}.evil.example",
+        "http://team.example:5000@evil.example",
+        "http://evil.example\\@team.example:5000",
+        "http://team.example:5000.evil.example",
+        "postgresql://evil.example/x",
+        "sqlite:////tmp/not-there/of-somebody.db",
+    ],
+)
+def test_a_store_that_nobody_typed_is_sent_nothing(run, address, monkeypatch):
+    monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://team.example:5000")
+    monkeypatch.setattr("lmtrain.tracking.mlflow.sync.follow", lambda *_, **__: pytest.fail("sent"))
+    run.note({"mlflow": {"tracking_uri": address, "experiment": "lmtrain"}})
+    with pytest.raises(ConfigurationError, match="typed by nobody here before") as refusal:
+        sync(run.path)
+    assert "canary-of-1-day" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("address", ["${oc.env:TEAM}", "https://me:${oc.env:CANARY_PW}@typed.example/x"])
+def test_a_store_of_this_person_is_used_again(run, address, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TEAM", "https://team.example")
+    monkeypatch.setenv("CANARY_PW", "canary-of-1-day")
+    sent: list[str] = []
+    monkeypatch.setattr(
+        "lmtrain.tracking.mlflow.sync.follow", lambda *_, **words: sent.append(words["tracking_uri"]) or True
+    )
+    sync(run.path, tracking_uri="https://me:other@TYPED.example/y")
+    run.note({"mlflow": {"tracking_uri": address, "experiment": "lmtrain"}})
+    sync(run.path)
+    assert sent[1].startswith(("https://team.example", "https://me:canary-of-1-day@typed.example/x"))
+    assert "other" not in (tmp_path / "state/lmtrain/tracking_servers").read_text()
+
+
+def test_a_run_that_claims_another_folder_is_sent_beside_itself(run, monkeypatch, tmp_path):
+    sent: list[str] = []
+    monkeypatch.setattr(
+        "lmtrain.tracking.mlflow.sync.follow", lambda *_, **words: sent.append(words["tracking_uri"]) or True
+    )
+    run.note({"root": str(tmp_path / "elsewhere")})
+    sync(run.path)
+    assert sent == [default_uri(run.root)]
+
+
+@pytest.mark.slow
+def test_replay_is_complete_and_may_be_repeated(run):
+    log = RunLog(run.path)
+    for step in range(1, 101):
+        append_point(log, step, step, {"train/loss": float(step)})
+    write_status(run.path, Status("FINISHED", exit_code=0))
+    first = sync(run.path)
+    assert sync(run.path) == first
+
+    client = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
+    assert len(client.get_metric_history(first.run_id, "train/loss")) == 100
+    assert client.get_run(first.run_id).info.status == "FINISHED"
+
+
+@pytest.mark.slow
+def test_dead_server_is_an_environment_problem(run):
+    write_status(run.path, Status("FINISHED", exit_code=0))
+    with pytest.raises(EnvironmentProblem, match="failed: "):
+        sync(run.path, tracking_uri="http://127.0.0.1:9", seconds=0.1)
+
+
+@pytest.mark.slow
+def test_a_database_closed_to_writing_is_told_at_once(run, monkeypatch):
+    database = run.root / "mlflow.db"
+    database.touch()
+
+    open_any = type(database).open
+
+    def refuse(path, *words, **settings):  # root may open anything
+        if path == database:
+            raise PermissionError(13, "Permission denied", str(path))
+        return open_any(path, *words, **settings)
+
+    monkeypatch.setattr(type(database), "open", refuse)
+    with pytest.raises(EnvironmentProblem, match=r"PermissionError: .*Permission denied: .*mlflow\.db"):
+        sync(run.path, seconds=600)
+
+
+def test_killed_run_that_still_reads_running_becomes_killed(run):
+    write_status(run.path, Status("RUNNING", process=1_000_001))
+    sync(run.path)
+    status = read_status(run.path)
+    assert status is not None
+    assert status.status == "KILLED"
+
+
+@pytest.mark.slow
+def test_living_run_stays_running(run):
+    write_status(run.path, Status("RUNNING"))
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(run.path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        tracked = sync(run.path)
+    finally:
+        holder.kill()
+        holder.communicate()
+    client = open_client(Store(run.root, default_uri(run.root), "lmtrain"))
+    assert client.get_run(tracked.run_id).info.status == "RUNNING"
+    assert atomic_files.read_json(run.status_path)["status"] == "RUNNING"

@@ -1,0 +1,116 @@
+import errno
+import json
+import time
+
+import pytest
+
+from lmtrain.tracking.timekeeping import events
+from lmtrain.tracking.timekeeping.events import EventLog
+from tests.full_disk import full_disk
+
+
+def rows(folder, rank=0):
+    return [json.loads(line) for line in (folder / "events" / f"rank{rank}.jsonl").read_text().splitlines()]
+
+
+def test_span_tells_when_it_began_and_how_long_it_took(tmp_path):
+    log = EventLog(tmp_path, rank=3)
+    before = time.time()
+    with log.span("checkpoint", step=7):
+        time.sleep(0.02)
+    log.close()
+
+    (row,) = rows(tmp_path, rank=3)
+    assert row["name"] == "checkpoint"
+    assert row["step"] == 7
+    assert before - 0.001 <= row["start"] <= time.time()
+    assert 0.02 <= row["seconds"] < 1.0
+
+
+def test_span_is_recorded_when_its_body_raises(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    with pytest.raises(ValueError, match="boom"), log.span("save"):
+        raise ValueError("boom")
+    log.close()
+    assert [row["name"] for row in rows(tmp_path)] == ["save"]
+
+
+def test_mark_has_no_duration(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    log.mark("resumed", step=5)
+    log.close()
+    (row,) = rows(tmp_path)
+    assert row.keys() == {"name", "start", "step"}
+
+
+def test_events_wait_for_the_second_and_not_longer(tmp_path, monkeypatch):
+    log = EventLog(tmp_path, rank=0)
+    log.mark("early")
+    assert rows(tmp_path) == []
+    monkeypatch.setattr(events, "FLUSH_SECONDS", 0.0)
+    log.mark("late")
+    assert [row["name"] for row in rows(tmp_path)] == ["early", "late"]
+
+
+def test_next_attempt_appends_behind_a_torn_line(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    log.mark("first")
+    log.close()
+    with (tmp_path / "events" / "rank0.jsonl").open("a") as file:
+        file.write('{"name": "to')
+    log = EventLog(tmp_path, rank=0)
+    log.mark("second")
+    log.close()
+    assert [row["name"] for row in rows(tmp_path)] == ["first", "second"]
+
+
+def test_ten_thousand_spans_cost_less_than_a_second(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    began = time.process_time()
+    for step in range(10_000):
+        with log.span("data", step=step):
+            pass
+    log.close()
+    assert time.process_time() - began < 1.0  # 0.1 s on an idle machine
+    assert len(rows(tmp_path)) == 10_000
+
+
+def test_events_of_a_full_disk_arrive_later_and_no_disk_ends_a_run(tmp_path):
+    log = EventLog(tmp_path, rank=0)
+    with full_disk(room_bytes=10):
+        log.mark("first")
+        log.flush()
+    with full_disk(number=errno.EIO):
+        log.mark("second")
+        log.flush()
+    log.mark("third")
+    log.close()
+    assert [row["name"] for row in rows(tmp_path)] == ["first", "second", "third"]
+
+
+def waited(folder, seconds):
+    (folder / "main").mkdir(parents=True, exist_ok=True)
+    (folder / "main" / "schedstat").write_text(f"{10**9} {int(seconds * 1e9)} 7\n")
+
+
+def test_waiting_for_a_processor_is_taken_from_set_up_and_from_evaluation(tmp_path):
+    threads = tmp_path / "threads"
+    waited(threads, 2.5)
+    log = EventLog(tmp_path, rank=0, began=time.monotonic() - 10, waited_before={"main": 0.5}, threads=threads)
+    with log.pause("validation"):  # begins with a booking
+        log.stopwatch._seconds["evaluation"] += 8.0
+        waited(threads, 5.5)
+    seconds = log.stopwatch.seconds()
+    assert seconds["setup"] == pytest.approx(8.0, abs=0.1)
+    assert seconds["evaluation"] == pytest.approx(5.0, abs=0.1)
+    assert seconds["preempted"] == pytest.approx(5.0, abs=0.1)
+    assert sum(seconds.values()) == pytest.approx(18.0, abs=0.1)
+
+
+def test_waiting_before_the_log_is_not_booked_where_its_beginning_is_not_known(tmp_path):
+    threads = tmp_path / "threads"
+    waited(threads, 2.0)
+    log = EventLog(tmp_path, rank=0, threads=threads)
+    with log.pause("validation"):
+        pass
+    assert log.stopwatch.seconds()["preempted"] == 0.0

@@ -1,0 +1,67 @@
+import time
+
+import pytest
+
+from lmtrain.tracking.timekeeping.preemption import Preemption, waited_seconds
+from lmtrain.tracking.timekeeping.stopwatch import Stopwatch
+
+
+def write(folder, **waited):
+    for name, seconds in waited.items():
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "schedstat").write_text(f"{10**9} {int(seconds * 1e9)} 7\n")
+
+
+def waited_one_of_eight_seconds(folder):
+    """Return a stopwatch with 8 s of computing, and who books that its only thread waited one of them."""
+    write(folder, main=1.0)
+    watch = Stopwatch()
+    preemption = Preemption(watch, threads=folder)
+    watch._seconds["compute"] += 8.0
+    write(folder, main=2.0)
+    return watch, preemption
+
+
+def test_waiting_is_taken_from_all_kinds_alike_and_the_sum_stays(tmp_path):
+    write(tmp_path, main=1.0, worker=5.0)
+    watch = Stopwatch(began=time.monotonic() - 10)
+    preemption = Preemption(watch, threads=tmp_path)
+    watch.switch("compute")
+    watch._seconds["compute"] += 8.0
+    watch._seconds["logging"] += 2.0
+    write(tmp_path, main=2.0, worker=10.0)
+    before = watch.seconds()
+    preemption.book()
+    after = watch.seconds()
+    assert after["preempted"] == pytest.approx(5.0, rel=1e-3), "of the thread that lost most"
+    assert after["compute"] == pytest.approx(4.0, rel=1e-2)
+    assert after["logging"] == pytest.approx(1.0, rel=1e-2)
+    assert after["setup"] == pytest.approx(before["setup"], abs=0.01), "what was before does not count"
+    assert sum(after.values()) == pytest.approx(sum(before.values()), abs=0.01)
+
+
+def test_booking_twice_moves_nothing_more(tmp_path):
+    watch, preemption = waited_one_of_eight_seconds(tmp_path)
+    preemption.book()
+    preemption.book()
+    assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
+
+
+def test_now_and_then_books_once_a_second_at_most(tmp_path, monkeypatch):
+    watch, preemption = waited_one_of_eight_seconds(tmp_path)
+    preemption.book_now_and_then()
+    assert watch.seconds()["preempted"] == 0.0
+    later = time.monotonic() + 1.1
+    monkeypatch.setattr("lmtrain.tracking.timekeeping.preemption.time.monotonic", lambda: later)
+    preemption.book_now_and_then()
+    assert watch.seconds()["preempted"] == pytest.approx(1.0, rel=1e-2)
+
+
+def test_where_the_kernel_tells_nothing_nothing_is_booked(tmp_path):
+    watch = Stopwatch()
+    Preemption(watch, threads=tmp_path / "none").book()
+    assert watch.seconds()["preempted"] == 0.0
+
+
+def test_this_kernel_s_own_files_can_be_read():
+    assert all(seconds >= 0 for seconds in waited_seconds().values())
