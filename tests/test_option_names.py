@@ -40,7 +40,7 @@ ALLOWED = {
     "src/lmtrain/composition/run_config.py": "its field for the trainer's node is called make_trainer",
     "src/lmtrain/optim/muon.py": "its groups of parameters are of two kinds: muon and adamw",
     "src/lmtrain/training/checkpointing/weights.py": "a word of --weights",
-    "src/lmtrain/report/scaling_study.py": "a key of the printed JSON",
+    "src/lmtrain/report/scaling/scaling_study.py": "a key of the printed JSON",
     "src/lmtrain/simulate/recorder.py": "the namespace of torch's own operators",
 }
 # Groups whose options state facts, by which advice finds them. Models are a person's choice, named as examples.

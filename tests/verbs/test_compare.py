@@ -4,7 +4,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.compare import compare
-from tests.report.test_comparison import sweep
+from tests.report.comparing.test_comparison import sweep
 
 
 def test_compare_prints_a_page_or_one_json_object_and_draws_a_chart(tmp_path, capsys):

@@ -6,9 +6,9 @@ import pytest
 
 from lmtrain.accounting.scaling_laws.compute_optimal import REPLICATION
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report import scaling_study
-from lmtrain.report.law_fit import fit_law, optimum
-from lmtrain.report.scaling_study import equal_loss_flops
+from lmtrain.report.scaling import scaling_study
+from lmtrain.report.scaling.law_fit import fit_law, optimum
+from lmtrain.report.scaling.scaling_study import equal_loss_flops
 from lmtrain.verbs.scaling import scaling
 
 

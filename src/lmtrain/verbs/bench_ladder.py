@@ -11,7 +11,7 @@ from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.command_line.override_words import key_of
 from lmtrain.composition.execution.tried_run import TriedRun, checked_config, kept, try_run
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.ladder_page import RungSpeed, ladder_lines, write_ladder
+from lmtrain.report.tuning.ladder_page import RungSpeed, ladder_lines, write_ladder
 from lmtrain.storage import foreign_json
 
 RUNGS: Final = Path(__file__).with_name("ladder.json")

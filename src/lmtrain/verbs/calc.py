@@ -29,7 +29,7 @@ from lmtrain.accounting.training_plan.products import (
 from lmtrain.composition.command_line.help import HELP_FLAGS, shared_keys
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.errors import EXIT_DONE, ConfigurationError, did_you_mean, suggest
-from lmtrain.report.calc_page import matmul_page, tensor_page
+from lmtrain.report.plans.calc_page import matmul_page, tensor_page
 from lmtrain.tracking.measurements import read_measurements
 
 USAGE: Final = """\

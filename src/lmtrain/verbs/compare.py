@@ -6,9 +6,9 @@ from pathlib import Path
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.comparison import compare as compare_runs
-from lmtrain.report.comparison_chart import comparison_chart
-from lmtrain.report.comparison_page import print_comparison
+from lmtrain.report.comparing.comparison import compare as compare_runs
+from lmtrain.report.comparing.comparison_chart import comparison_chart
+from lmtrain.report.comparing.comparison_page import print_comparison
 from lmtrain.report.find_runs import find_runs
 from lmtrain.tracking.atomic_files import write_text
 

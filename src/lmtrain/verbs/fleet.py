@@ -20,7 +20,7 @@ from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.errors import EXIT_DONE, EXIT_NO, ConfigurationError
-from lmtrain.report.fleet_page import print_fleet
+from lmtrain.report.plans.fleet_page import print_fleet
 from lmtrain.verbs.fleet_terms import PREFIX, read_dtype, read_terms
 
 # Groups allowed beside fleet's terms: devices, model and precision. Anything else would have no effect.

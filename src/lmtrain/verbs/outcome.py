@@ -47,7 +47,7 @@ class OutcomeLine:
     def _baseline(self) -> list[Any]:
         if self.against is None:
             return []
-        from lmtrain.report.against import baseline_runs
+        from lmtrain.report.comparing.against import baseline_runs
 
         return [*baseline_runs(self.against.absolute())]
 
@@ -67,8 +67,8 @@ class OutcomeLine:
     def _verdict(self, baseline: Sequence[Any]) -> dict[str, Any]:
         if not baseline or self.folder is None:
             return {}
-        from lmtrain.report.against import against
-        from lmtrain.report.compared_run import read_compared_run
+        from lmtrain.report.comparing.against import against
+        from lmtrain.report.comparing.compared_run import read_compared_run
 
         found = against(read_compared_run(self.folder), baseline, name=str(self.against))
         return {"against": found.to_json()}

@@ -36,7 +36,7 @@ def plan(words: list[str], *, program: str = "lmtrain plan") -> int:
         for run in found:
             print(json.dumps(run.to_json()))
     else:
-        from lmtrain.report.plan_page import print_plan  # brings rich, a tenth of a plan's time
+        from lmtrain.report.plans.plan_page import print_plan  # brings rich, a tenth of a plan's time
 
         for run in found:
             print_plan(run.plan, run.advice, title=run.title)

@@ -17,7 +17,7 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     if not names_sweep(path):
         find_runs([path])  # before the page's imports, of seconds
     from lmtrain.report.html_page import write_report
-    from lmtrain.report.sweep_page import write_sweep_report
+    from lmtrain.report.sweeps.sweep_page import write_sweep_report
 
     with told_as_damage(path, fix="restore it, or name another run"):
         print(write_sweep_report(path) if names_sweep(path) else write_report(path, texts=partial(_texts, path)))

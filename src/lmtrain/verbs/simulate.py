@@ -39,14 +39,14 @@ def simulate(words: list[str], *, program: str = "lmtrain simulate") -> int:
     found = simulated_fleets(asked.overrides, ranks=asked.ranks, strategies=asked.strategies)
     for each in found:
         if asked.plot:
-            from lmtrain.report.fleet_chart import fleet_chart
+            from lmtrain.report.plans.fleet_chart import fleet_chart
 
             asked.plot.write_text(fleet_chart(each.title, each.rows))
         if asked.as_json:
             rows = [row.to_json() | {"scaling": row.efficiency(each.bases[row.strategy])} for row in each.rows]
             print(json.dumps({"model": each.title, "chosen": each.chosen, "fleets": rows}))
             continue
-        from lmtrain.report.fleet_simulation_page import print_simulation
+        from lmtrain.report.plans.fleet_simulation_page import print_simulation
 
         if each.chosen:
             print(each.chosen)

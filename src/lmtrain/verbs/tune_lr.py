@@ -35,7 +35,7 @@ def tune_lr(words: list[str], *, program: str) -> int:
         raise EnvironmentProblem(f"the range test did not train (exit code {tried.exit_code}): {tried.words}")
     found = judge(shares_of(tried, rates["lr"]), num_asked=asked.steps)
     command = shlex.join(["lmtrain", "train", *_without(others, rates), *_words(rates, found.steepest)])
-    from lmtrain.report.lr_range_page import lr_range_lines, write_lr_range
+    from lmtrain.report.tuning.lr_range_page import lr_range_lines, write_lr_range
 
     plot = write_lr_range(found, lr=rates["lr"], folder=Path(config.run.root) / ".tune", words=typed)
     if asked.json:

@@ -8,7 +8,7 @@ from lmtrain.composition.planning.plan import changes, planned_runs, planned_wit
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plan_advice import advice
+from lmtrain.report.plans.plan_advice import advice
 from tests.configs import config_of
 
 WORDS = ["model=llama_3_8b", "cluster=h100_8x", "precision=bf16_mixed", "strategy=fsdp", "budget.tokens=1B"]

@@ -37,7 +37,7 @@ from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.plan_advice import Advice, Changes, advice
+from lmtrain.report.plans.plan_advice import Advice, Changes, advice
 
 
 @dataclass(frozen=True)

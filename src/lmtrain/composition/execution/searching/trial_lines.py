@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lmtrain.accounting.quantities import format_quantity
-from lmtrain.report.trial_words import noise_words, score_words
+from lmtrain.report.sweeps.trial_words import noise_words, score_words
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 MOST_LINES = 5

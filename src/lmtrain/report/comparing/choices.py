@@ -1,0 +1,94 @@
+"""Choices: the runs of one config, differing by seed alone, named by the words absent from other choices."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from lmtrain.report.comparing.compared_run import ComparedRun, Curve
+from lmtrain.report.comparing.spread import Spread, spread
+
+MAX_WORDS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Runs of the same settings with a seed each."""
+
+    label: str
+    runs: tuple[ComparedRun, ...]
+
+    @cached_property
+    def final(self) -> Spread:
+        """Return the last values of the runs."""
+        return spread([run.final for run in self.runs])
+
+    @property
+    def by_seed(self) -> dict[str, float]:
+        """Return the last value of each seed's run."""
+        return {run.seed: run.final for run in self.runs}
+
+    @property
+    def tokens(self) -> float:
+        """Return the tokens of a run."""
+        return self.runs[0].tokens
+
+    @property
+    def flops(self) -> float:
+        """Return the FLOPs of a run, by PaLM's count."""
+        return self.tokens * self.runs[0].flops_per_token
+
+    @cached_property
+    def tokens_per_second(self) -> float | None:
+        """Return the mean speed of the runs."""
+        known = [run.tokens_per_second for run in self.runs if run.tokens_per_second is not None]
+        return spread(known).mean if known else None
+
+    @cached_property
+    def mean_curve(self) -> Curve:
+        """Return the mean over the seeds, where all of them were measured."""
+        steps = sorted(set.intersection(*({tokens for tokens, _ in run.curve} for run in self.runs)))
+        curves = [dict(run.curve) for run in self.runs]
+        return [(tokens, spread([curve[tokens] for curve in curves]).mean) for tokens in steps]
+
+    def tokens_to_reach(self, target: float) -> float | None:
+        """Return the tokens until the mean curve is first as low as target, on straight lines between points."""
+        if self.mean_curve and self.mean_curve[0][1] <= target:
+            return self.mean_curve[0][0]
+        for (before, high), (after, low) in pairwise(self.mean_curve):
+            if low <= target:
+                return before + (high - target) / (high - low) * (after - before)
+        return None
+
+
+def make_choices(runs: Sequence[ComparedRun]) -> tuple[tuple[Choice, ...], dict[str, str]]:
+    """Sort runs into choices, the best first, and name repetitions of a seed: they say nothing about noise."""
+    groups: defaultdict[frozenset[tuple[str, str]], dict[str, ComparedRun]] = defaultdict(dict)
+    repeated: dict[str, str] = {}
+    for run in runs:
+        group = groups[frozenset(run.settings.items())]
+        if run.seed in group:
+            repeated[run.name] = f"the settings and seed of {group[run.seed].name}"
+        else:
+            group[run.seed] = run
+    members = [tuple(group.values()) for group in groups.values()]
+    choices = [Choice(label=label, runs=runs) for label, runs in zip(_labels(members), members, strict=True)]
+    return tuple(sorted(choices, key=lambda choice: choice.final.mean)), repeated
+
+
+def _labels(groups: Sequence[tuple[ComparedRun, ...]]) -> list[str]:
+    """Name groups by the words typed for them alone, else by their differing settings, else by a run's name."""
+    typed = [min((run.words for run in runs), key=len) for runs in groups]
+    shared = set(typed[0]).intersection(*typed) if len(typed) > 1 else set[str]()
+    labels = [" ".join(word for word in words if word not in shared) or "as given" for words in typed]
+    if len(set(labels)) == len(labels):
+        return labels
+    labels = [_differing(runs[0], groups) for runs in groups]
+    return labels if len(set(labels)) == len(labels) else [runs[0].name for runs in groups]
+
+
+def _differing(run: ComparedRun, groups: Sequence[tuple[ComparedRun, ...]]) -> str:
+    others = [runs[0].settings for runs in groups]
+    keys = [key for key in sorted(run.settings) if len({other.get(key) for other in others}) > 1]
+    return " ".join(f"{key}={run.settings[key]}" for key in keys[:MAX_WORDS])

@@ -1,0 +1,174 @@
+"""Runs side by side: seeds of one config are one choice with a spread; choices differ, with noise."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.report.comparing.choices import Choice, make_choices
+from lmtrain.report.comparing.compared_run import ComparedRun, HeldOutText, read_compared_run
+from lmtrain.report.comparing.spread import Difference, difference
+from lmtrain.storage.damage import told_as_damage
+
+MUCH_MORE_BYTES = 1.01  # beyond it two measurements are of different parts of a text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """A choice's expense until its mean curve reached the target; None where it never did."""
+
+    tokens: float | None
+    flops: float | None
+    seconds: float | None
+    of_baseline: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Choices, the best first, each beside the baseline; `left_out` says why a run does not count."""
+
+    metric: str
+    held_out: HeldOutText
+    choices: tuple[Choice, ...]
+    baseline: Choice
+    target: float
+    differences: dict[str, Difference]
+    reaches: dict[str, Reach]
+    left_out: dict[str, str]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as plain numbers."""
+        return {
+            "metric": self.metric,
+            "held_out": asdict(self.held_out),
+            "baseline": self.baseline.label,
+            "target": self.target,
+            "choices": [self._choice(choice) for choice in self.choices],
+            "left_out": self.left_out,
+            "notes": list(self.notes),
+        }
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        found = self.differences.get(choice.label)
+        return {
+            "choice": choice.label,
+            "runs": [run.name for run in choice.runs],
+            "seeds": [run.seed for run in choice.runs],
+            "final": asdict(choice.final),
+            "difference": None if found is None else found.to_json(),
+            "tokens": choice.tokens,
+            "flops": choice.flops,
+            "tokens_per_second": choice.tokens_per_second,
+            "to_reach_target": asdict(self.reaches[choice.label]),
+            "mean_curve": [list(point) for point in choice.mean_curve],
+        }
+
+
+def compare(
+    folders: Sequence[Path], *, metric: str = BITS_PER_BYTE, baseline: str | None = None, target: float | None = None
+) -> Comparison:
+    """Compare the runs in some folders, against the best choice or one named by its words.
+
+    The target is the baseline's last value, or, without one, the worst choice's: then each reaches it.
+
+    Raises:
+        ConfigurationError: No choice is called `baseline`, or a run has no such metric.
+        DataError: No run has finished, or the measurements do not compare.
+    """
+    runs = [_read(folder, metric=metric) for folder in folders]
+    whole = [run for run in runs if run.trouble is None]
+    left_out = {run.name: run.trouble for run in runs if run.trouble is not None}
+    if not whole:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise DataError(f"No run has finished, so that there is nothing to compare: {reasons}.")
+    check_comparable(whole, metric=metric)
+    choices, repeated = make_choices(whole)
+    against = choices[0] if baseline is None else _named(choices, baseline)
+    last = choices[-1] if baseline is None else against
+    aim = last.final.mean if target is None else target
+    return Comparison(
+        metric=metric,
+        held_out=whole[0].held_out,
+        choices=choices,
+        baseline=against,
+        target=aim,
+        differences={c.label: difference(c.by_seed, against.by_seed) for c in choices if c is not against},
+        reaches={c.label: _reach(c, aim, against) for c in choices},
+        left_out=left_out | repeated,
+        notes=tuple(_notes(whole, choices)),
+    )
+
+
+def check_comparable(runs: Sequence[ComparedRun], *, metric: str) -> None:
+    """Refuse numbers of different texts, and nats per token of different tokenizers.
+
+    Raises:
+        DataError: They do not compare.
+    """
+    first = runs[0]
+    for run in runs[1:]:
+        ours, theirs = first.held_out, run.held_out
+        if metric != BITS_PER_BYTE and ours.tokenizer != theirs.tokenizer:
+            raise DataError(
+                f"{first.name} and {run.name} have different tokenizers, and {metric} is in nats per token, which "
+                f"then do not compare; use --metric {BITS_PER_BYTE}."
+            )
+        if ours.text != theirs.text:
+            raise DataError(
+                f"{first.name} was measured on {_words(ours)}, {run.name} on {_words(theirs)}: different texts, of "
+                "which no number compares; compare runs with the same data."
+            )
+
+
+def _words(held_out: HeldOutText) -> str:
+    return f"{held_out.source} ({held_out.split_bytes:,} held-out bytes)"
+
+
+def _read(folder: Path, *, metric: str) -> ComparedRun:
+    with told_as_damage(folder, fix="restore it, or leave it out"):
+        return read_compared_run(folder, metric=metric)
+
+
+def _named(choices: Sequence[Choice], words: str) -> Choice:
+    exact = [choice for choice in choices if choice.label == words]
+    found = exact or [choice for choice in choices if words in choice.label.split()]
+    if len(found) == 1:
+        return found[0]
+    labels = [choice.label for choice in choices]
+    if found:
+        of_these = ", ".join(choice.label for choice in found)
+        raise ConfigurationError(f"--baseline {words!r} names {len(found)} choices; name one of them: {of_these}.")
+    raise ConfigurationError(f"--baseline {words!r}: the choices are {', '.join(labels)}.{suggest(words, labels)}")
+
+
+def _reach(choice: Choice, target: float, against: Choice) -> Reach:
+    tokens, baseline = choice.tokens_to_reach(target), against.tokens_to_reach(target)
+    if tokens is None:
+        return Reach(tokens=None, flops=None, seconds=None, of_baseline=None)
+    speed = choice.tokens_per_second
+    return Reach(
+        tokens=tokens,
+        flops=tokens * choice.runs[0].flops_per_token,
+        seconds=None if speed is None else tokens / speed,
+        of_baseline=tokens / baseline if baseline else None,
+    )
+
+
+def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice]) -> list[str]:
+    notes: list[str] = []
+    read = [run.held_out.num_bytes for run in runs]
+    if max(read) > MUCH_MORE_BYTES * min(read):
+        notes.append(
+            f"Between {min(read):,} and {max(read):,} bytes of the held-out text were read: not the same part of it."
+        )
+    if len({run.held_out.tokenizer for run in runs}) > 1:
+        notes.append("The tokenizers differ: bits per byte compare, nats per token would not.")
+    budgets = [choice.flops for choice in choices]
+    if max(budgets) > MUCH_MORE_BYTES * min(budgets):
+        notes.append(f"The budgets differ: from {min(budgets):.3g} to {max(budgets):.3g} FLOPs.")
+    if len(choices) > 1 and any(choice.final.num < 2 for choice in choices):
+        notes.append("Where there is one seed alone, the noise is not known; repeat with seed=1,2,3.")
+    return notes

@@ -1,0 +1,103 @@
+"""A comparison as people read it: a row for each choice, the best first, its noise beside every difference."""
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.report.comparing.choices import Choice
+from lmtrain.report.comparing.comparison import Comparison, Reach
+from lmtrain.report.show import plain_text, show
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """Print the page, in colour on a terminal."""
+    show(page(comparison))
+
+
+def text_of(comparison: Comparison) -> str:
+    """Return the page as plain text."""
+    return plain_text(page(comparison))
+
+
+def page(comparison: Comparison) -> RenderableType:
+    """Lay out the comparison."""
+    parts: list[RenderableType] = [Rule(Text(_title(comparison), style="bold"), style="dim cyan"), _finals(comparison)]
+    parts += [Text(f"\n{target_words(comparison)}", style="bold"), _reaches(comparison)]
+    parts += [Text(f"\n{note}", style="dim") for note in comparison.notes]
+    if comparison.left_out:
+        parts.append(Text("\nLeft out", style="bold"))
+        parts += [Text(f"  {name}: {reason}", style="red") for name, reason in comparison.left_out.items()]
+    return Group(*parts)
+
+
+def _title(comparison: Comparison) -> str:
+    held_out = comparison.held_out
+    if comparison.metric.startswith("train/"):
+        return f"{comparison.metric}, {held_out.source}"
+    return f"{comparison.metric}, {held_out.num_bytes:,} held-out bytes of {held_out.source}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", overflow="fold", no_wrap=index > 0)
+    return table
+
+
+def _finals(comparison: Comparison) -> Table:
+    table = _table("choice", "seeds", "mean", "deviation", "difference", "tokens")
+    for choice in comparison.choices:
+        deviation = choice.final.standard_deviation
+        style = "bold cyan" if choice is comparison.baseline else ""
+        table.add_row(
+            Text(choice.label, style=style),
+            str(choice.final.num),
+            f"{choice.final.mean:.4f}",
+            "" if deviation is None else f"{deviation:.4f}",
+            _difference(comparison, choice),
+            format_quantity(choice.tokens),
+        )
+    return table
+
+
+def _difference(comparison: Comparison, choice: Choice) -> Text:
+    """Write a difference with its noise; a difference within the noise is dim."""
+    found = comparison.differences.get(choice.label)
+    style = "bold cyan" if found is None else "dim" if found.plus_minus is None or found.is_noise else "green"
+    return Text(difference_words(comparison, choice), style=style)
+
+
+def difference_words(comparison: Comparison, choice: Choice) -> str:
+    """Write a choice's difference from the baseline with its noise; a difference within the noise is called so."""
+    found = comparison.differences.get(choice.label)
+    if found is None:
+        return "baseline"
+    if found.plus_minus is None:
+        return f"{found.mean:+.4f}, noise unknown"
+    return f"{found.mean:+.4f} ± {found.plus_minus:.4f}{' (noise)' if found.is_noise else ''}"
+
+
+def target_words(comparison: Comparison) -> str:
+    """Name the value to reach."""
+    return f"To reach {comparison.target:.4f}, by the mean curve"
+
+
+def _reaches(comparison: Comparison) -> Table:
+    table = _table("choice", "tokens", "of baseline's", "FLOPs", "seconds")
+    for choice in comparison.choices:
+        table.add_row(choice.label, *reach_words(comparison.reaches[choice.label]))
+    return table
+
+
+def reach_words(reach: Reach) -> tuple[str, str, str, str]:
+    """Write the tokens, their share of the baseline's, the FLOPs and the time until the target."""
+    if reach.tokens is None or reach.flops is None:
+        return "never", "", "", ""
+    return (
+        format_quantity(round(reach.tokens)),
+        "" if reach.of_baseline is None else f"{reach.of_baseline:.0%}",
+        f"{reach.flops:.3g}",
+        "" if reach.seconds is None else format_quantity(reach.seconds, "seconds"),
+    )

@@ -1,0 +1,236 @@
+"""A plan as people read it: sections of names and values, amounts with their units, sources beside the figures."""
+
+from rich.console import Group, RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
+from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
+from lmtrain.accounting.training_plan.plan import Plan, Speed
+from lmtrain.report.plans.plan_advice import Advice
+from lmtrain.report.show import plain_text, show
+
+Rows = list[tuple[str, str]]
+# Up to four passes over a text are worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264).
+WORTHWHILE_EPOCHS = 4
+
+
+def print_plan(plan: Plan, advice: Advice, *, title: str) -> None:
+    """Print the page, in colour on a terminal."""
+    show(page(plan, advice, title=title))
+
+
+def text_of(plan: Plan, advice: Advice, *, title: str) -> str:
+    """Return the page as plain text."""
+    return plain_text(page(plan, advice, title=title))
+
+
+def page(plan: Plan, advice: Advice, *, title: str) -> RenderableType:
+    """Lay out the plan; an unknown value names the way to find it."""
+    sections: list[tuple[str, Rows]] = [
+        ("Model", _model(plan)),
+        ("Run", _run(plan)),
+        ("FLOPs", _flops(plan)),
+        ("Memory of one device at the peak of a step", _memory(plan)),
+        ("Time and money", _time(plan)),
+        (_scaling_heading(plan), plan.scaling.rows() if plan.scaling else []),
+        ("The same FLOPs otherwise", _otherwise(plan)),
+    ]
+    parts: list[RenderableType] = [Rule(Text(title, style="bold"), style="dim cyan")]
+    for heading, rows in sections:
+        if rows:
+            parts += [Text(f"\n{heading}", style="bold"), _table(rows)]
+    style = "green" if advice.is_possible else "bold red"
+    parts += [Text("")] + [Text(line, style=style) for line in advice.lines]
+    return Group(*parts)
+
+
+def _table(rows: Rows) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", min_width=18)
+    table.add_column()
+    for name, value in rows:
+        table.add_row(f"  {name}", value)
+    return table
+
+
+def _model(plan: Plan) -> Rows:
+    shape = plan.shape
+    rows = [("parameters", f"{shape.num_parameters:,} ({format_quantity(shape.num_parameters)})")]
+    if shape.num_active_parameters != shape.num_parameters:
+        rows.append(("active", f"{shape.num_active_parameters:,} of them for any one token"))
+    if shape.num_frozen_parameters:
+        num_trained = shape.num_parameters - shape.num_frozen_parameters
+        rows.append(
+            ("trained", f"{num_trained:,} of them ({num_trained / shape.num_parameters:.2%}); the rest is frozen")
+        )
+    for part, count in sorted(plan.components.items(), key=lambda item: -item[1]):
+        rows.append((f"  {part.replace('_', ' ')}", f"{count:,} ({count / shape.num_parameters:.1%})"))
+    return rows
+
+
+def _run(plan: Plan) -> Rows:
+    batch, run = plan.batch, plan.horizon
+    rows = [
+        ("tokens", f"{format_quantity(run.tokens)} in {run.steps:,} steps, as budget.{run.limited_by} says"),
+        ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
+        ("tokens/parameter", f"{run.tokens / plan.shape.num_parameters:.3g} (20 is compute-optimal)"),
+    ]
+    if plan.epochs is not None:
+        rows.append(("epochs", _epochs(plan.epochs, plan.epoch_tokens or 0)))
+    if plan.source_epochs:
+        rows.append(
+            ("of each source", ", ".join(f"{name} {epochs:.3g}" for name, epochs in plan.source_epochs.items()))
+        )
+    return rows
+
+
+def _epochs(epochs: float, epoch_tokens: int) -> str:
+    count = f"{epochs:,.0f}" if epochs >= 100 else f"{epochs:.3g}"
+    note = f"; those after {WORTHWHILE_EPOCHS} teach ever less" if epochs > WORTHWHILE_EPOCHS else ""
+    return f"{count} over {format_quantity(epoch_tokens)} tokens{note}"
+
+
+def _product(plan: Plan) -> str:
+    batch = plan.batch
+    size = batch.num_ranks // batch.num_data_ranks
+    return (
+        f"{batch.micro_batch_sequences} sequences x {batch.context_tokens} tokens x "
+        f"{batch.accumulation_micro_steps} micro-steps x {batch.num_data_ranks} "
+        + ("devices" if size == 1 else f"groups of {size} devices")
+    )
+
+
+def _flops(plan: Plan) -> Rows:
+    per_token = plan.flops_per_token
+    seen = f"{plan.seen_tokens or 0:,} tokens a token on average: documents do not see one another"
+    return [
+        *([] if plan.seen_tokens is None else [("attention over", seen)]),
+        ("a token", f"{per_token.palm:.4e} (PaLM), {per_token.causal:.4e} (causal), {per_token.six_n:.4e} (6N)"),
+        ("the run", f"{plan.horizon.flops:.4e} (PaLM)"),
+        *([] if plan.generation is None else [("writing answers", _writing(plan))]),
+    ]
+
+
+def _writing(plan: Plan) -> str:
+    """State the tokens and FLOPs of a step's answers, and the time they take at least."""
+    assert plan.generation is not None
+    told = plan.generation
+    took = f", {plan.generation_seconds_per_step:.3g} s at least, beside the step below" if plan.speed else ""
+    return f"{told.flops_per_step:.4e} a step for up to {told.written_tokens:,} tokens{took}"
+
+
+def _memory(plan: Plan) -> Rows:
+    if plan.memory is None:
+        return []
+    kinds = {kind: num_bytes for kind, num_bytes in plan.memory.to_json().items() if num_bytes}
+    total = kinds.pop("total")
+    rows = [(kind.replace("_", " "), _gb(num_bytes)) for kind, num_bytes in kinds.items()]
+    device = "device memory not known" if plan.device_bytes is None else f"of {_gb(plan.device_bytes)}"
+    if plan.offload is not None:
+        rows.append(("host memory", f"{_gb(plan.offload.host_bytes)} of optimizer state, a piece of it here at a time"))
+    return [*rows, ("total", f"{_gb(total)} {device}")]
+
+
+def _time(plan: Plan) -> Rows:
+    rows: Rows = []
+    if plan.speed is None or plan.hours is None:
+        return [("step", f"not known: the peak of the device is {plan.peak_source}")]
+    tokens_per_second = plan.batch.tokens_per_step / plan.speed.step_seconds
+    rows += [
+        ("step", f"{plan.speed.step_seconds:.3g} s at {_utilization(plan.speed)} ({plan.speed.source})"),
+        ("peak", f"{(plan.peak_flops or 0) / 1e12:.4g} TFLOP/s x {plan.batch.num_ranks} ({plan.peak_source})"),
+        ("speed", f"{format_quantity(round(tokens_per_second))} tokens/s"),
+        ("time", f"{_duration(plan.hours)}; {_beside_training(plan)}"),
+    ]
+    if plan.communication is not None and plan.communication.total_bytes:
+        rows.append(("sent a step", _sent(plan)))
+    price = "set cluster.usd_per_gpu_hour" if plan.usd is None else f"${plan.usd:,.2f}"
+    rows.append(("cost", price))
+    if plan.kwh is not None:
+        rows.append(("energy", f"at most {plan.kwh:,.0f} kWh by the devices' rated power"))
+    if plan.checkpoints is not None:
+        size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
+        rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
+        rows += [] if plan.checkpoints.cadence is None else [("save every", _cadence(plan.checkpoints.cadence))]
+    return rows
+
+
+def _cadence(cadence: Cadence) -> str:
+    """State the best interval between checkpoints, and what it is computed from."""
+    every, stall, write, apart, restart = (
+        format_quantity(seconds, "seconds")
+        for seconds in (
+            cadence.every_seconds, cadence.stall_seconds, cadence.write_seconds, cadence.seconds_between_failures,
+            cadence.restart_seconds,
+        )
+    )  # fmt: skip
+    own = cadence.set_seconds
+    as_set = "" if own is None else f", {cadence.goodput:.1%} as set ({format_quantity(own, 'seconds')})"
+    return (
+        f"{every} (callbacks.checkpoint.every_seconds={round(cadence.every_seconds)}): one failure in {apart}, "
+        f"{stall} to copy, {write} to write (assumed: 10 GB/s a device, 1 GB/s a node); loses "
+        f"{cadence.lost_share:.1%}; goodput {cadence.goodput_at(cadence.every_seconds):.1%}{as_set}, with "
+        f"{restart} to a restarted step (cluster.restart_seconds)"
+    )
+
+
+def _duration(hours: float) -> str:
+    """Return hours and days, below an hour minutes and seconds: 0.00 days tell nothing."""
+    return f"{hours:.2f} hours, {hours / 24:.2f} days" if hours >= 1 else format_quantity(hours * 3600, "seconds")
+
+
+def _utilization(speed: Speed) -> str:
+    """Name the model's share of the peak, and the hardware's where some is computed twice."""
+    mfu, hfu = speed.mfu_palm, speed.hfu_palm or speed.mfu_palm
+    return f"{mfu:.0%} MFU" if hfu < mfu * 1.001 else f"{mfu:.0%} MFU, {hfu:.0%} HFU with recomputation"
+
+
+def _beside_training(plan: Plan) -> str:
+    if plan.evaluation is None:
+        return "validation and checkpoints come on top"
+    told = format_quantity(plan.evaluation_seconds, "seconds")
+    return f"{told} of it validation; checkpoints come on top"
+
+
+def _sent(plan: Plan) -> str:
+    assert plan.communication is not None
+    seconds = plan.communication.seconds
+    took = "at a rate that is not known" if seconds is None else f"{seconds:.3g} s of link time"
+    groups = plan.communication.groups
+    parts = [f"{_gb(round(each.num_bytes))} in {each.group} of {each.num_ranks}" for each in groups]
+    by_group = f" ({', '.join(parts)})" if len(parts) > 1 else ""
+    rare = [
+        f", {_gb(each.num_bytes * each.every_steps)} every {each.every_steps:,} steps"
+        for each in groups
+        if each.every_steps > 1
+    ]
+    return f"{_gb(plan.communication.total_bytes)} from each device{by_group}{''.join(rare)}, {took}"
+
+
+def _scaling_heading(plan: Plan) -> str:
+    if plan.scaling is None:
+        return ""
+    title = plan.scaling.title
+    return f"Scaled by {title}" if plan.scaling.is_applied else f"What scaling={title} would set"
+
+
+def _otherwise(plan: Plan) -> Rows:
+    """Show the compute-optimal model for the run's FLOPs, and smaller and larger ones on the tokens left for them."""
+    optimum = compute_optimum(plan.horizon.flops)
+    rows = [
+        (
+            "compute-optimal",
+            f"{format_quantity(optimum.num_parameters)} parameters on {format_quantity(optimum.tokens)} tokens",
+        )
+    ]
+    for choice in trade_off(plan.horizon.flops):
+        name = f"{format_quantity(choice.num_parameters)} on {format_quantity(choice.tokens)}"
+        rows.append(("", f"{name}: {choice.tokens_per_parameter:.3g} a parameter, {choice.loss_words}"))
+    return rows
+
+
+def _gb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:,.3f} GB" if num_bytes < 1e9 else f"{num_bytes / 1e9:,.1f} GB"

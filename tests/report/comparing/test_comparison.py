@@ -1,0 +1,85 @@
+import json
+
+import pytest
+
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.comparing.comparison import compare
+from tests.report.compared_folder import write
+
+
+def sweep(folder):
+    """Write two choices with two seeds each: 2.0 and 2.2 after 200 tokens, 2.95 and 3.25 after as many."""
+    rows = [(0.1, 1, 2.0), (0.1, 2, 2.2), (0.2, 1, 2.95), (0.2, 2, 3.25)]
+    return [write(folder / f"{lr}-{seed}", lr=lr, seed=seed, values=(8.0, last + 1, last)) for lr, seed, last in rows]
+
+
+def test_choices_stand_beside_the_best_with_their_noise_and_reach_what_the_worst_does(tmp_path):
+    found = compare(sweep(tmp_path))
+    assert found.baseline.label == "optimizer.lr=0.1"
+    beside = found.differences["optimizer.lr=0.2"]
+    # seed by seed 0.95 and 1.05: deviation 0.0707, standard error 0.05, of which 12.7062 by 1 degree of freedom
+    assert (beside.mean, beside.plus_minus) == (pytest.approx(1.0), pytest.approx(12.7062 * 0.05, rel=1e-3))
+    assert found.target == pytest.approx(3.1)
+    best, last = (found.reaches[choice.label] for choice in found.choices)
+    assert (best.tokens, best.flops, best.seconds) == (pytest.approx(100.0), pytest.approx(1000.0), pytest.approx(2.0))
+    assert (last.tokens, last.of_baseline) == (pytest.approx(200.0), pytest.approx(2.0))
+
+
+def test_a_named_baseline_sets_the_target(tmp_path):
+    found = compare(sweep(tmp_path), baseline="optimizer.lr=0.2")
+    assert (found.baseline.label, found.target) == ("optimizer.lr=0.2", pytest.approx(3.1))
+    assert found.reaches["optimizer.lr=0.1"].of_baseline == pytest.approx(0.5)
+    never = compare(sweep(tmp_path / "x"), target=1.0)
+    assert {reach.tokens for reach in never.reaches.values()} == {None}
+    with pytest.raises(ConfigurationError, match=r"the choices are optimizer.lr=0.1, optimizer.lr=0.2"):
+        compare(sweep(tmp_path / "y"), baseline="adam")
+
+
+def test_words_that_name_two_choices_are_refused(tmp_path):
+    folders = [write(tmp_path / f"{n}", lr=n, words=["optimizer=adamw", f"x={n}"]) for n in range(2)]
+    other = write(tmp_path / "z", lr=9, words=["optimizer=muon"])
+    with pytest.raises(ConfigurationError, match="names 2 choices"):
+        compare([*folders, other], baseline="optimizer=adamw")
+    whole = write(tmp_path / "whole", lr=8, words=["optimizer=adamw"])
+    assert compare([*folders, other, whole], baseline="optimizer=adamw").baseline.runs[0].name == "whole"
+
+
+def test_runs_that_did_not_finish_do_not_count_and_are_named(tmp_path):
+    runs = [*sweep(tmp_path), write(tmp_path / "going", lr=0.1, seed=3, status="RUNNING")]
+    found = compare(runs)
+    assert found.left_out.keys() == {"going"}
+    assert found.choices[0].final.num == 2
+    with pytest.raises(DataError, match=r"No run has finished.*failed: failed, exit code 3 at step 2 of 2"):
+        compare([write(tmp_path / "failed", status="FAILED")])
+
+
+def test_numbers_of_different_texts_are_refused(tmp_path):
+    runs = [write(tmp_path / "a"), write(tmp_path / "b", lr=0.2, held_out={"source": "another", "split_bytes": 7})]
+    with pytest.raises(DataError, match=r"a was measured on a book \(1,000 held-out bytes\), b on another \(7 held"):
+        compare(runs)
+
+
+def test_nats_of_different_tokenizers_are_refused_and_bits_per_byte_compare_with_a_note(tmp_path):
+    runs = [write(tmp_path / "a"), write(tmp_path / "b", lr=0.2, held_out={"tokenizer": "t2"})]
+    with pytest.raises(DataError, match=r"different tokenizers.*use --metric validation/bits_per_byte"):
+        compare(runs, metric="validation/loss")
+    assert any("tokenizers differ" in note for note in compare(runs).notes)
+
+
+def test_notes_tell_of_other_budgets_other_parts_and_single_seeds(tmp_path):
+    runs = [
+        write(tmp_path / "a", held_out={"num_bytes": 900}),
+        write(tmp_path / "b", lr=0.2, held_out={"num_bytes": 400}, values=(8.0, 2.0)),
+    ]
+    parts, budgets, seeds = compare(runs).notes
+    assert "400 and 900 bytes" in parts
+    assert "from 1e+03 to 2e+03 FLOPs" in budgets
+    assert "the noise is not known" in seeds
+    assert compare(sweep(tmp_path / "even")).notes == ()
+
+
+def test_the_comparison_is_json(tmp_path):
+    found = json.loads(json.dumps(compare(sweep(tmp_path)).to_json()))
+    assert found["choices"][1]["difference"]["is_noise"] is False
+    assert found["choices"][0]["seeds"] == ["1", "2"]
+    assert found["choices"][0]["mean_curve"] == [[0.0, 8.0], [100.0, pytest.approx(3.1)], [200.0, pytest.approx(2.1)]]

@@ -1,0 +1,65 @@
+from dataclasses import replace
+
+from lmtrain.accounting.batches import Batch, plan_batches
+from lmtrain.accounting.budgets import Budget, horizon
+from lmtrain.accounting.model.flops import flops_per_token
+from lmtrain.accounting.options.strategy import Collective
+from lmtrain.accounting.training_plan.communication import CommunicationVolume
+from lmtrain.accounting.training_plan.plan import Plan, Speed
+from lmtrain.report.plans.plan_advice import Advice
+from lmtrain.report.plans.plan_page import text_of
+from tests.accounting.training_plan.test_fit import MILLION, SETTING
+
+BATCH = plan_batches(Batch(context_tokens=10, tokens_per_step=240))
+FLOPS = flops_per_token(SETTING.facts.shape, 10)
+PLAN = Plan(
+    shape=SETTING.facts.shape,
+    batch=BATCH,
+    horizon=horizon(Budget(steps=10), tokens_per_step=240, num_parameters=MILLION, flops_per_token=FLOPS.palm),
+    flops_per_token=FLOPS,
+    components={"feed_forward": 900_000, "embedding": 100_000},
+)
+
+
+def test_what_is_not_known_says_so_and_is_no_zero():
+    text = text_of(PLAN, Advice((), is_possible=True), title="small")
+    assert "not known: the peak of the device is unknown" in text
+    assert "GB" not in text
+
+
+def test_parts_have_their_share():
+    text = text_of(PLAN, Advice((), is_possible=True), title="small")
+    assert "900,000 (90.0%)" in text
+    assert "1,000,000 (1.0M)" in text
+    assert "24 sequences x 10 tokens x 1 micro-steps x 1 devices" in text
+
+
+def test_bytes_of_rare_meetings_are_told_by_the_step_and_by_the_meeting():
+    rare = Collective(group="copies", num_ranks=4, every_steps=50, reduced_bytes=2e6)
+    sent = CommunicationVolume(gathered_bytes=0, reduced_bytes=2_000_000, bytes_per_second=None, groups=(rare,))
+    speed = Speed(step_seconds=1.0, mfu_palm=0.4, source="measured")
+    text = text_of(replace(PLAN, communication=sent, speed=speed), Advice((), is_possible=True), title="small")
+    assert "0.002 GB from each device, 0.100 GB every 50 steps, at a rate" in " ".join(text.split())
+
+
+def test_advice_comes_last():
+    text = text_of(PLAN, Advice(("fits with x",), is_possible=False), title="small")
+    assert text.rstrip().endswith("fits with x")
+
+
+def test_the_time_of_a_short_run_is_told_in_seconds_and_not_as_no_hours():
+    speed = Speed(step_seconds=0.5, mfu_palm=0.4, source="assumed")
+    short, long = (
+        text_of(
+            replace(PLAN, speed=speed, horizon=PLAN.horizon.ending_at(steps)), Advice((), is_possible=True), title="x"
+        )
+        for steps in (10, 72_000)
+    )
+    assert " 5s; validation" in short
+    assert " 10.00 hours, 0.42 days; validation" in long
+
+
+def test_passes_over_a_small_text_are_a_number_that_people_read():
+    few, many = (text_of(replace(PLAN, epoch_tokens=n), Advice((), is_possible=True), title="x") for n in (1000, 2))
+    assert "2.4 over 1.0K tokens\n" in few
+    assert "1,200 over 2 tokens; those after 4 teach ever less" in many

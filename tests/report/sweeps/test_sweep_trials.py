@@ -1,0 +1,49 @@
+from pathlib import Path
+
+from lmtrain.report.run_facts import read_run
+from lmtrain.report.sweeps.sweep_page import sweep_page
+from lmtrain.report.sweeps.sweep_trials import sweep_sections
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
+from tests.report.compared_folder import write
+from tests.report.test_markup import Reader
+
+
+def searched(folder: Path) -> SweepFile:
+    """Write a search of twelve trials, the best of them with a run, the last one diverged."""
+    sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c")
+    for number in range(12):
+        values = {"optimizer.lr": f"{0.01 * (number + 1):.2f}", "schedule": "ab"[number % 2]}
+        score = 2.0 + abs(number - 4)
+        trial = SweepTrial(number=number, values=values, state="finished", score=score)
+        trial.runs = [SweepRun(folder=f"trial-{number:04d}", seed=1, state="finished", score=score, seconds=60)]
+        sweep.trials.append(trial)
+    sweep.trials[-1].state, sweep.trials[-1].score, sweep.trials[-1].reason = "diverged", None, "loss is NaN"
+    words = ["model=llama_micro", *sweep.trials[4].words, "seed=1", "run.name=s"]
+    write(folder / "trial-0004", lr=0.05, words=words)
+    sweep.save(folder)
+    return sweep
+
+
+def test_the_best_its_command_and_the_importance_of_each_key_are_told(tmp_path: Path) -> None:
+    sweep = searched(tmp_path)
+    run = (tmp_path / "trial-0004").resolve()
+    page = Reader(sweep_sections(sweep, tmp_path, {run: read_run(run)}))
+    for shown in (
+        "The best: trial 4validation/loss 2.0000, optimizer.lr=0.05 schedule=a.",
+        "python train.py model=llama_micro optimizer.lr=0.05 schedule=a seed=1",
+        "fANOVA of 11 finished trials",
+        "So few trials tell little.",
+        "best validation/loss",
+        "11diverged-0.12b1min00sloss is NaN",
+    ):
+        assert shown in page.text or any(shown in each.get("aria-label", "") for _, each in page.tags), shown
+    assert len([name for name, _ in page.tags if name == "polyline"]) == 12 + 1
+
+
+def test_a_sweep_whose_trials_were_all_refused_has_a_page(tmp_path: Path) -> None:
+    sweep = SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c")
+    sweep.trials = [SweepTrial(number=0, values={"lr": "1"}, state="failed", reason="refused")]
+    sweep.save(tmp_path)
+    text = Reader(sweep_page(tmp_path)).text
+    assert "1 trial: 1 failed" in text
+    assert "refused" in text
