@@ -46,10 +46,10 @@ TESTED_ELSEWHERE: dict[str, str] = {
     "src/lmtrain/evaluation/chat_tasks/code_process.py": "tests/evaluation/chat_tasks/test_code_check.py runs it",
     "src/lmtrain/launch/elastic.py": "tests/launch/test_local.py starts real ranks through it",
     "src/lmtrain/launch/agent_job.py": "tests/launch/test_local.py",
-    "src/lmtrain/parallel/tensor_layout.py": "tests/parallel/test_tensor.py, on real ranks",
-    "src/lmtrain/parallel/tensor_regions.py": "tests/parallel/test_tensor.py, on real ranks",
-    "src/lmtrain/verbs/evaluate_input.py": "tests/verbs/test_evaluate.py",
-    "src/lmtrain/verbs/evaluate_scores.py": "tests/verbs/test_evaluate.py",
+    "src/lmtrain/parallel/tensor_groups/layout.py": "tests/parallel/test_tensor.py, on real ranks",
+    "src/lmtrain/parallel/tensor_groups/regions.py": "tests/parallel/test_tensor.py, on real ranks",
+    "src/lmtrain/verbs/evaluating/input.py": "tests/verbs/test_evaluate.py",
+    "src/lmtrain/verbs/evaluating/scores.py": "tests/verbs/test_evaluate.py",
 }
 
 # What composes a config, checks it, or keeps it as data; everything else takes the typed one.

@@ -24,8 +24,8 @@ from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.run_config import read_config
 from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
-from lmtrain.optim.muon_update import Recipe, StepRates, update_all
-from lmtrain.optim.orthogonalize import NEWTON_SCHULZ
+from lmtrain.optim.matrices.muon_update import Recipe, StepRates, update_all
+from lmtrain.optim.matrices.orthogonalize import NEWTON_SCHULZ
 from tests.fake_gpu import GpuBytes, Graph, fake_gpu
 from tests.optim.models import TinyModel
 

@@ -20,8 +20,8 @@ from benchmarks.questions.compile import CONTEXT_TOKENS, NUM_SEQUENCES, VOCAB_SI
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.nodes.instantiate import instantiate
 from lmtrain.losses.cross_entropy import CrossEntropy
+from lmtrain.optim.matrices.orthogonalize import POLAR_EXPRESS
 from lmtrain.optim.muon import Muon
-from lmtrain.optim.orthogonalize import POLAR_EXPRESS
 
 OPTIONS = ("sgd", "momentum", "adagrad", "rmsprop", "lion", "adafactor", "schedule_free", "adamw", "muon")
 PORT = 29613

@@ -7,10 +7,10 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 from lmtrain.errors import ConfigurationError
+from lmtrain.optim.matrices.orthogonalize import POLAR_EXPRESS, orthogonalize
 from lmtrain.optim.muon import Muon, muon
-from lmtrain.optim.orthogonalize import POLAR_EXPRESS, orthogonalize
+from tests.optim.matrices.test_orthogonalize import matrix_with_singular_values
 from tests.optim.models import fill_gradients, tiny_model
-from tests.optim.test_orthogonalize import matrix_with_singular_values
 
 RATES = {"lr": 0.02, "embedding_lr": 0.03, "head_lr": 0.004, "vector_lr": 0.01}
 SETTINGS = {**RATES, "row_beta": 0.9, "iteration": "polar_express", "beta1": 0.8, "beta2": 0.95, "eps": 1e-7}

@@ -22,7 +22,7 @@ from lmtrain.training.loop.step_interval import StepInterval
 
 _LOG = logging.getLogger(__name__)
 LOG: Final = "evaluate_aside.log"
-MODULE: Final = "lmtrain.verbs.evaluate_held"
+MODULE: Final = "lmtrain.verbs.evaluating.held"
 
 
 class EvaluateAside(pl.Callback):

@@ -15,9 +15,9 @@ from lmtrain.accounting.options.outer_settings import (
     require_turns,
 )
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.parallel.outer_step import OuterStep, fragments_of
 from lmtrain.parallel.strategy import Parallelism, whole
-from lmtrain.parallel.worker_strategy import WorkersStrategy
+from lmtrain.parallel.workers.outer_step import OuterStep, fragments_of
+from lmtrain.parallel.workers.worker_strategy import WorkersStrategy
 
 
 def diloco(

@@ -21,9 +21,9 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.fsdp import FullyShardedStrategy
 from lmtrain.parallel.strategy import Parallelism
-from lmtrain.parallel.tensor_cuts import cut_model, require_cuts
-from lmtrain.parallel.tensor_layout import TensorLayout
-from lmtrain.parallel.tensor_regions import Regions
+from lmtrain.parallel.tensor_groups.cuts import cut_model, require_cuts
+from lmtrain.parallel.tensor_groups.layout import TensorLayout
+from lmtrain.parallel.tensor_groups.regions import Regions
 
 
 def tensor(

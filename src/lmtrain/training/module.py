@@ -17,7 +17,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import Loss
 from lmtrain.optim.parameter_groups import require_each_once
 from lmtrain.parallel.all_ranks import on_all_ranks
-from lmtrain.parallel.outer_step import OuterStep
+from lmtrain.parallel.workers.outer_step import OuterStep
 from lmtrain.training.batches.token_batch import TokenBatch
 from lmtrain.training.evaluation_weights import to_evaluation, to_training
 from lmtrain.training.hyperparameters import Hyperparameters, MomentumCurve, Multiplier

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lmtrain.errors import EXIT_DONE
-from lmtrain.verbs.evaluate_flags import evaluation_parser, require_flags
-from lmtrain.verbs.evaluate_input import read_input
+from lmtrain.verbs.evaluating.flags import evaluation_parser, require_flags
+from lmtrain.verbs.evaluating.input import read_input
 from lmtrain.verbs.model_flags import read_model, require_model
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def evaluate(words: list[str], *, program: str = "lmtrain evaluate") -> int:
     require_model(asked)
     wanted = read_input(asked)
     loaded = read_model(asked)
-    from lmtrain.verbs.evaluate_scores import scores_of
+    from lmtrain.verbs.evaluating.scores import scores_of
 
     scores = dict(scores_of(asked, loaded, wanted))
     if asked.json:

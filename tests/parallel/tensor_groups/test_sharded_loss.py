@@ -10,7 +10,7 @@ from lmtrain.losses.chunked import ChunkedCrossEntropy
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.head import OutputHead
 from lmtrain.models.loss import LossTotal
-from lmtrain.parallel.sharded_loss import score_shards
+from lmtrain.parallel.tensor_groups.sharded_loss import score_shards
 
 VOCAB_SIZE, WIDTH = 13, 6
 

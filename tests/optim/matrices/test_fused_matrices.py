@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from lmtrain.optim.fused_matrices import Matrices, fused_matrices
+from lmtrain.optim.matrices.fused_matrices import Matrices, fused_matrices
 from lmtrain.optim.muon import muon
 from tests.models.test_base import tiny_llama
 

@@ -19,9 +19,9 @@ from lmtrain.models.llama import Llama
 from lmtrain.models.llama_block import LlamaBlock
 from lmtrain.models.loss import LossTotal
 from lmtrain.models.self_attention import SelfAttention
-from lmtrain.parallel.sharded_loss import score_shards
-from lmtrain.parallel.tensor_layout import TensorLayout
-from lmtrain.parallel.tensor_regions import Regions
+from lmtrain.parallel.tensor_groups.layout import TensorLayout
+from lmtrain.parallel.tensor_groups.regions import Regions
+from lmtrain.parallel.tensor_groups.sharded_loss import score_shards
 
 
 def require_cuts(model: nn.Module, *, num_ranks: int) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.verbs.evaluate_flags import evaluation_parser, is_anything_asked, require_flags
+from lmtrain.verbs.evaluating.flags import evaluation_parser, is_anything_asked, require_flags
 
 REFUSED = {
     ("--max-items", "3"): "--max-items is of --core FOLDER, --chat FOLDER or --lm-eval TASKS, which is not given",

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmtrain.optim.orthogonalize import (
+from lmtrain.optim.matrices.orthogonalize import (
     NEWTON_SCHULZ,
     POLAR_EXPRESS,
     Quintic,

@@ -6,7 +6,7 @@ import pytest
 from lmtrain.tracking.held_checkpoints import FOLDER, held, hold
 from lmtrain.tracking.run_log import RunLog, read_points
 from lmtrain.tracking.status import Status, write_status
-from lmtrain.verbs import evaluate_held as verb
+from lmtrain.verbs.evaluating import held as verb
 from tests.points import append_point
 from tests.tracking.test_held_checkpoints import checkpoint
 

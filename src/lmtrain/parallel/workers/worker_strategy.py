@@ -11,9 +11,17 @@ from lightning.pytorch.strategies import DDPStrategy
 from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
-from lmtrain.parallel.outer_step import OuterStep
 from lmtrain.parallel.rank_reports import first_problem
-from lmtrain.parallel.worker_files import MOMENTUM, OUTER, OWN, SENT_BYTES, WriteWorker, read_worker, state_of_worker
+from lmtrain.parallel.workers.outer_step import OuterStep
+from lmtrain.parallel.workers.worker_files import (
+    MOMENTUM,
+    OUTER,
+    OWN,
+    SENT_BYTES,
+    WriteWorker,
+    read_worker,
+    state_of_worker,
+)
 from lmtrain.storage.hashed_folder import aside_of, not_written, require_whole, start_aside
 
 Background = Callable[[Callable[[], int]], object]

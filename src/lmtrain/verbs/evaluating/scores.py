@@ -29,7 +29,7 @@ from lmtrain.report.score_lines import (
     harness_line,
     task_line,
 )
-from lmtrain.verbs.evaluate_input import EvaluationInput
+from lmtrain.verbs.evaluating.input import EvaluationInput
 
 ANSWER_TOKENS: Final = 100
 CHAT_ANSWER_TOKENS: Final = 256

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.verbs.evaluate_flags import is_anything_asked
+from lmtrain.verbs.evaluating.flags import is_anything_asked
 
 if TYPE_CHECKING:
     from lmtrain.data.shards import Dataset

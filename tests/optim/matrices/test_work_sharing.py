@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmtrain.optim.matrices.work_sharing import deal, share
 from lmtrain.optim.sharded import ALONE
-from lmtrain.optim.work_sharing import deal, share
 
 
 @given(costs=st.lists(st.integers(1, 1000), max_size=50), num_ranks=st.integers(1, 9))

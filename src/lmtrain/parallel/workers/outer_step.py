@@ -16,7 +16,7 @@ from torch.optim import SGD
 from lmtrain.accounting.options.outer_settings import DeltaFormat
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.base import LanguageModel
-from lmtrain.parallel.deltas import mean_over_ranks
+from lmtrain.parallel.workers.deltas import mean_over_ranks
 
 
 @final

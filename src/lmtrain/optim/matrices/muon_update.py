@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmtrain.optim.fused_matrices import Matrices
-from lmtrain.optim.orthogonalize import Quintic, mean_squares, orthogonalize, row_scales
+from lmtrain.optim.matrices.fused_matrices import Matrices
+from lmtrain.optim.matrices.orthogonalize import Quintic, mean_squares, orthogonalize, row_scales
 
 Rate = float | Tensor
 Position = tuple[int, int]  # of a weight among those of a step, and of a matrix in it

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear, smeared
-from lmtrain.parallel.tensor_regions import Regions
+from lmtrain.parallel.tensor_groups.regions import Regions
 
 ROWS, COLUMNS = Shard(0), Shard(1)
 

@@ -1,4 +1,4 @@
-"""Score a run's held checkpoints one after another: `python -m lmtrain.verbs.evaluate_held RUN TRAINER WORDS`.
+"""Score a run's held checkpoints one after another: `python -m lmtrain.verbs.evaluating.held RUN TRAINER WORDS`.
 
 A process of its own, started by callbacks.evaluate_aside; each checkpoint is scored by `lmtrain evaluate` in another
 one, so that a killed one costs a try. It ends when none is left, and with a killed run.

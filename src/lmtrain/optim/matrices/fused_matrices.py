@@ -12,7 +12,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from lmtrain.optim.orthogonalize import RowScales, row_scales
+from lmtrain.optim.matrices.orthogonalize import RowScales, row_scales
 
 
 @final

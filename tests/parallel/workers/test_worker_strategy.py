@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from lmtrain.parallel.outer_step import OuterStep
-from lmtrain.parallel.worker_strategy import WorkersStrategy
-from tests.parallel.test_outer_step import flat, model, train_apart
+from lmtrain.parallel.workers.outer_step import OuterStep
+from lmtrain.parallel.workers.worker_strategy import WorkersStrategy
+from tests.parallel.workers.test_outer_step import flat, model, train_apart
 
 
 @pytest.fixture
