@@ -1,7 +1,7 @@
 """Conversations of made questions, from the running Python's own standard library: offline, on every machine."""
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, final
 
@@ -9,7 +9,7 @@ from data_pipelines.sources.base import Document, Skipped, Source
 from data_pipelines.sources.made_questions import KINDS, MadeQuestion, Material, make_questions, material_of
 from data_pipelines.sources.python_stdlib import PythonStandardLibrary
 from lmtrain.accounting.options.parts import SourceFacts
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError, suggest
 
 VERSION = 1  # raised when the same settings come to make other conversations
 
@@ -19,17 +19,24 @@ class MadeConversations(Source):
     """Conversations of one or two questions each; `folder` of Python files None is the standard library."""
 
     def __init__(
-        self, *, num_conversations: int = 40_000, num_words: int = 400, seed: int = 0, folder: str | None = None
+        self,
+        *,
+        num_conversations: int = 40_000,
+        num_words: int = 400,
+        kinds: Sequence[str] | None = None,
+        seed: int = 0,
+        folder: str | None = None,
     ) -> None:
-        """Make `num_conversations` from the `num_words` commonest words.
+        """Make `num_conversations` from the `num_words` commonest words, with questions of some `kinds`; None: all.
 
         Raises:
-            ConfigurationError: A number is too small.
+            ConfigurationError: A number is too small, or a kind is none.
         """
         for name, value, least in (("num_conversations", num_conversations, 1), ("num_words", num_words, 4)):
             if value < least:
                 raise ConfigurationError(f"source.{name}={value} is below {least}; nearest valid: {least}.")
         self._num_conversations, self._num_words, self._seed = num_conversations, num_words, seed
+        self._kinds = _known(kinds)
         self._code = PythonStandardLibrary(folder=folder)
         self._num_made = 0
 
@@ -50,11 +57,12 @@ class MadeConversations(Source):
 
     def fingerprint(self) -> str:
         """Return the settings and the fingerprint of the code."""
-        return f"{VERSION}/{self._num_conversations}/{self._num_words}/{self._seed}/{self._code.fingerprint()}"
+        some = "" if self._kinds == tuple(KINDS) else f"{'+'.join(self._kinds)}/"
+        return f"{VERSION}/{some}{self._num_conversations}/{self._num_words}/{self._seed}/{self._code.fingerprint()}"
 
     def documents(self) -> Iterator[Document | Skipped]:
         """Yield each conversation under its number."""
-        questions, draw = make_questions(self.material, seed=self._seed, held_out=False), random.Random(self._seed)
+        questions, draw = self._questions(held_out=False), random.Random(self._seed)
         for number in range(self._num_conversations):
             turns = [message for _ in range(draw.choice((1, 1, 2))) for message in messages_of(next(questions))]
             yield Document(f"{number:08d}", "", messages=tuple(turns))
@@ -77,12 +85,30 @@ class MadeConversations(Source):
         return found
 
     def held_out(self, number: int) -> list[MadeQuestion]:
-        """Return questions of all kinds in turn, none of them in a conversation of any seed."""
-        questions, found = make_questions(self.material, seed=self._seed, held_out=True), dict[str, MadeQuestion]()
+        """Return questions of the kinds in turn, none of them in a conversation of any seed."""
+        questions, found = self._questions(held_out=True), dict[str, MadeQuestion]()
         while len(found) < number:
             made = next(questions)
             found.setdefault(made.question, made)
         return [*found.values()]
+
+    def _questions(self, *, held_out: bool) -> Iterator[MadeQuestion]:
+        return make_questions(self.material, seed=self._seed, held_out=held_out, kinds=self._kinds)
+
+
+def _known(kinds: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the kinds in their own order."""
+    if kinds is None:
+        return tuple(KINDS)
+    for kind in kinds:
+        if kind not in KINDS:
+            raise ConfigurationError(
+                f"source.kinds={list(kinds)}: {kind!r} is no kind of question; "
+                f"valid: {', '.join(KINDS)}.{suggest(str(kind), KINDS)}"
+            )
+    if not kinds:
+        raise ConfigurationError("source.kinds=[] leaves no question; nearest valid: null, all kinds.")
+    return tuple(kind for kind in KINDS if kind in kinds)
 
 
 def messages_of(made: MadeQuestion) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

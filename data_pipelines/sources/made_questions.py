@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lmtrain.errors import DataError
+
 HELD_OUT_SHARE: Final = 10  # one question in so many
 TRIES: Final = 1000
 MAX_SUM: Final = 30  # of either number
@@ -63,18 +65,27 @@ def material_of(texts: Iterable[str], *, num_words: int) -> Material:
     return Material(commonest, [*definitions.values()], [*imports.values()])
 
 
-def make_questions(material: Material, *, seed: int, held_out: bool) -> Iterator[MadeQuestion]:
-    """Yield questions for ever, of all kinds in turn: those held out, or the others.
+def make_questions(
+    material: Material, *, seed: int, held_out: bool, kinds: Sequence[str] | None = None
+) -> Iterator[MadeQuestion]:
+    """Yield questions for ever, of the kinds in turn (None: all): those held out, or the others.
 
     A kind of so few questions that none of them is such a one is passed over.
+
+    Raises:
+        DataError: All kinds are.
     """
-    draw = random.Random(seed)
+    draw, asked = random.Random(seed), tuple(kinds or KINDS)
     while True:
-        for kind, make in KINDS.items():
-            tries = (MadeQuestion(kind, *make(draw, material)) for _ in range(TRIES))
+        num_made = 0
+        for kind in asked:
+            tries = (MadeQuestion(kind, *KINDS[kind](draw, material)) for _ in range(TRIES))
             made = next((one for one in tries if one.is_held_out == held_out), None)
             if made is not None:
+                num_made += 1
                 yield made
+        if num_made == 0:
+            raise DataError(f"the code is too little: it makes no question of {', '.join(asked)} for this use.")
 
 
 def _words(draw: random.Random, material: Material) -> list[str]:

@@ -1,6 +1,7 @@
 import pytest
 
 from data_pipelines.sources.made_conversations import MadeConversations
+from data_pipelines.sources.made_questions import KINDS
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.tokenizers.conversation import read_conversation
 
@@ -28,6 +29,18 @@ def test_held_out_questions_are_in_no_conversation(code):
     assert len(asked) == 20
     told = {m["content"] for document in made(code, num_conversations=500).documents() for m in document.messages or ()}
     assert not asked & told
+
+
+def test_some_kinds_are_asked_alone_and_one_that_is_none_is_refused(code):
+    few = made(code, kinds=["sum", "reverse"])
+    assert [one.kind for one in few.held_out(4)] == ["reverse", "sum"] * 2
+    asked = [message for document in few.documents() for message in document.messages or ()][::2]
+    assert {"+" in m["content"] or "plus" in m["content"] or "words" in m["content"] for m in asked} == {True}
+    assert few.fingerprint() != made(code).fingerprint() == made(code, kinds=list(KINDS)).fingerprint()
+    with pytest.raises(ConfigurationError, match=r"'sums' is no kind of question; valid: .* Did you mean 'sum'\?"):
+        made(code, kinds=["sums"])
+    with pytest.raises(DataError, match="it makes no question of definition"):
+        made(code, kinds=["definition"]).held_out(1)
 
 
 def test_the_fingerprint_changes_with_the_settings_and_the_code(code, tmp_path):
