@@ -4,7 +4,6 @@ source -> stages -> split -> blocks -> (learn a tokenizer) -> encode -> shards -
 """
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -123,7 +122,7 @@ class Build:
             return
         num_documents = sum(split.num_documents for split in filled.splits.values())
         if num_documents == 0:
-            raise DataError(self._why_empty(filled.dropped))
+            raise DataError(self._why_empty(filled))
         rule = f"none of {num_documents:,} documents fell into the {missing[0]} split"
         if missing[0] == TRAIN:
             raise DataError(f"{rule}; give it more documents, or hold out less.")
@@ -141,11 +140,15 @@ class Build:
                 got = f"{share:.2%} of the text ({split.num_documents:,} documents)"
                 tell(f"  the {name} split has {got}, where data.folder.{name}_fraction asks for {asked:.2%}")
 
-    def _why_empty(self, dropped: Mapping[str, int]) -> str:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items())) or "it holds none"
-        return (
-            f"source {self.question.source.name} gives no document: {reasons}; give it text, or ask less of cleaning."
+    def _why_empty(self, filled: Filled) -> str:
+        reasons = ", ".join(
+            f"{count:,} {reason} (first: {filled.first[reason]})" if reason in filled.first else f"{count:,} {reason}"
+            for reason, count in sorted(filled.dropped.items())
         )
+        source = self.question.source
+        has_turns = source.has_conversations and filled.dropped
+        fix = "correct its messages" if has_turns else "give it text, or ask less of cleaning"
+        return f"source {source.name} gives no document: {reasons or 'it holds none'}; {fix}."
 
     def _require_budget(self, filled: Filled) -> None:
         budget, reached = self.question.settings.token_budget, filled.splits[TRAIN].num_tokens

@@ -35,10 +35,11 @@ class Changed(Exception):
 
 @dataclass(frozen=True)
 class Filled:
-    """The splits, their shards whole, and the numbers of dropped documents by reason."""
+    """The splits, their shards whole, and the numbers of dropped documents and the first one by reason."""
 
     splits: Mapping[str, SplitManifest]
     dropped: Mapping[str, int]
+    first: Mapping[str, str]
 
 
 @final
@@ -64,7 +65,7 @@ class ShardFiller:
         with contextlib.closing(self._shards()) as shards:
             end = self._replay(shards) or self._stream(shards)
             self.work.write_commit(shards.commit())
-            return Filled(shards.finish(), end.dropped)
+            return Filled(shards.finish(), end.dropped, end.first)
 
     def _shards(self) -> Shards:
         settings, commit = self.question.settings, self.work.read_commit()
@@ -123,7 +124,7 @@ class ShardFiller:
             if not shards.is_full:
                 dropped = Counter(reading.dropped)  # also what came behind the last document
             progress.notes += reading.notes(dropped)
-        end = End(shards.next_block, dict(dropped))
+        end = End(shards.next_block, dict(dropped), dict(reading.first))
         self.work.write_end(end)
         return end
 

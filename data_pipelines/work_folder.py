@@ -8,7 +8,7 @@ end.
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -36,10 +36,11 @@ class Commit:
 
 @dataclass(frozen=True)
 class End:
-    """The source's end, or the budget's: the number of blocks, and the drops up to there."""
+    """The source's end, or the budget's: the number of blocks, the drops up to there, and the first of each reason."""
 
     num_blocks: int
     dropped: Mapping[str, int]
+    first: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @final

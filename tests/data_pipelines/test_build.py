@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from data_pipelines.sources.base import Skipped
+from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.stages import spool as spool_module
 from data_pipelines.stages.clean import LengthFilter
+from data_pipelines.stages.render import WholeConversations
 from data_pipelines.stages.split import place_of
 from data_pipelines.stages.verify import problems
 from lmtrain.data.shards import open_dataset
@@ -74,11 +75,28 @@ def test_a_large_text_is_sampled_for_the_tokenizer(tmp_path):
     assert 0.25 * text_bytes < sum(len(text.encode()) for text in spec.seen) < 0.75 * text_bytes
 
 
+class TurnsOutOfOrder(Poems):
+    @property
+    def has_conversations(self):
+        return True
+
+    def documents(self):
+        turns = [{"role": "assistant", "content": "5"}, {"role": "user", "content": "2 + 3?"}]
+        yield from (Document(f"talk:{line}", "", messages=tuple(turns)) for line in (1, 2))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"source": Poems(count=0)}, r"source poems gives no document: it holds none; give it text"),
-        ({"stages": (LengthFilter(min_characters=10**6),)}, r"gives no document: 60 too short; .*ask less of cleaning"),
+        (
+            {"stages": (LengthFilter(min_characters=10**6),)},
+            r"no document: 60 too short \(first: poem_0\); .*less of cleaning",
+        ),
+        (
+            {"source": TurnsOutOfOrder(), "stages": (WholeConversations(),)},
+            r"no document: 2 messages: assistant turn before any user turn \(first: talk:1\); correct its messages\.",
+        ),
     ],
 )
 def test_a_source_without_a_document_is_refused_with_what_was_dropped(tmp_path, settings, message):
