@@ -52,6 +52,12 @@ def test_a_run_ends_where_validations_get_no_better(make_run, settings, values, 
     assert run.saved_steps()[-1] == last_step
 
 
+def test_scores_of_other_bytes_are_judged_anew(make_run):
+    run = make_run(steps=6)
+    reads_more = AtStep(2, lambda _: setattr(run.context.scores, "num_bytes", 9))
+    assert train(run, [5, 4, 8, 7, 7.5, 7.5, 7], reads_more, patience=2)[0] == 5
+
+
 def test_its_end_is_said_with_the_best_step(make_run, caplog):
     run = make_run(steps=6)
     with caplog.at_level(logging.WARNING):

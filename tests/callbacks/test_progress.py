@@ -64,6 +64,21 @@ def test_no_validation_is_forgotten_between_two_lines(make_run, capsys):
     assert f"validation {scores[min(scores)]:.3f} → {scores[max(scores)]:.3f} bits/byte" in last
 
 
+def test_a_score_of_other_bytes_is_not_joined_to_those_before(make_run, capsys):
+    run = make_run(steps=3)
+    scores = {1: (9.0, 10), 2: (8.0, 20), 3: (7.0, 20)}
+    at_steps = [
+        AtStep(step, lambda _, step=step, score=score, read=read: run.context.append(
+            step, {"validation/bits_per_byte": score, "validation/num_bytes": read}))
+        for step, (score, read) in scores.items()
+    ]  # fmt: skip
+    run.fit(*at_steps, Progress(every_seconds=0, context=run.context), TokenBudget(context=run.context))
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("step ")]
+    assert "validation 9.000 bits/byte" in told[0]
+    assert "validation 8.000 bits/byte" in told[1]
+    assert "validation 8.000 → 7.000 bits/byte" in told[2]
+
+
 def test_only_the_first_rank_speaks(make_run, capsys):
     run = make_run(steps=2)
     silent = replace(run.context, log=None, rank=1)

@@ -100,6 +100,14 @@ def test_mfu_over_100_percent_is_called_an_error_in_the_numbers(make_run, caplog
         train(run)
     assert run.points("speed/mfu_palm") == {}
     assert sum("over 100% is an error in the numbers" in message for message in caplog.messages) == 1
+    assert caplog.messages[-1].endswith("set cluster.peak_flops to its dense peak.")
+
+
+def test_a_measured_peak_is_no_reason_to_set_a_key(make_run, caplog):
+    run = make_run(steps=2, peak_flops=1.0, peak_source="measured here: a product")
+    with caplog.at_level(logging.WARNING, logger="lmtrain"):
+        train(run)
+    assert caplog.messages[-1].endswith("the peak is measured here: a product; `lmtrain doctor` measures it again.")
 
 
 def test_dollars_are_for_all_the_time_of_all_attempts(make_run):

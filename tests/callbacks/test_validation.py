@@ -14,8 +14,8 @@ from lmtrain.training.weight_average import WeightAverage
 from tests.callbacks.tiny_run import TinyModel
 
 
-def train(run, validation, **settings):
-    return run.fit(validation, TokenBudget(context=run.context), **settings)
+def train(run, *callbacks, **settings):
+    return run.fit(*callbacks, TokenBudget(context=run.context), **settings)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,17 @@ def test_a_resumed_run_does_not_measure_before_its_first_step_again(make_run):
     run.fit(TokenBudget(context=run.context), Checkpoint(context=run.context))
     train(longer, Validation(context=longer.context), checkpoint=run.context.checkpoints_folder / "step_00000002")
     assert list(longer.points("validation/loss")) == [4]
+
+
+@pytest.mark.parametrize(("changed", "tokens"), [({}, 31), ({"max_tokens": 90}, 89)])
+def test_a_longer_run_reads_what_it_read_before_unless_told_otherwise(make_run, changed, tokens):
+    run, longer = make_run(steps=1), make_run(steps=4)  # 32 and 128 tokens
+    train(run, Validation(context=run.context), Checkpoint(context=run.context))
+    checkpoint = run.context.checkpoints_folder / "step_00000001"
+    train(longer, Validation(num_passes=3, context=longer.context, **changed), checkpoint=checkpoint)
+    read = longer.points("validation/num_bytes")
+    assert (read[0], read[1]) == (31, 31)
+    assert {read[step] for step in read if step > 1} == {tokens}
 
 
 def test_bits_per_byte_is_of_the_whole_split_and_agrees_with_torch(make_run):

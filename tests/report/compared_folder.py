@@ -7,7 +7,17 @@ STEP_TOKENS = 100
 
 
 def write(
-    folder, *, lr=0.1, seed=1, values=(8.0, 4.0, 2.0), status="FINISHED", words=None, held_out=None, sweep=None, **more
+    folder,
+    *,
+    lr=0.1,
+    seed=1,
+    values=(8.0, 4.0, 2.0),
+    status="FINISHED",
+    words=None,
+    held_out=None,
+    sweep=None,
+    read=None,
+    **more,
 ):
     """Write a run measured after 0, 100, 200, ... tokens; `more` are settings besides optimizer.lr."""
     text = HELD_OUT | (held_out or {})
@@ -29,9 +39,9 @@ def write(
         {
             "validation/bits_per_byte": value,
             "validation/loss": 3 * value,
-            "validation/num_bytes": float(text["num_bytes"]),
+            "validation/num_bytes": float(num_bytes),
         }
-        for value in values
+        for value, num_bytes in zip(values, read or [text["num_bytes"]] * len(values), strict=True)
     ]
     lines = [point(step, metrics) for step, metrics in enumerate(points)]
     if steps > 0:

@@ -11,9 +11,9 @@ from tests.report.ledger_folder import write
 
 
 def write_log(folder: Path) -> None:
-    """Log three steps: two seconds before the second, four before the third, and a measurement in between."""
+    """Log steps of attempt 1, seconds apart, one of attempt 2, and a measurement in between."""
     log = RunLog(folder)
-    for step, moment in ((8, 1010.0), (10, 1012.0), (12, 1016.0)):
+    for step, moment in ((6, 1010.0), (8, 1012.0), (10, 1016.0), (12, 1066.0)):
         append_point(log, step, step * 1000, {"train/loss": 2.0}, time=moment)
         append_point(log, step, step * 1000, {"validation/loss": 2.0}, time=moment + 1)
     log.close()
@@ -22,13 +22,15 @@ def write_log(folder: Path) -> None:
 def test_speed_is_what_was_done_between_two_lines_and_mfu_follows(tmp_path):
     folder = write(tmp_path / "a")
     write_log(folder)
-    line = implied_speed(folder, read_ledger(folder), step=10)
-    assert (line.since_step, line.tokens_per_second) == (8, 1000.0)
+    line = implied_speed(folder, read_ledger(folder), step=8)
+    assert (line.since_step, line.tokens_per_second) == (6, 1000.0)
     assert line.mfu_palm == pytest.approx(6e6 * 1000 / 2e9)
-    assert implied_speed(folder, read_ledger(folder), step=12).tokens_per_second == 500.0
+    assert implied_speed(folder, read_ledger(folder), step=10).tokens_per_second == 500.0
+    # attempt 1 lasted until 1049, and attempt 2 began at 1060
+    assert implied_speed(folder, read_ledger(folder), step=12).seconds == 1049 - 1016 + 1066 - 1060
 
 
-@pytest.mark.parametrize(("step", "nearest"), [(8, 10), (11, 10), (99, 12), (0, 10)])
+@pytest.mark.parametrize(("step", "nearest"), [(6, 8), (9, 8), (99, 12), (0, 8)])
 def test_a_step_without_a_line_and_one_before_it_is_refused_with_the_nearest(tmp_path, step, nearest):
     folder = write(tmp_path / "a")
     write_log(folder)

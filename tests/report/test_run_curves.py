@@ -51,6 +51,17 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
     assert len(labels) == 10
 
 
+def test_scores_of_other_bytes_are_on_no_line_and_are_told(tmp_path):
+    scores = [(9.0, 10), (8.5, 10), (6.0, 20), (5.0, 20)]
+    points = [
+        point(step, validation__bits_per_byte=score, validation__num_bytes=read)
+        for step, (score, read) in enumerate(scores)
+    ]
+    text = "".join(curve_sections(tmp_path, points))
+    assert "from 6 to 5 at" in text
+    assert "Left out, as they do not compare: scores of other held-out text, 2 of 10 bytes." in text
+
+
 def test_without_price_plan_and_points_nothing_is_made_up(tmp_path):
     assert "".join(curve_sections(tmp_path, [])) == ""
     page = Reader("".join(curve_sections(tmp_path, [point(step, train__loss=1.0) for step in (1, 2)])))

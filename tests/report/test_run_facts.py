@@ -73,6 +73,17 @@ def test_the_untimed_first_step_is_no_padding(tmp_path):
     assert read_run(tmp_path).loss_share == 1.0
 
 
+def test_neither_is_the_first_step_of_a_resume_nor_what_a_killed_attempt_did_behind_its_last_point(tmp_path):
+    rows = [{"name": "attempt", "start": 0.0, "attempt": 1}, {"name": "ledger", "start": 1.0, "step": 0},
+            {"name": "attempt", "start": 90.0, "attempt": 2}, {"name": "ledger", "start": 91.0, "step": 6}]  # fmt: skip
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events/rank0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for step, seconds in ((4, 30.0), (9, 20.0)):  # steps 2 to 4, and 8 and 9
+        timed = {"speed/tokens_per_second": 100.0, "speed/timed_seconds": seconds}
+        append_point(RunLog(tmp_path), step, step * 1000, timed)
+    assert read_run(tmp_path).loss_share == 1.0
+
+
 def test_held_out_scores_are_the_first_and_the_last(folder):
     held_out = read_run(folder).held_out
     assert held_out is not None

@@ -14,6 +14,9 @@ OF_COMMUNICATION: Final = (
 )
 
 
+MEASURED: Final = "measured"  # begins the source of a peak of no data sheet
+
+
 @dataclass(frozen=True)
 class Peak:
     """The peak FLOP/s of one device, utilization's divisor, and the source of the figure."""

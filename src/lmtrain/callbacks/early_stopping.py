@@ -47,7 +47,7 @@ class EarlyStopping(pl.Callback):
         self._metric, self._patience, self._min_delta, self._stop_at = metric, patience, min_delta, stop_at
         self._context = context
         self._best, self._best_step, self._passes_since = math.inf, 0, 0
-        self._judged_step = -1
+        self._judged_step, self._num_bytes = -1, 0
         self.reason: str | None = None  # why it ended the run; None: it has not
 
     @override
@@ -67,19 +67,22 @@ class EarlyStopping(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         self._judge()  # a checkpoint of this very step may be written before this callback's turn
         counts = {"best_step": self._best_step, "passes_since": self._passes_since, "judged_step": self._judged_step}
-        return {"best": self._best, **counts}
+        return {"best": self._best, "num_bytes": self._num_bytes, **counts}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._best, self._best_step = float(state_dict["best"]), int(state_dict["best_step"])
         self._passes_since, self._judged_step = int(state_dict["passes_since"]), int(state_dict["judged_step"])
+        self._num_bytes = int(state_dict.get("num_bytes", 0))
 
     def _judge(self) -> None:
-        """Count the newest validation, once; alike on all ranks."""
+        """Count the newest validation, once, from anew where it is of other bytes; alike on all ranks."""
         step = self._context.scores.step
         if step is None or step <= self._judged_step:
             return
         self._judged_step = step
+        if self._num_bytes != self._context.scores.num_bytes:
+            self._num_bytes, self._best, self._passes_since = self._context.scores.num_bytes, math.inf, 0
         value = self._value()
         if value < self._best - self._min_delta:
             self._best, self._best_step, self._passes_since = value, step, 0

@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 from rich.console import Console, RenderableType
 from typing_extensions import override
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_BYTES
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
@@ -55,6 +55,7 @@ class Progress(pl.Callback):
         self._first: tuple[int, float] | None = None  # step and time of the first step's end: it compiled
         self._pace: float | None = None  # seconds a step since
         self._validation: dict[int, float] = {}
+        self._validation_bytes: float | None = None  # read for each of them
         self._checkpoint_step: int | None = None
         self._told_at = time.monotonic()
         self._told_step = -1
@@ -108,11 +109,13 @@ class Progress(pl.Callback):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        return {"validation": dict(self._validation)}
+        self._note_validation()  # a checkpoint of this very step may be written before this callback's turn
+        return {"validation": dict(self._validation), "validation_bytes": self._validation_bytes}
 
     @override
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._validation = dict(state_dict["validation"])
+        self._validation_bytes = state_dict.get("validation_bytes")
 
     def _tell_state(self) -> None:
         self._told_at, self._told_step = time.monotonic(), self._step
@@ -157,8 +160,14 @@ class Progress(pl.Callback):
             self._pace = (now - self._first[1]) / done
 
     def _note_validation(self) -> None:
-        """Keep the newest score; at every step, as the log gives only the last one."""
+        """Keep the newest score; at every step, as the log gives only the last one.
+
+        A score of another part of the text stands alone: earlier ones are left out.
+        """
         if self._context.log and (measured := self._context.log.latest(BITS_PER_BYTE)) is not None:
+            num_bytes = measured.metrics.get(VALIDATION_BYTES)
+            if num_bytes != self._validation_bytes:
+                self._validation, self._validation_bytes = {}, num_bytes
             self._validation[measured.step] = measured.metrics[BITS_PER_BYTE]
 
     def _snapshot(self) -> Snapshot:

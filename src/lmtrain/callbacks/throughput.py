@@ -13,6 +13,7 @@ from typing import Any
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.accounting.cluster import MEASURED
 from lmtrain.accounting.observed.time_accounts import seconds_left
 from lmtrain.accounting.training_plan.utilization import kwh, model_flops_utilization, usd
 from lmtrain.errors import ConfigurationError
@@ -128,7 +129,9 @@ class Throughput(pl.Callback):
                 "speed/mfu_causal": utilization(plan.flops_per_token.causal),
             }
         except ConfigurationError as problem:  # the numbers are wrong, the training is not: say so once and go on
-            self._warn(str(problem))
+            is_measured = plan.peak_source.startswith(MEASURED)
+            fix = "`lmtrain doctor` measures it again" if is_measured else "set cluster.peak_flops to its dense peak"
+            self._warn(f"No MFU: {problem}; the peak is {plan.peak_source}; {fix}.")
             return {}
 
     def _efficiency(self, tokens_per_second: float, num_devices: int) -> dict[str, float]:

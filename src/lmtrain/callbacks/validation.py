@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 import torch
 from typing_extensions import override
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_LOSS
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES, VALIDATION_LOSS
 from lmtrain.accounting.options.parts import CallbackFacts, HeldOutPasses
 from lmtrain.errors import ConfigurationError
 from lmtrain.evaluation.bits_per_byte import BitsPerByte, evaluate
@@ -27,7 +27,8 @@ class Validation(pl.Callback):
 
     During the run it is measured `num_passes` times, evenly, or every `every_steps` steps; with neither, only before
     and after. A pass reads `max_tokens` (None: the whole split), and never more than the whole run's training tokens: a
-    run of two steps does not validate for minutes.
+    run of two steps does not validate for minutes. A resumed run, of a longer budget too, reads what it read before, so
+    that its scores compare, unless `max_tokens` or `split` itself is changed.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Validation(pl.Callback):
         horizon = context.plan.horizon
         self._context = context
         self._split = split
+        self._asked = {"split": split, "max_tokens": max_tokens}
         self._max_tokens = min(horizon.tokens, max_tokens or horizon.tokens)
         self._token_bytes = torch.from_numpy(context.tokenizer.token_bytes())
         self._interval = StepInterval(
@@ -76,6 +78,15 @@ class Validation(pl.Callback):
         if self._interval.is_due(trainer, batch_idx):
             self._validate(trainer, pl_module)
 
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {**self._asked, "read_tokens": self._max_tokens}
+
+    @override
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if all(state_dict[name] == value for name, value in self._asked.items()):
+            self._max_tokens = int(state_dict["read_tokens"])
+
     def _validate(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()  # training steps still queued are not part of the pause
@@ -95,8 +106,9 @@ class Validation(pl.Callback):
             metrics["validation/ema_bits_per_byte"] = of_average.bits_per_byte
         for name, of_source in ({first: result} | of_sources if others else {}).items():
             metrics[f"validation/{name}/bits_per_byte"] = of_source.bits_per_byte
-        self._context.scores.step, self._context.scores.metrics = step, metrics
-        self._context.append(step, metrics | {"validation/num_bytes": result.num_bytes})
+        scores = self._context.scores
+        scores.step, scores.metrics, scores.num_bytes = step, metrics, result.num_bytes
+        self._context.append(step, metrics | {VALIDATION_BYTES: result.num_bytes})
 
     def _evaluate_average(
         self, trainer: pl.Trainer, module: pl.LightningModule, datamodule: TokenDataModule, *, source: str

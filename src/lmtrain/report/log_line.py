@@ -8,7 +8,8 @@ from typing import Any
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.errors import ConfigurationError
-from lmtrain.report.run_ledger import RunLedger
+from lmtrain.report.run_clock import on_the_clock
+from lmtrain.report.run_ledger import RunLedger, read_attempts
 from lmtrain.tracking.run_log import Point, read_points
 
 
@@ -39,19 +40,23 @@ class ImpliedSpeed:
 
 
 def implied_speed(folder: Path, ledger: RunLedger, *, step: int) -> ImpliedSpeed:
-    """Compare the log's line of a step with the one before it; pauses in between count.
+    """Compare the log's line of a step with the one before it; pauses in between count, but none between attempts.
 
     Raises:
         ConfigurationError: There is no such line, or none before it.
     """
     points = [point for point in _points(folder) if TRAIN_LOSS in point.metrics]
-    pairs = {point.step: (before, point) for before, point in pairwise(points) if point.time > before.time}
+    clock = on_the_clock(points, read_attempts(folder), began=points[0].time if points else 0.0)
+    pairs = {
+        point.step: (before, point, until - since)
+        for (since, before), (until, point) in pairwise(zip(clock, points, strict=True))
+        if until > since
+    }
     if step not in pairs:
         nearest = min(pairs, key=lambda known: abs(known - step), default=None)
         fix = "it has none yet" if nearest is None else f"nearest valid: {nearest}"
         raise ConfigurationError(f"--at={step}: the log of {folder.name} has no such step after another; {fix}.")
-    before, point = pairs[step]
-    seconds = point.time - before.time
+    before, point, seconds = pairs[step]
     speed = (point.tokens - before.tokens) * ledger.trained_share / seconds
     return ImpliedSpeed(
         step=step,

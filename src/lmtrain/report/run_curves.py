@@ -8,10 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
+from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES
+from lmtrain.accounting.observed.time_accounts import Attempt
 from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.charts import line_chart
+from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.markup import Markup, tag
+from lmtrain.report.run_clock import on_the_clock
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.report.web_page import section
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import Point
@@ -31,7 +35,8 @@ OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
     ("communication/sent_bytes", "Sent deltas, bytes", partial(format_quantity, unit="bytes")),
 )
 HELD_OUT: Final = ("validation/", "evaluation/", "core/", "chat/", "lm_eval/", "answers/")
-NO_CURVES: Final = ("validation/num_bytes",)
+NO_CURVES: Final = (VALIDATION_BYTES,)
+HELD_OUT_TITLE: Final = "Held-out text and benchmarks, over tokens"
 CLOCK_GAP: Final = 1e-9
 
 
@@ -49,16 +54,18 @@ def curve_sections(folder: Path, points: Sequence[Point]) -> list[Markup]:
     losses = [point for point in points if TRAIN_LOSS in point.metrics]
     against = [_chart([(x, point.metrics[TRAIN_LOSS]) for x, point in zip(across.places, losses, strict=True)],
                       name=f"Training loss, nats per token, over {across.name}", show=PLAIN, show_across=across.show)
-               for across in _axes(losses, points, read_json(folder / "plan.json"))]  # fmt: skip
+               for across in _axes(losses, points, read_json(folder / "plan.json"), read_attempts(folder))]  # fmt: skip
     held_out = sorted({name for point in points for name in point.metrics if name.startswith(HELD_OUT)})
-    measured = [_over_tokens(points, name, _title(name), PLAIN) for name in held_out if name not in NO_CURVES]
+    scored = comparable(points)
+    measured = [_over_tokens(scored, name, _title(name), PLAIN) for name in held_out if name not in NO_CURVES]
     others = [_over_tokens(points, name, title, show) for name, title, show in OTHERS]
     found = {
         "Training loss": against,
-        "Held-out text and benchmarks, over tokens": measured,
+        HELD_OUT_TITLE: measured,
         "Other curves, over tokens": others,
     }
-    return [section(title, *_grid(drawn)) for title, drawn in found.items()]
+    said = {HELD_OUT_TITLE: [tag("p", words) for words in [left_out_words(points)] if words]}
+    return [section(title, *_grid(drawn), *said.get(title, ())) for title, drawn in found.items()]
 
 
 def _grid(drawn: Sequence[Markup]) -> list[Markup]:
@@ -66,13 +73,14 @@ def _grid(drawn: Sequence[Markup]) -> list[Markup]:
     return [tag("div", *shown, class_="grid")] if shown else []
 
 
-def _axes(losses: Sequence[Point], points: Sequence[Point], plan: Mapping[str, Any]) -> list[Across]:
+def _axes(
+    losses: Sequence[Point], points: Sequence[Point], plan: Mapping[str, Any], attempts: Sequence[Attempt]
+) -> list[Across]:
     """Return tokens, hours, FLOPs and dollars of each logged loss, as far as they are known."""
     tokens = [float(point.tokens) for point in losses]
     found = [Across(name="tokens", places=tokens, show=format_quantity)]
     if losses:
-        began = points[0].time
-        hours = [max(0.0, point.time - began) / 3600 for point in losses]
+        hours = [seconds / 3600 for seconds in on_the_clock(losses, attempts, began=points[0].time)]
         unit, factor = ("hours", 1.0) if hours[-1] >= 1 else ("minutes", 60.0)
         found.append(Across(name=f"{unit} of the clock", places=[factor * hour for hour in hours], show=PLAIN))
     flops = _number(plan, "flops_per_token", "palm")

@@ -2,18 +2,19 @@
 
 import contextlib
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import Point, read_points
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
 
@@ -83,10 +84,10 @@ def read_run(folder: Path) -> RunFacts:
     points = list(read_points(folder / "metrics.jsonl")) if (folder / "metrics.jsonl").exists() else []
     plan, status = read_json(folder / "plan.json"), read_json(folder / "status.json")
     checkpoints = list_checkpoints(folder / "checkpoints")
-    measured = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
     last = points[-1] if points else Point(0.0, 0, 0, {})
     forked_at = cast("int", read_json(folder / "fork.json").get("step", 0))
-    speed = _mean_speed(points, first_step=forked_at, first_token=last.tokens * forked_at // max(1, last.step))
+    attempts = read_attempts(folder)
+    speed = _mean_speed(points, starts=[forked_at, *(each.first_step for each in attempts if each.first_step)])
     budget_key, budget = _budget(plan)
     job = _newest_job(folder)
     return RunFacts(
@@ -102,13 +103,13 @@ def read_run(folder: Path) -> RunFacts:
         held_out=_held_out(points, plan, read_json(folder / "dataset.json"), split=_split_measured(job)),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
-        best=min(measured, key=lambda facts: facts.metrics[BITS_PER_BYTE], default=None),
+        best=best_of(checkpoints),
         mlflow_run_id=cast("str | None", status.get("mlflow_run_id")),
         budget_key=budget_key,
         budget=budget,
         lr=_lr_to_type(job.get("config", {})),
         overrides=tuple(job.get("overrides", ())),
-        time=balance(read_attempts(folder)),
+        time=balance(attempts),
         skipped_steps=int(_last(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
     )
@@ -143,21 +144,21 @@ class _Speed:
     loss_share: float
 
 
-def _mean_speed(points: list[Point], *, first_step: int, first_token: int) -> _Speed | None:
-    """Return a run's speed from a step on, the first of them untimed.
+def _mean_speed(points: list[Point], *, starts: Sequence[int]) -> _Speed | None:
+    """Return a run's speed; the first step after each of its attempts' starts is untimed.
 
     In points without seconds, of an older version, every token has loss.
     """
-    counted, tokens, seconds, before = 0.0, 0.0, 0.0, first_token
+    counted, tokens, seconds, before = 0.0, 0.0, 0.0, starts[0]
     for point in points:
         speed = point.metrics.get("speed/tokens_per_second")
-        if speed:
-            since, before = point.tokens - before, point.tokens
-            timed = point.metrics.get("speed/timed_seconds")
-            steps = point.step - first_step
-            is_cut = timed is not None and not seconds and steps > 0
-            counted += since * (steps - 1) / steps if is_cut else since
-            timed = since / speed if timed is None else timed
+        if speed and point.step:
+            timed, tokens_per_step = point.metrics.get("speed/timed_seconds"), point.tokens / point.step
+            since = max([before, *(start for start in starts if start < point.step)])
+            untimed = since in starts and timed is not None
+            steps, before = point.step - since, point.step
+            counted += tokens_per_step * (steps - untimed)
+            timed = tokens_per_step * steps / speed if timed is None else timed
             tokens, seconds = tokens + speed * timed, seconds + timed
     return _Speed(tokens / seconds, seconds, min(1.0, tokens / counted)) if seconds and counted else None
 
@@ -183,10 +184,10 @@ def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]
     last = measured[-1].metrics
     reference = dataset.get("references", {}).get(split, {})
     names = {"gzip -9": "gzip_bits_per_byte", "xz -9e": "xz_bits_per_byte"}
-    num_bytes = int(last.get("validation/num_bytes", 0))
+    num_bytes = int(last.get(VALIDATION_BYTES, 0))
     return HeldOutScore(
         before=measured[0].metrics[BITS_PER_BYTE] if measured[0].step == 0 else None,
-        before_num_bytes=int(measured[0].metrics.get("validation/num_bytes", num_bytes)),
+        before_num_bytes=int(measured[0].metrics.get(VALIDATION_BYTES, num_bytes)),
         after=last[BITS_PER_BYTE],
         num_bytes=num_bytes,
         whole_bytes=dataset.get("splits", {}).get(split, {}).get("text_bytes", num_bytes),

@@ -112,3 +112,5 @@ def _print(study: ScalingStudy, predicted: ScalingPrediction, held_out: HeldOutR
         )
     for name, reason in study.left_out.items():
         print(f"left out: {name}, {reason}")
+    if study.note:
+        print(study.note)

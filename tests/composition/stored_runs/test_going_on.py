@@ -53,3 +53,8 @@ def test_changes_are_told_against_the_attempt_that_was_accepted(tmp_path: Path) 
     (tmp_path / "a" / "run.json").write_text('{"accepted_attempt": "1"}')
     checkpoint = CheckpointFacts(path=tmp_path, step=1, tokens=1, identity={}, metrics={})
     assert going_on_line(job(tmp_path, {**CONFIG, "seed": 8}), checkpoint).endswith("changed: seed 1 -> 8")
+
+
+def test_a_tuple_is_no_change_of_the_list_in_its_file() -> None:
+    assert changed_settings({"batch": {"left_out": []}}, {"batch": {"left_out": ()}}) == []
+    assert changed_settings({"batch": {"left_out": []}}, {"batch": {"left_out": (3,)}}) == ["batch.left_out [] -> [3]"]

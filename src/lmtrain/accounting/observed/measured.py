@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from lmtrain.accounting.cluster import Peak
+from lmtrain.accounting.cluster import MEASURED, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 
 Kind = Literal["cpu", "gpu"]
@@ -28,7 +28,7 @@ class MeasuredDevice:
         """Return the measured peak of products in `dtype`, or None without a measurement."""
         flops = self.matmul_flops.get(dtype)
         threads = "" if self.threads is None else f" on {self.threads} thread{'s' * (self.threads != 1)}"
-        return Peak(flops, f"measured by lmtrain doctor: {self.name} {dtype}{threads}") if flops else None
+        return Peak(flops, f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}") if flops else None
 
 
 @dataclass(frozen=True, kw_only=True)

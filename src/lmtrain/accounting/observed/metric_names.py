@@ -5,3 +5,4 @@ from typing import Final
 TRAIN_LOSS: Final = "train/loss"  # nats a token, over the whole step and all ranks
 VALIDATION_LOSS: Final = "validation/loss"  # nats a token
 BITS_PER_BYTE: Final = "validation/bits_per_byte"
+VALIDATION_BYTES: Final = "validation/num_bytes"  # of held-out text read: scores of other bytes do not compare

@@ -20,8 +20,8 @@ def model_flops_utilization(
     utilization = flops_per_token * tokens_per_second / (peak_flops * num_devices)
     if utilization > 1:
         raise ConfigurationError(
-            f"cluster.peak_flops={peak_flops:.4g} on {num_devices} devices gives {utilization:.1%} utilization, and "
-            "over 100% is an error in the numbers; set it to the dense peak of the matmuls' dtype."
+            f"{utilization:.1%} of a peak of {peak_flops:.4g} FLOP/s on each of {num_devices} devices, and "
+            "over 100% is an error in the numbers"
         )
     return utilization
 

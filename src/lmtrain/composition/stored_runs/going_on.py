@@ -1,5 +1,6 @@
 """The first line of a resumed run: the step, and the settings changed since its last attempt."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,8 @@ def _attempt_before(folder: RunFolder) -> Path | None:
 
 
 def _leaves(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: leaf for name, value in config.items() for key, leaf in flatten(value, name).items()}
+    leaves = {key: leaf for name, value in config.items() for key, leaf in flatten(value, name).items()}
+    return {key: json.dumps(leaf) if isinstance(leaf, tuple) else leaf for key, leaf in leaves.items()}  # as lists are
 
 
 def _shown(value: Any) -> str:

@@ -8,8 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.run_facts import read_run
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.flat_config import flatten
@@ -59,6 +60,7 @@ class ComparedRun:
     curve: Curve
     flops_per_token: float
     tokens_per_second: float | None
+    left_out: str | None = None  # of its scores
 
     @property
     def final(self) -> float:
@@ -106,7 +108,8 @@ def read_compared_run(folder: Path, *, metric: str = BITS_PER_BYTE) -> ComparedR
         settings={key: value for key, value in flat.items() if key != "seed" and not key.startswith(EXECUTION)},
         words=tuple(word for word in job.get("overrides", ()) if _tells(word)),
         held_out=_held_out(points, read_json(folder / "dataset.json"), split=_split(flat)),
-        curve=_curve(points, metric, name=folder.name),
+        curve=_curve(comparable(points), metric, name=folder.name),
+        left_out=left_out_words(points),
         flops_per_token=_number(plan, "flops_per_token", "palm"),
         tokens_per_second=read_run(folder).tokens_per_second,
     )
@@ -126,7 +129,7 @@ def _split(flat: dict[str, str]) -> str:
 
 
 def _held_out(points: Sequence[Point], dataset: dict[str, Any], *, split: str) -> HeldOutText:
-    measured = [point.metrics["validation/num_bytes"] for point in points if "validation/num_bytes" in point.metrics]
+    measured = [point.metrics[VALIDATION_BYTES] for point in points if VALIDATION_BYTES in point.metrics]
     return HeldOutText(
         source=str(dataset.get("name", "unknown")),
         split_bytes=int(dataset.get("splits", {}).get(split, {}).get("text_bytes", 0)),

@@ -7,12 +7,11 @@ from typing import Any
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import ConfigurationError, DataError, suggest
+from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.comparing.choices import Choice, make_choices
 from lmtrain.report.comparing.compared_run import ComparedRun, HeldOutText, read_compared_run
 from lmtrain.report.comparing.spread import Difference, difference
 from lmtrain.storage.damage import told_as_damage
-
-MUCH_MORE_BYTES = 1.01  # beyond it two measurements are of different parts of a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +157,7 @@ def _reach(choice: Choice, target: float, against: Choice) -> Reach:
 
 
 def _notes(runs: Sequence[ComparedRun], choices: Sequence[Choice]) -> list[str]:
-    notes: list[str] = []
+    notes = [f"{run.name}: {run.left_out}" for run in runs if run.left_out]
     read = [run.held_out.num_bytes for run in runs]
     if max(read) > MUCH_MORE_BYTES * min(read):
         notes.append(

@@ -13,7 +13,9 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
 from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.comparable_scores import MUCH_MORE_BYTES, bytes_of
 from lmtrain.report.find_runs import find_runs
+from lmtrain.report.run_list import newest_points
 from lmtrain.report.scaling.isoflop_minima import SAME_FLOPS, IsoflopFit, isoflop_fit
 from lmtrain.report.scaling.law_fit import LawFit, LawPoint, fit_law, optimum
 from lmtrain.tracking.atomic_files import read_json
@@ -78,6 +80,7 @@ class ScalingStudy:
     law: LawFit
     isoflop: IsoflopFit | None
     left_out: dict[str, str]
+    note: str | None = None  # on the text of the losses
 
     @property
     def points(self) -> list[LawPoint]:
@@ -118,6 +121,7 @@ class ScalingStudy:
             "sweep": self.name,
             "num_runs": len(self.points),
             "left_out": self.left_out,
+            "note": self.note,
             "fit": {
                 **asdict(surface),
                 "bands": bands,
@@ -141,10 +145,14 @@ def study_of(path: Path, *, needs_minima: bool = True) -> ScalingStudy:
         ConfigurationError: The path names no run.
         DataError: Too few runs, sizes or budgets, or no budget with a best size within its models.
     """
-    points, left_out = _read(find_runs([path]))
+    folders = find_runs([path])
+    points, left_out = _read(folders)
     budgets = by_budget(points)
     minima = isoflop_fit(budgets) if needs_minima else None
-    return ScalingStudy(name=path.name, budgets=budgets, law=fit_law(points), isoflop=minima, left_out=left_out)
+    note = _of_one_text([folder for folder in folders if folder.name not in left_out])
+    return ScalingStudy(
+        name=path.name, budgets=budgets, law=fit_law(points), isoflop=minima, left_out=left_out, note=note
+    )
 
 
 def read_law_point(folder: Path) -> LawPoint | str:
@@ -200,3 +208,16 @@ def _read(folders: Sequence[Path]) -> tuple[list[LawPoint], dict[str, str]]:
     if len({texts[name] for name in points}) > 1:
         raise DataError("The runs have several tokenizers: losses a token of one are not those of another.")
     return [*points.values()], {name: reason for name, reason in found.items() if isinstance(reason, str)}
+
+
+def _of_one_text(folders: Sequence[Path]) -> str | None:
+    """Say where losses are of different parts of a text, as of short budgets; None where they are not."""
+    newest = [[point for point in newest_points(folder / "metrics.jsonl") if VALIDATION_LOSS in point.metrics]
+              for folder in folders]  # fmt: skip
+    read = [number for points in newest for number in [bytes_of(points[-1]) if points else None] if number]
+    if not read or max(read) <= MUCH_MORE_BYTES * min(read):
+        return None
+    return (
+        f"The losses are of {min(read):,} to {max(read):,} bytes of held-out text, more in longer runs: not quite one "
+        "measurement. callbacks.validation.max_tokens=N, of the smallest budget's tokens, gives all one part."
+    )

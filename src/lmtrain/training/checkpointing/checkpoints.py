@@ -1,10 +1,11 @@
 """Find and compare the checkpoints of a run, without reading their tensors."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import MANIFEST, damage
@@ -34,6 +35,15 @@ def list_checkpoints(folder: Path) -> list[CheckpointFacts]:
     """Return the checkpoints with a readable manifest in a folder, oldest first."""
     found = [read_facts(path.parent) for path in folder.glob(f"step_*/{MANIFEST}")]
     return sorted((facts for facts in found if facts), key=lambda facts: facts.step)
+
+
+def best_of(checkpoints: Sequence[CheckpointFacts]) -> CheckpointFacts | None:
+    """Return the checkpoint of the lowest bits per byte, among those scored on the bytes of the newest score."""
+    scored = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
+    comparable = [
+        facts for facts in scored if facts.metrics.get(VALIDATION_BYTES) == scored[-1].metrics.get(VALIDATION_BYTES)
+    ]
+    return min(comparable, key=lambda facts: facts.metrics[BITS_PER_BYTE], default=None)
 
 
 def read_facts(path: Path) -> CheckpointFacts | None:

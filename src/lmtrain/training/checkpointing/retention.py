@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.hashed_folder import damage
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints
+from lmtrain.training.checkpointing.checkpoints import best_of, list_checkpoints
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +28,7 @@ class Retention:
             EnvironmentProblem: It is not; everything older stays.
         """
         checkpoints = list_checkpoints(new.parent)
-        best = _best(checkpoints) if self.keep_best else None
+        best = best_of(checkpoints) if self.keep_best else None
         unwanted = [facts.path for facts in checkpoints[: -self.keep_last] if facts != best]
         if unwanted and (problem := damage(new)):
             raise EnvironmentProblem(f"{new} was written, but {problem}; older checkpoints are kept.")
@@ -60,11 +59,6 @@ def set_aside_after(folder: Path, step: int) -> None:
             left = path.with_name(f"left_{path.name}_{time.time_ns()}")
             path.rename(left)
             _LOG.warning("Checkpoint %s is of a later step than the one resumed from; it is now %s.", path, left.name)
-
-
-def _best(checkpoints: list[CheckpointFacts]) -> CheckpointFacts | None:
-    measured = [facts for facts in checkpoints if BITS_PER_BYTE in facts.metrics]
-    return min(measured, key=lambda facts: facts.metrics[BITS_PER_BYTE], default=None)
 
 
 def _delete(path: Path) -> None:

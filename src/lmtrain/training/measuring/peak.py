@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from lmtrain.accounting.cluster import Cluster, Peak
+from lmtrain.accounting.cluster import MEASURED, Cluster, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype, find_device
 from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.observed.measured import Measurements
@@ -12,7 +12,7 @@ from lmtrain.precision.cpu_features import cpu_name
 
 SIDE = 768  # a product ends within a slice of a shared processor
 CPU_DTYPES: dict[MatmulDtype, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-MEASURED_SECONDS = 0.4  # every run waits for it; long enough to meet a moment when nothing else runs
+MEASURED_SECONDS = 0.4  # every run waits for it
 
 
 def device_peak(
@@ -46,7 +46,8 @@ def device_peak(
     if matmul not in CPU_DTYPES:
         return None
     flops = measure_matmul(CPU_DTYPES[matmul])
-    return Peak(flops, f"measured here: {matmul} product of two {SIDE} x {SIDE} matrices on {threads} threads")
+    on = f"{threads} thread{'s' * (threads != 1)}"
+    return Peak(flops, f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}")
 
 
 def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
@@ -57,12 +58,16 @@ def device_watts(cluster: Cluster, *, accelerator: str) -> float | None:
 
 
 def measure_matmul(dtype: torch.dtype) -> float:
-    """Return the best FLOP/s of a square matrix product over a fraction of a second on this process's CPU threads."""
+    """Return the best FLOP/s of a square matrix product over a fraction of a second on this process's CPU threads.
+
+    A product takes the processor's time of the calling thread: the clock's counts other processes too, and made the
+    peak of a busy machine a third of an idle one's.
+    """
     left, right = torch.randn(2, SIDE, SIDE).to(dtype)
     best = float("inf")
     deadline = time.perf_counter() + MEASURED_SECONDS
     while time.perf_counter() < deadline:
-        start = time.perf_counter()
+        start = time.thread_time()
         torch.mm(left, right)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     return 2 * SIDE**3 / best
