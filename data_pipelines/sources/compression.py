@@ -3,6 +3,7 @@
 import bz2
 import codecs
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Callable, Generator
@@ -12,6 +13,7 @@ from typing import Any, BinaryIO, cast, final
 
 import fsspec
 import pyarrow as pa
+from typing_extensions import override
 
 from data_pipelines.sources.addresses import worded
 from data_pipelines.sources.found_file import FoundFile
@@ -23,14 +25,54 @@ def _open_zstd(raw: BinaryIO) -> BinaryIO:
     return cast("BinaryIO", pa.CompressedInputStream(raw, "zstd"))
 
 
+@final
+class _XzBytes(io.RawIOBase):
+    """The content of an xz file, of one stream or several; a header may ask for a dictionary of 4 GiB."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw, self._stream = raw, _xz_stream()
+        self._waiting, self._is_between = b"", True
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            if self._stream.eof:
+                self._waiting = self._stream.unused_data.lstrip(b"\0")  # streams end on whole words
+                self._stream, self._is_between = _xz_stream(), True
+            chunk = self._waiting or (self._raw.read(CHUNK_BYTES) if self._stream.needs_input else b"")
+            self._waiting = b""
+            if self._is_between and not chunk.lstrip(b"\0"):
+                if not chunk and self._raw.tell() > 0:
+                    return 0
+                continue
+            if not chunk and self._stream.needs_input:
+                raise EOFError("the file ends before its content does")
+            self._is_between = False
+            content = self._stream.decompress(chunk, len(buffer))
+            if content:
+                buffer[: len(content)] = content
+                return len(content)
+
+
+def _xz_stream() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(memlimit=MOST_DICTIONARY_BYTES)
+
+
 DECOMPRESSORS: dict[str, Callable[[Any], Any]] = {
     ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
     ".bz2": bz2.BZ2File,
-    ".xz": lzma.LZMAFile,
+    ".xz": lambda raw: io.BufferedReader(_XzBytes(raw)),
     ".zst": _open_zstd,
     ".zstd": _open_zstd,
 }
 LOOKED_AT_BYTES = 8192
+CHUNK_BYTES = 1 << 16
+MOST_DICTIONARY_BYTES = 1 << 28  # four times what `xz -9` asks for
+MOST_CONTENT_BYTES, MOST_TIMES = 1 << 30, 1000  # gzip itself ends at 1,032 times
 DAMAGES = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError, pa.ArrowException)
 
 
@@ -65,6 +107,9 @@ class PlainBytes:
         except DAMAGES as problem:
             where = f"after {self.num_read:,} bytes of content, by byte {self.num_raw_bytes():,} of the file"
             raise damaged(self._address, where, problem) from problem
+        if self.num_read > MOST_CONTENT_BYTES and self.num_read > most_content_bytes(self.num_raw_bytes()):
+            times = f"{self.num_read:,} bytes of content are in the first {self.num_raw_bytes():,}"
+            raise DataError(f"{self._address}: {times}; unpack it yourself, or leave it out.")
         if self.num_read == 0:
             self.num_read = len(content)
             return content.removeprefix(codecs.BOM_UTF8)
@@ -74,6 +119,11 @@ class PlainBytes:
     def num_raw_bytes(self) -> int:
         """Return how far into the file itself the reading is."""
         return int(self._raw.tell())
+
+
+def most_content_bytes(num_bytes: int) -> int:
+    """Return the most that a packed file of so many bytes is unpacked to: a few bytes could fill any disk."""
+    return MOST_CONTENT_BYTES + MOST_TIMES * num_bytes
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -12,6 +13,8 @@ from data_pipelines.sources.hub_rows import Wanted, find_dataset, num_rows
 from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
 from lmtrain.accounting.options.parts import SourceFacts
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.storage.bounded_memory import bounded_memory
+from lmtrain.storage.damage import one_line
 
 SHUFFLE_BUFFER_DOCUMENTS = 10_000
 
@@ -122,7 +125,7 @@ class HuggingFaceDataset(Source):
         if self._streaming:
             rows = builder.as_streaming_dataset(split=self._wanted.split)
         else:
-            builder.download_and_prepare()
+            self._prepare(builder)
             rows = builder.as_dataset(split=self._wanted.split)
         columns = rows.column_names or list(next(iter(self._worded(rows)), {}))
         if columns:
@@ -134,16 +137,30 @@ class HuggingFaceDataset(Source):
         return rows.shuffle(seed=seed, buffer_size=buffer_documents) if self._streaming else rows.shuffle(seed=seed)
 
     def _worded(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        waiting = iter(rows)
         try:
-            yield from rows
+            while True:
+                # What is prepared is mapped, and counts as addresses; a stream decodes what a stranger's file asks for.
+                with bounded_memory() if self._streaming else nullcontext():
+                    row = next(waiting, None)
+                if row is None:
+                    return
+                yield row
         except Exception as problem:  # of pyarrow, of `datasets`, of the network's package
-            where = f"source.name={self._wanted.name} cannot be read after row {self._num_read:,}"
-            why = f"{where}: {' '.join(str(problem).split()) or type(problem).__name__}"
-            if self._wanted.is_local or isinstance(problem, ValueError):
-                raise DataError(
-                    f"{why}. Correct the file, or read it with source=files, which skips bad rows."
-                ) from problem
-            raise EnvironmentProblem(f"{why}. The same command goes on from there.") from problem
+            raise self._refusal(problem, f"after row {self._num_read:,}") from problem
+
+    def _prepare(self, builder: Any) -> None:
+        try:
+            with bounded_memory():
+                builder.download_and_prepare()
+        except Exception as problem:  # as above; `datasets` names the reason as its cause
+            raise self._refusal(problem.__cause__ or problem, "at all") from problem
+
+    def _refusal(self, problem: BaseException, where: str) -> DataError | EnvironmentProblem:
+        told = f"source.name={self._wanted.name} cannot be read {where}: {one_line(problem)}"
+        if self._wanted.is_local or isinstance(problem, (ValueError, MemoryError)):
+            return DataError(f"{told}. Correct the file, or read it with source=files, which skips bad rows.")
+        return EnvironmentProblem(f"{told}. The same command goes on from there.")
 
 
 def _require_positive(**settings: int | None) -> None:

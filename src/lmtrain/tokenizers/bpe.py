@@ -22,9 +22,11 @@ from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
 from lmtrain.tokenizers.flat_ids import FlatIds
 from lmtrain.tokenizers.lossless import FIX, SPACE_SYMBOL, cut_at, make_lossless
 from lmtrain.tokenizers.number_cuts import SPLIT_EXPRESSION
+from lmtrain.tokenizers.panics import HeldOutput, held_output, panics_told
 from lmtrain.tokenizers.special_tokens import END_OF_TEXT, unused_tokens
 
 MIN_PAIR_COUNT = 2
+FAILED = "tokenizer.json cannot encode this text"
 
 
 @final
@@ -39,6 +41,7 @@ class BytePairTokenizer(Tokenizer):
         """
         content = read_content(tokenizer_json)
         self._lossless = make_lossless(content)
+        self._held = held_output(content)
         is_as_it_was = self._lossless.content == content
         self._tokenizer = _read(tokenizer_json if is_as_it_was else json.dumps(self._lossless.content))
         self._tokenizer.no_padding()
@@ -79,7 +82,8 @@ class BytePairTokenizer(Tokenizer):
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, on all cores."""
-        encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        with panics_told(FAILED, held=self._held):
+            encoded = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [self._guarded(text, encoding.ids) for text, encoding in zip(texts, encoded, strict=True)]
 
     def keep_words(self, num_words: int) -> None:
@@ -138,7 +142,8 @@ class BytePairTokenizer(Tokenizer):
         return re.compile("|".join(re.escape(text) for text in sorted(self.special_tokens, key=len, reverse=True)))
 
     def _encode_plain(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        with panics_told(FAILED, held=self._held):
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def _guarded(self, text: str, ids: list[int]) -> list[int]:
         """Return the ids of a text, made anew where they hold a typed special token, or U+2581 as a space."""
@@ -237,7 +242,10 @@ def read_content(tokenizer_json: str) -> dict[str, Any]:
 
 def _read(tokenizer_json: str) -> tokenizers.Tokenizer:
     try:
-        return tokenizers.Tokenizer.from_str(tokenizer_json)
+        with panics_told("tokenizer.json cannot be read", held=HeldOutput()):
+            return tokenizers.Tokenizer.from_str(tokenizer_json)
+    except DataError:
+        raise
     except Exception as problem:  # the library raises nothing narrower
         raise DataError(f"tokenizer.json is damaged or no tokenizer: {problem}. Restore or rebuild it.") from problem
 

@@ -8,9 +8,14 @@ from typing import Any, final
 
 import numpy as np
 
+from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.damage import one_line
 from lmtrain.tokenizers.flat_ids import FlatIds, encode_around
 from lmtrain.tokenizers.number_cuts import cut_numbers, ends_of_texts, in_threes
+from lmtrain.tokenizers.panics import panics_told
+
+FAILED = "fastokens cannot encode this text"
 
 
 @final
@@ -68,11 +73,18 @@ def load_fastokens(tokenizer_json: str, *, cuts: bool = True) -> FastokensIds | 
     except ImportError:
         return "fastokens is not installed: tokenizers encodes, which is slower; pip install fastokens"
     try:
-        return FastokensIds(fastokens, tokenizer_json, cuts=cuts)
+        with panics_told("fastokens cannot read this tokenizer"):
+            return FastokensIds(fastokens, tokenizer_json, cuts=cuts)
+    except DataError as problem:
+        return f"{problem} tokenizers encodes, which is slower"
     except Exception as problem:  # noqa: BLE001  # `tokenizers` can read every file that it cannot
         return f"fastokens cannot read this tokenizer ({problem}): tokenizers encodes, which is slower"
 
 
 def _flat(encoder: Any, texts: Sequence[str]) -> FlatIds:
-    ids, ends = encoder.encode_batch_flat(texts, add_special_tokens=False, split_special_tokens=True)
+    with panics_told(FAILED):
+        try:
+            ids, ends = encoder.encode_batch_flat(texts, add_special_tokens=False, split_special_tokens=True)
+        except ValueError as problem:  # PCRE2 gives up on a match
+            raise DataError(f"{FAILED}: {one_line(problem)}; use another tokenizer.") from problem
     return np.frombuffer(ids, dtype="<u4"), np.frombuffer(ends, dtype="<u8")[1:].astype(np.int64)

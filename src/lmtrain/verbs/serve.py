@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-import ipaddress
 import secrets
 import signal
 import socket
@@ -14,6 +13,7 @@ from typing import final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.loopback import in_web_address, is_loopback
 from lmtrain.verbs.model_flags import add_model, read_model
 
 PORTS_TRIED = 100
@@ -47,8 +47,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     )
     worker = EngineWorker(loaded.engine(limits), num_waiting=arguments.num_waiting)
     settings = ServerSettings(api_key=key, max_body_bytes=arguments.max_body_bytes, host=arguments.host)
-    name = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    print(f"{loaded.name} is at http://{name}:{arguments.port}/ and /v1 (end with Ctrl-C)", flush=True)
+    address = f"http://{in_web_address(arguments.host)}:{arguments.port}"
+    print(f"{loaded.name} is at {address}/ and /v1 (end with Ctrl-C)", flush=True)
     app = build_app(loaded, worker, settings)
     server = http_server(app, host=arguments.host, port=arguments.port, drain_seconds=arguments.drain_seconds)
     try:
@@ -91,16 +91,6 @@ def read_key(file: Path | None, *, host: str) -> str | None:
     if len(key) < 16:
         raise ConfigurationError(f"--api-key-file {file} holds no key of 16 characters or more on one line.")
     return key
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def require_free(host: str, port: int) -> None:

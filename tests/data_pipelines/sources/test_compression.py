@@ -1,11 +1,13 @@
 import bz2
 import gzip
 import lzma
+import zlib
 
 import fsspec
 import pyarrow as pa
 import pytest
 
+from data_pipelines.sources import compression
 from data_pipelines.sources.compression import is_compressed, open_plain, open_raw, without_compression
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.local_files import find_local
@@ -102,3 +104,22 @@ def test_names_with_and_without_a_compression():
     assert str(without_compression("notes/a.jsonl")) == "notes/a.jsonl"
     assert is_compressed("a.XZ")
     assert not is_compressed("a.txt")
+
+
+def test_an_xz_file_that_asks_for_a_dictionary_of_4_gib_is_refused(tmp_path):
+    content = bytearray(lzma.compress(b"text"))
+    length = (content[12] + 1) * 4  # of the block's header, which begins at 12
+    dictionary = content.index(b"\x21\x01", 12) + 2  # the filter LZMA2, with one byte of settings
+    content[dictionary] = 40
+    content[8 + length : 12 + length] = zlib.crc32(content[12 : 8 + length]).to_bytes(4, "little")
+    assert lzma.decompress(content) == b"text", "it is sound"
+    with pytest.raises(DataError, match=r"after 0 bytes of content, .*: Memory usage limit exceeded"):
+        read_all(written(tmp_path, "a.txt.xz", bytes(content)))
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz", ".zst"])
+def test_content_a_thousand_times_its_file_is_refused(suffix, tmp_path, monkeypatch):
+    monkeypatch.setattr(compression, "MOST_CONTENT_BYTES", 1 << 20)
+    file = written(tmp_path, f"a.txt{suffix}", COMPRESSORS[suffix](bytes(1 << 25)))
+    with pytest.raises(DataError, match=r"a\.txt\.\w+: [\d,]+ bytes of content are in the first [\d,]+; unpack it"):
+        read_all(file)

@@ -1,12 +1,16 @@
 import itertools
 import json
 import time
+from functools import partial
 
 import pytest
 
+from data_pipelines.sources import hf_dataset
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.hf_dataset import HuggingFaceDataset
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
+from lmtrain.storage.bounded_memory import bounded_memory
+from tests.parquet_bombs import write_bomb
 
 ROWS = [{"text": f"row {number}" if number != 3 else None, "label": number} for number in range(6)]
 EXPECTED = [Skipped("corpus:3", "null text") if n == 3 else Document(f"corpus:{n}", f"row {n}") for n in range(6)]
@@ -150,6 +154,14 @@ def test_a_broken_file_is_refused_with_the_place(tmp_path):
     with pytest.raises(DataError, match=r"cannot be read after row 0: .*source=files, which skips bad rows") as refusal:
         texts(str(tmp_path))
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+def test_rows_beyond_memory_are_refused(streaming, tmp_path, monkeypatch):
+    monkeypatch.setattr(hf_dataset, "bounded_memory", partial(bounded_memory, more_bytes=1 << 28))
+    write_bomb(tmp_path / "train.parquet", num_rows=300, text_bytes=1 << 22)
+    with pytest.raises(DataError, match=r"cannot be read (at all|after row 0): .*failed\. Correct the file"):
+        texts(str(tmp_path), streaming=streaming, cache=str(tmp_path / "cache"))
 
 
 def test_a_hub_that_cannot_be_reached_is_an_environment_problem_at_once(monkeypatch):

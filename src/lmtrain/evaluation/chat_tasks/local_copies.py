@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +10,13 @@ from pyarrow import ArrowException, parquet
 
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
+from lmtrain.storage.bounded_memory import bounded_memory
 from lmtrain.storage.damage import one_line
 
 SUFFIXES: Final = (".parquet", ".jsonl", ".jsonl.gz")
-MAX_BYTES: Final = 1 << 30  # of a file without its compression
+MAX_BYTES: Final = 1 << 26  # of a file's rows, without any compression; the largest of these sets have a tenth
+MAX_ROWS: Final = 1 << 20
+ROWS_AT_ONCE: Final = 64
 Row = Mapping[str, Any]
 
 
@@ -32,7 +35,7 @@ def read_rows(files: Sequence[Path], columns: Mapping[str, type]) -> list[Row]:
     Raises:
         DataError: A file is damaged, or lacks a column.
     """
-    rows: list[Any] = [row for path in files for row in _rows(path)]
+    rows: list[Any] = [row for path in files for row in _rows(path, columns)]
     where = ", ".join(map(str, files))
     if not rows:
         raise DataError(f"{where}: no rows; copy the data set again.")
@@ -44,13 +47,25 @@ def read_rows(files: Sequence[Path], columns: Mapping[str, type]) -> list[Row]:
     return rows
 
 
-def _rows(path: Path) -> list[Any]:
+def _rows(path: Path, columns: Mapping[str, type]) -> list[Any]:
     try:
         if path.suffix == ".parquet":
-            return parquet.read_table(path).to_pylist()
+            with bounded_memory(), parquet.ParquetFile(path) as table:
+                return list(_table_rows(table, columns))
         return [foreign_json.parse(line) for line in _unpacked(path).splitlines() if line.strip()]
     except (OSError, ValueError, EOFError, zlib.error, MemoryError, ArrowException) as problem:
         raise DataError(f"{path} is damaged ({one_line(problem)}); copy the data set again.") from problem
+
+
+def _table_rows(table: Any, columns: Mapping[str, type]) -> Iterator[Row]:
+    """Yield rows with the wanted columns; of equal values a file keeps one, and a few bytes hold any number of them."""
+    wanted = list(columns) if columns.keys() <= set(table.schema_arrow.names) else None  # None: all, for the refusal
+    num_rows = num_bytes = 0
+    for batch in table.iter_batches(ROWS_AT_ONCE, columns=wanted, use_threads=False):
+        num_rows, num_bytes = num_rows + batch.num_rows, num_bytes + batch.nbytes
+        if num_rows > MAX_ROWS or num_bytes > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_ROWS:,} rows, or {MAX_BYTES:,} bytes of them")
+        yield from batch.to_pylist()
 
 
 def _unpacked(path: Path) -> bytes:

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.tracking.loopback import in_web_address, is_loopback
 from lmtrain.tracking.mlflow.client import ENVIRONMENT, artifacts_folder, database_file, default_uri
 
 PORTS_TRIED = 100
@@ -18,8 +19,13 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
 
     Raises:
         EnvironmentProblem: There is no store yet.
-        ConfigurationError: The port is taken.
+        ConfigurationError: Others reach the address, or the port is taken.
     """
+    if not is_loopback(host):
+        raise ConfigurationError(
+            f"--host {host} is reached by others, and MLflow's server asks nobody for a key; leave it out, and type on "
+            f"the other machine: ssh -N -L {port}:127.0.0.1:{port} USER@THIS_MACHINE."
+        )
     uri = default_uri(root)
     if not database_file(uri).exists():
         raise EnvironmentProblem(
@@ -37,6 +43,9 @@ def ui_command(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> list
         host,
         "--port",
         str(port),
+        # By itself MLflow answers private networks too, as 10.*: a name of anyone's, 10.example.org, is one of these.
+        "--allowed-hosts",
+        ",".join(f"{name}:{port}" for name in dict.fromkeys((in_web_address(host), "127.0.0.1", "localhost"))),
         "--uvicorn-opts",
         "--log-level warning",  # else its last line is the address of MLflow's own start page
     ]
@@ -65,21 +74,23 @@ def runs_page(root: Path) -> str:
 
 
 def ui(root: Path, *, host: str = "127.0.0.1", port: int = 5000) -> None:
-    """Become the server of a folder of runs; does not return. Anyone who reaches host and port may change the runs.
+    """Become the server of a folder of runs; does not return. Every user of this machine may change the runs.
 
     Raises:
         EnvironmentProblem: There is no store yet.
-        ConfigurationError: The port is taken.
+        ConfigurationError: Others reach the address, or the port is taken.
     """
     command = ui_command(root, host=host, port=port)
-    sys.stdout.write(f"The runs in {root} are at http://{host}:{port}/{runs_page(root)} (end with Ctrl-C)\n")
+    sys.stdout.write(
+        f"The runs in {root} are at http://{in_web_address(host)}:{port}/{runs_page(root)} (end with Ctrl-C)\n"
+    )
     sys.stdout.flush()
     os.chdir(root)  # the server's own files stay with the runs
     os.execve(command[0], command, {**os.environ, **ENVIRONMENT})  # noqa: S606
 
 
 def _is_free(host: str, port: int) -> bool:
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -1,17 +1,22 @@
 import gzip
+from functools import partial
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from data_pipelines.sources import compression
 from data_pipelines.sources.base import Document, Skipped
 from data_pipelines.sources.columns import Column
+from data_pipelines.sources.formats import parquet
 from data_pipelines.sources.formats.parquet import check_parquet, read_parquet
 from data_pipelines.sources.formats.reading import FileReading
 from data_pipelines.sources.found_file import FoundFile
 from data_pipelines.sources.local_files import local_file
 from lmtrain.errors import DataError
+from lmtrain.storage.bounded_memory import bounded_memory
+from tests.parquet_bombs import write_bomb
 
 TEXT, CHAT = Column("text"), Column("chat", is_messages=True)
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -107,3 +112,29 @@ def test_memory_does_not_follow_the_size_of_the_file(tmp_path):
         if number % 1000 == 0:
             peak = max(peak, pa.total_allocated_bytes() - before)
     assert peak < 12_000_000  # of 36 MB of text
+
+
+def test_equal_texts_without_end_are_refused_once_they_are_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(compression, "MOST_CONTENT_BYTES", 1 << 24)
+    write_bomb(tmp_path / "t.parquet", num_rows=1_000_000, text_bytes=100_000)  # 100 GB
+    file, found = local_file(tmp_path / "t.parquet", name="t.parquet"), []
+    with pytest.raises(
+        DataError, match=r"t\.parquet holds more than [\d,]+ bytes of this column, in [\d,]+ bytes; write"
+    ):
+        found += read_parquet(file, TEXT, FileReading(total_bytes=1))
+    assert sum(len(item.text) for item in found) <= compression.most_content_bytes(file.num_bytes)
+
+
+def test_what_a_footer_says_of_its_pages_is_refused_before_any_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(compression, "MOST_CONTENT_BYTES", 1 << 20)
+    texts = pa.table({"text": ["a" * (1 << 25)]})
+    pq.write_table(texts, tmp_path / "t.parquet", compression="zstd", use_dictionary=False)
+    with pytest.raises(DataError, match="bytes of this column"):
+        check_parquet(local_file(tmp_path / "t.parquet", name="t.parquet"), TEXT)
+
+
+def test_rows_beyond_memory_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "bounded_memory", partial(bounded_memory, more_bytes=1 << 28))
+    write_bomb(tmp_path / "t.parquet", num_rows=100, text_bytes=1 << 23)
+    with pytest.raises(DataError, match=r"t\.parquet: 64 rows after row 0 take more than 2 GiB"):
+        read(local_file(tmp_path / "t.parquet", name="t.parquet"))
