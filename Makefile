@@ -70,8 +70,9 @@ test-fast: $(STAMP) ## run the tests that take about a second each
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS) \
 		-m 'not slow and not distributed and not faults and not browser and not gpu and not benchmarks'
 
-fuzz: $(STAMP) ## search every reader of foreign bytes for long (EXAMPLES=500 of each)
-	@OMP_NUM_THREADS=1 LMTRAIN_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --timeout 0 tests/test_foreign_bytes.py $(ARGS)
+fuzz: $(STAMP) ## search every reader of foreign bytes, and the list of allowed code, for long (EXAMPLES=500 of each)
+	@OMP_NUM_THREADS=1 LMTRAIN_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --timeout 0 \
+		tests/test_foreign_bytes.py tests/composition/nodes/test_bypasses.py $(ARGS)
 
 checks: $(STAMP) ## check format, style, spelling, types and architecture
 	@$(BIN)/ruff format --check .

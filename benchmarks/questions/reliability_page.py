@@ -42,7 +42,7 @@ def outcomes(junit: str) -> dict[str, str]:
     """Return each test's outcome from a report in JUnit's form; of a test with several cases the worst."""
     found: dict[str, str] = {}
     for case in ElementTree.fromstring(junit).iter("testcase"):  # noqa: S314  # pytest's own file
-        parts = str(case.get("classname")).split(".")
+        parts = [part for part in str(case.get("classname")).split(".") if not part[:1].isupper()]  # but for a class
         name = f"{'/'.join(parts)}.py::{str(case.get('name')).partition('[')[0]}"
         outcome = next((kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None), "passed")
         found[name] = outcome if found.get(name, "passed") == "passed" else found[name]

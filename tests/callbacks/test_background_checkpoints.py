@@ -112,6 +112,7 @@ def test_older_checkpoints_stay_until_the_new_one_is_whole_and_a_second_save_wai
     assert observed.run.saved_steps() == [7]
 
 
+@pytest.mark.faults
 def test_a_writer_that_is_killed_is_told_of_at_the_next_save_and_replaced(make_run, caplog):
     observed = Observed(make_run(steps=5), keep_last=9)
     stop, kill = AtStep(1, observed.send(signal.SIGSTOP)), AtStep(3, observed.send(signal.SIGKILL))

@@ -128,6 +128,7 @@ def test_a_slow_first_step_is_compilation(make_run):
     assert spent["compute"] < 0.3
 
 
+@pytest.mark.faults
 def test_a_clock_that_jumps_forward_is_no_time_of_the_run(make_run, monkeypatch):
     run = make_run(steps=6)
     began, read_clock = time.monotonic(), time.time

@@ -38,6 +38,7 @@ def test_zero_interval_is_refused_under_its_key(make_run):
         StepLog(every_steps=0, context=make_run().context)
 
 
+@pytest.mark.faults
 def test_a_disk_that_is_full_between_saves_costs_no_step_of_the_curve(make_run):
     run = make_run(steps=6)
     full = ExitStack()

@@ -30,6 +30,7 @@ def test_a_file_that_was_cut_off_is_told_before_it_is_touched(path, num_bytes):
         mapped.require_whole()
 
 
+@pytest.mark.faults
 def test_a_file_that_is_too_short_or_gone_is_refused(path):
     with pytest.raises(DataError, match="cannot be read"):
         MappedFile(path, U2, num_items=6001)

@@ -3,8 +3,8 @@ import pytest
 from lmtrain.errors import DataError
 from lmtrain.inference.chat_format import TemplateFormat, chat_format
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
-from lmtrain.inference.template_renderer import TemplateRenderer
 from lmtrain.interop.chat_template import TEMPLATE
+from lmtrain.interop.template_renderer import TemplateRenderer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from tests.inference.cached import build
 

@@ -55,6 +55,7 @@ def test_a_repository_becomes_equal_to_the_folder_and_the_same_again_sends_nothi
     assert hub.tokens == {"Bearer t"}
 
 
+@pytest.mark.faults
 def test_a_push_that_was_stopped_goes_on_and_its_manifest_comes_last(hub, tmp_path, monkeypatch):
     monkeypatch.setattr(hub_repository, "FILES_A_COMMIT", 1)
     folder = fill(tmp_path / "f", a="1", b="2", c_pt="3")

@@ -120,6 +120,7 @@ def test_failing_rank_ends_the_job_with_its_own_code_and_state(run_folder, capfd
     assert (status.status, status.exit_code, status.step) == (state, code, 7)
 
 
+@pytest.mark.faults
 def test_other_ranks_stop_within_a_second_or_so(run_folder):
     parent = start_parent(run_folder, "wait")
     wait_for_notes(run_folder)
@@ -142,6 +143,7 @@ def test_a_job_that_failed_or_was_refused_is_started_once(run_folder):
     assert {path.read_text() for path in run_folder.glob("starts*")} == {"x"}
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 85)], ids=["TERM", "INT", "USR1"]
 )
@@ -169,6 +171,7 @@ def test_signal_before_there_are_ranks_ends_the_job(run_folder):
     assert processes_of(run_folder) == []
 
 
+@pytest.mark.faults
 def test_ranks_that_ignore_the_signal_are_killed_after_the_grace(run_folder):
     parent = start_parent(run_folder, "ignore_signals", "1.0")
     wait_for_notes(run_folder)

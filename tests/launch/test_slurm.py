@@ -112,6 +112,7 @@ class TestOnRealSlurm:
         assert len(losses["one"]) == 3
         assert losses["one"] == losses["two"]
 
+    @pytest.mark.faults
     def test_a_launched_job_trains_on_both_nodes_goes_on_after_its_signal_and_saves_at_scancel(
         self,
         slurm: dict[str, str],

@@ -16,6 +16,7 @@ def child():
     process.wait()
 
 
+@pytest.mark.faults
 def test_a_rank_that_stays_stopped_is_named_once_and_again_when_it_goes_on(child):
     watch, processes = StoppedRanks(2), {1: child}
     assert watch.news(processes, now=0) == []

@@ -89,6 +89,7 @@ def test_gradients_are_reduced_once_a_step_however_many_micro_steps(job):
         assert notes["has_gradients"] == [step == MICRO_STEPS - 1 for step in range(MICRO_STEPS)] * 4
 
 
+@pytest.mark.faults
 def test_a_full_disk_on_one_rank_is_refused_by_both_and_training_goes_on(job):
     folder, ranks = job
     for notes in ranks:

@@ -25,6 +25,7 @@ def test_a_single_rank_cannot_be_several_and_the_message_names_what_can(num_rank
     )
 
 
+@pytest.mark.faults
 def test_ddp_keeps_no_second_copy_of_the_gradients_and_gives_up_on_a_silent_rank():
     parallelism = ddp(num_ranks=2, timeout_seconds=30)
     strategy = parallelism.strategy

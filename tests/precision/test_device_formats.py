@@ -11,6 +11,7 @@ def test_fp8_is_refused_on_a_cpu_with_what_to_take_instead():
         require_products(fp8_facts(), "cpu")
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("capability", "recipe", "refusal"),
     [

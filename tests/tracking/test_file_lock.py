@@ -37,6 +37,7 @@ def test_second_process_is_refused_with_the_holders_note(held):
         pass
 
 
+@pytest.mark.faults
 def test_lock_is_free_as_soon_as_its_holder_is_killed(held):
     path, process = held
     process.kill()

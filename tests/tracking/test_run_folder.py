@@ -84,6 +84,7 @@ def test_no_secret_is_in_a_run_folder(tmp_path, monkeypatch):
     assert "canary" not in folder.config_path.read_text()
 
 
+@pytest.mark.faults
 def test_second_process_on_a_run_is_refused_with_the_firsts_process_id(tmp_path):
     folder = RunFolder(tmp_path / "a")
     folder.create()
@@ -107,6 +108,7 @@ def test_folder_below_a_file_is_an_environment_problem(tmp_path):
         RunFolder(tmp_path / "file" / "a").create()
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_read_only_root_is_an_environment_problem(tmp_path):
     tmp_path.chmod(0o500)

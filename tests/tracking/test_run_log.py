@@ -128,6 +128,7 @@ def test_close_on_a_disk_that_stays_full_says_that_points_are_lost(tmp_path):
         log.close()
 
 
+@pytest.mark.faults
 def test_a_disk_that_turns_read_only_ends_the_run_with_a_line(tmp_path):
     log = RunLog(tmp_path)
     with full_disk(number=errno.EROFS), pytest.raises(EnvironmentProblem, match="mounted read-only"):

@@ -26,6 +26,7 @@ def sgd_with_momentum(model):
     return torch.optim.SGD(model.parameters(), lr=LR, momentum=0.9)
 
 
+@pytest.mark.faults
 def test_a_spike_changes_no_weight_and_the_run_goes_on_with_its_schedule_and_data(data_folder, tmp_path):
     settings = {"micro_batch_sequences": 2, "optimizer": sgd_with_momentum}
     before, _ = train(data_folder, tmp_path, steps=2, **settings)

@@ -11,8 +11,8 @@ from typing import Any, Protocol, final
 from lmtrain.errors import DataError
 from lmtrain.inference.generation import ToolUse
 from lmtrain.inference.loaded_model import ChatTemplate, LoadedModel
-from lmtrain.inference.template_renderer import TemplateProblem, TemplateRenderer
 from lmtrain.inference.tools.style_tools import StyleTools, Tool
+from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.chat import chat_style, render_prompt
 from lmtrain.tokenizers.conversation import ASSISTANT, SYSTEM, TOOL, USER, Turn, read_conversation

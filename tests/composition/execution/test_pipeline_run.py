@@ -67,6 +67,7 @@ def test_stages_behind_one_that_ran_run_again(run) -> None:
     assert run("talker.seed=7") == (0, NAMES[3:])
 
 
+@pytest.mark.faults
 def test_a_stage_whose_run_was_killed_is_not_done(run, tmp_path: Path) -> None:
     run()
     write_status(tmp_path / "p" / "base", Status("KILLED", 137))

@@ -137,6 +137,7 @@ def test_a_run_that_breaks_off_says_so_in_its_folder(
     assert (ended.status, ended.exit_code, ended.step, ended.tokens) == (status, code, 7, 448)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("said", "told"),
     [
@@ -223,6 +224,7 @@ def test_a_log_goes_back_to_its_checkpoint_but_only_for_a_run_that_goes_on(tiny_
     assert losses(job)[4] < 99.0
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("override", "message"), [("seed=2", "seed=2, there 1337"), ("model.width=32", "model.width=32, there 16")]
 )

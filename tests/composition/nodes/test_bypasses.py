@@ -1,10 +1,16 @@
-"""Known ways around a list of allowed code, in every slot and place of a config; hypothesis finds further ones."""
+"""Known ways around a list of allowed code, in every slot and place of a config; `make fuzz` searches for further ones.
+
+One that it finds is added to found_bypasses.jsonl, and tried in every slot and place from then on.
+"""
 
 import copy
+import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +24,8 @@ from lmtrain.composition.nodes.slots import SLOTS
 from lmtrain.composition.nodes.targets import ALLOWED_PREFIXES, find_target
 from lmtrain.errors import ConfigurationError
 from tests.tiny import TINY
+
+EXAMPLES = int(os.environ.get("LMTRAIN_FUZZ_EXAMPLES", "0"))  # of each reader, by `make fuzz`; of names twenty times
 
 OUTSIDE = (
     *("os.system", "subprocess.call", "builtins.eval", "builtins.exec", "builtins.__import__", "posix.system"),
@@ -58,10 +66,20 @@ SPELLED = (
     *("lmtrain/models/llama.Llama", "lmtrain.models.llama:Llama", "lmtrain.models/../../os.system", "lmtrain.%6f%73"),
     *("${oc.env:HOME}", "${oc.decode:os.system}", "${hydra:runtime.cwd}", "${model._target_}", "lmtrain.${x}"),
 )
-BYPASSES = (*OUTSIDE, *INSIDE, *SPELLED)
+FOUND_FILE = Path(__file__).with_name("found_bypasses.jsonl")  # by a search: `make fuzz` adds what it finds
+FOUND = tuple(map(json.loads, FOUND_FILE.read_text().splitlines()))
+BYPASSES = (*OUTSIDE, *INSIDE, *SPELLED, *FOUND)
 PARTS = sorted({part for name in BYPASSES for part in name.split(".")} | {"Llama", "models", "optim", "AdamW", "Muon"})
 BESIDE = ({}, {"_partial_": True}, {"_args_": ["x"]}, {"_recursive_": False}, {"x": {"_target_": "os.system"}})
 DANGEROUS: tuple[Any, ...] = (vars(os)["system"], subprocess.Popen, subprocess.call, eval, exec, __import__, torch.load)
+
+
+def drawn(num_examples: int) -> settings:
+    """Return the settings of a search: the same each time, or by `make fuzz` more and others."""
+    return settings(
+        max_examples=20 * EXAMPLES or num_examples, derandomize=not EXAMPLES, database=None, deadline=None,
+        print_blob=bool(EXAMPLES),
+    )  # fmt: skip
 
 
 def taken(name: str, key: str) -> Callable[..., Any] | None:
@@ -89,15 +107,54 @@ def test_no_slot_takes_a_known_bypass(name: str) -> None:
     assert [key for key in SLOTS if taken(name, key) is not None] == []
 
 
-@settings(max_examples=300, derandomize=True, database=None)
-@given(
+NAMES = st.tuples(
     st.sampled_from(sorted(SLOTS)),
     st.sampled_from([*ALLOWED_PREFIXES, ""]),
     st.lists(st.sampled_from(PARTS) | st.text(max_size=6), min_size=1, max_size=5),
 )
-def test_no_slot_takes_what_chance_makes_of_their_parts(key: str, prefix: str, parts: list[str]) -> None:
-    name = prefix + ".".join(parts)
-    require_harmless(taken(name, key), name)
+
+
+def test_no_slot_takes_what_chance_makes_of_their_parts() -> None:
+    search(FOUND_FILE)
+
+
+def search(file: Path) -> None:
+    """Try names by chance, others each time in `make fuzz`; one that a slot takes is added to a file, made small."""
+    failing: list[str] = []
+
+    @drawn(300)
+    @given(NAMES)
+    def trying(drawing: tuple[str, str, list[str]]) -> None:
+        key, prefix, parts = drawing
+        name = prefix + ".".join(parts)
+        failing.append(name)
+        require_harmless(taken(name, key), name)
+        failing.pop()
+
+    try:
+        trying()
+    except BaseException:
+        if failing and failing[-1] not in FOUND:  # the last one that failed is the smallest
+            with file.open("a") as found:
+                found.write(json.dumps(failing[-1]) + "\n")
+        raise
+
+
+def test_a_bypass_that_is_found_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = taken
+
+    def leaking(name: str, key: str) -> Callable[..., Any] | None:
+        return subprocess.Popen if name.endswith("Llama.system") else sound(name, key)
+
+    monkeypatch.setattr(sys.modules[__name__], "taken", leaking)
+    monkeypatch.setattr(
+        sys.modules[__name__],
+        "NAMES",
+        st.tuples(st.just("model"), st.just(""), st.lists(st.sampled_from(["Llama", "system", "x"]), max_size=4)),
+    )
+    with pytest.raises(AssertionError):
+        search(tmp_path / "found.jsonl")
+    assert [json.loads(line) for line in (tmp_path / "found.jsonl").read_text().splitlines()] == ["Llama.system"]
 
 
 @cache
@@ -111,7 +168,7 @@ def _places(node: Any) -> Iterator[tuple[Any, Any]]:
         yield from _places(node[key])
 
 
-@settings(max_examples=120, derandomize=True, database=None, deadline=None)
+@drawn(120)
 @given(st.data())
 def test_no_place_of_a_config_takes_a_bypass(data: st.DataObject) -> None:
     config = copy.deepcopy(_sound())

@@ -64,6 +64,7 @@ def test_a_gpu_has_its_own(monkeypatch):
     assert held_device(TrainerSettings(devices=8, num_nodes=1)) == HeldDevice("NVIDIA H200", 120_000_000_000)
 
 
+@pytest.mark.faults
 def test_out_of_memory_says_what_fits_with_numbers(tmp_path, monkeypatch):
     asked = config(tmp_path)
     whole = batch_of(asked)

@@ -1,6 +1,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lmtrain.composition.stored_runs.going_on import changed_settings, going_on_line
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
@@ -24,6 +26,7 @@ def attempt(root: Path, number: int, config: dict[str, Any]) -> None:
     job(root, config).save(folder / "job.json")
 
 
+@pytest.mark.faults
 def test_a_run_says_from_which_step_it_goes_on_and_what_changed(tmp_path: Path) -> None:
     changed = {**CONFIG, "optimizer": {**CONFIG["optimizer"], "lr": 0.01}, "budget": {"tokens": 160_000, "steps": None}}
     attempt(tmp_path, 1, CONFIG)
@@ -34,6 +37,7 @@ def test_a_run_says_from_which_step_it_goes_on_and_what_changed(tmp_path: Path) 
     )
 
 
+@pytest.mark.faults
 def test_nothing_changed_is_not_told(tmp_path: Path) -> None:
     attempt(tmp_path, 1, CONFIG)
     checkpoint = CheckpointFacts(path=tmp_path, step=5, tokens=10, identity={}, metrics={})

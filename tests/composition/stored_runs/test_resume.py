@@ -61,6 +61,7 @@ def test_a_path_without_a_checkpoint_is_refused(tmp_path: Path, resume: str, mon
         find_checkpoint(resuming(tmp_path, resume))
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("resume", ["auto", "must", "cat"])
 def test_a_damaged_checkpoint_is_passed_over_aloud(
     tmp_path: Path, resume: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

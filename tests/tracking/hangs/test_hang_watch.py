@@ -1,3 +1,5 @@
+import pytest
+
 from lmtrain.tracking.hangs.hang_watch import HangWatch
 from lmtrain.tracking.hangs.heartbeat import BeatFile
 from lmtrain.tracking.timekeeping.clock import unix_seconds
@@ -12,6 +14,7 @@ class Clock:
         return unix_seconds() + self.ahead
 
 
+@pytest.mark.faults
 def test_a_hang_is_told_once_by_the_first_living_rank_with_the_late_one_s_stack(tmp_path):
     clock, told = Clock(), {0: [], 1: []}
     files = [BeatFile(tmp_path, rank) for rank in (0, 1)]

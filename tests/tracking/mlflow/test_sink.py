@@ -182,6 +182,7 @@ def test_other_store_gets_the_whole_run(run):
     assert history(run, "train/loss") == [(1, 1.0)]
 
 
+@pytest.mark.faults
 def test_a_store_locked_by_another_program_gets_each_point_once_when_it_opens(run, monkeypatch):
     monkeypatch.setattr(mlflow_sink, "FIRST_PAUSE_SECONDS", 0.01)
     text, patient = sqlalchemy.sql.text, "20000"  # ms that MLflow itself waits for the lock, with each call

@@ -58,6 +58,7 @@ def test_nothing_in_a_checkpoint_can_run_code(tmp_path):
     assert not canary.exists()
 
 
+@pytest.mark.faults
 def test_a_full_disk_is_told_and_keeps_the_older_checkpoint(path):
     newer, limits = path.with_name("step_00000004"), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))

@@ -81,6 +81,7 @@ def test_what_a_crash_left_aside_is_no_checkpoint(folder):
     assert (facts.step, passed_over) == (100, [])
 
 
+@pytest.mark.faults
 def test_a_run_whose_checkpoints_are_all_damaged_never_starts_again_in_silence(folder):
     for state in folder.glob("*/state.pt"):
         state.write_bytes(b"")

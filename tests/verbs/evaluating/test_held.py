@@ -67,6 +67,7 @@ def test_a_killed_scoring_is_tried_again_and_then_given_up(monkeypatch, run, cap
     assert held(run) == []
 
 
+@pytest.mark.faults
 def test_scores_posted_before_a_kill_are_not_posted_again(monkeypatch, run):
     log = RunLog(run)
     append_point(log, 20, 20, {"core/mean": 0.1})

@@ -1,4 +1,4 @@
-"""Task files of the harness from anyone: YAML of plain values, with templates in jinja2's sandbox.
+"""Task files of the harness from anyone: YAML of plain values, with templates in a process with limits.
 
 The harness itself imports what `!function` and `class` name, downloads the code of a metric (`hf_evaluate`), reads a
 pickle (`dataset_path: pandas`), and renders templates without a sandbox (lm-eval 0.4.13, datasets 5.0).
@@ -7,13 +7,14 @@ pickle (`dataset_path: pandas`), and renders templates without a sandbox (lm-eva
 import importlib.util
 import pkgutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from jinja2.sandbox import SandboxedEnvironment
+from typing import Any, Final, final
 
 from lmtrain.errors import DataError
+from lmtrain.interop.template_renderer import TemplateRenderer
 from lmtrain.storage import foreign_yaml
+from lmtrain.storage.bounded_memory import bounded_memory
 
 TABLES: Final = ("json", "csv", "parquet", "text", "arrow")  # of datasets' own readers, those of plain data
 RUN_CODE: Final = ("class", "hf_evaluate", "trust_remote_code")
@@ -42,15 +43,60 @@ def require_plain_tasks(folder: Path) -> None:
                     raise DataError(f"{path}: include={other} is no YAML file of {folder}; {FIX}.")
 
 
-def use_sandbox() -> None:
-    """Let the harness render templates in jinja2's sandbox from now on, in this process."""
+def use_sandbox(*, bounds_data: bool) -> None:
+    """Let the harness render templates in a process with limits from now on; `bounds_data` where rows are a stranger's.
+
+    Rows beyond the bound, whatever a few bytes of a table hold, are a MemoryError.
+    """
+    import lm_eval.api.task as tasks
     import lm_eval.utils as harness
 
     own: Any = harness.env
-    if not isinstance(own, SandboxedEnvironment):
-        boxed = SandboxedEnvironment(loader=own.loader, undefined=own.undefined, keep_trailing_newline=True)
-        boxed.filters.update(own.filters)
-        harness.env = boxed
+    if not isinstance(own, _Templates):
+        harness.env = _Templates(TemplateRenderer(kind="task"))
+    if bounds_data:
+        tasks.datasets = _BoundedDatasets()
+
+
+@final
+class _Templates:
+    """As much of a jinja2 environment as the harness asks for."""
+
+    def __init__(self, renderer: TemplateRenderer) -> None:
+        self._renderer = renderer
+
+    def from_string(self, template: str) -> "_Template":
+        """Return a template."""
+        return _Template(self._renderer, template)
+
+
+@final
+@dataclass(frozen=True)
+class _Template:
+    renderer: TemplateRenderer
+    text: str
+
+    def render(self, **variables: Any) -> str:
+        """Return its text; raises TemplateProblem."""
+        return self.renderer.render(self.text, variables)
+
+
+@final
+class _BoundedDatasets:
+    """The package `datasets` with a bound on the memory that loading may take."""
+
+    def __getattr__(self, name: str) -> Any:
+        import datasets
+
+        return getattr(datasets, name)
+
+    def load_dataset(self, *words: Any, **settings: Any) -> Any:
+        """Load a data set."""
+        import datasets
+
+        load: Any = datasets.load_dataset
+        with bounded_memory():
+            return load(*words, **settings)
 
 
 def _settings(content: Any) -> Iterator[tuple[str, Any]]:

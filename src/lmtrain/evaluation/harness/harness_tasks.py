@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 
 from lmtrain.errors import LMTRAIN_ERRORS, ConfigurationError, DataError, EnvironmentProblem, suggest
 from lmtrain.evaluation.harness.foreign_tasks import require_plain_tasks, use_sandbox
+from lmtrain.storage.damage import one_line
 
 if TYPE_CHECKING:
     from lm_eval.tasks import TaskManager
@@ -61,7 +62,7 @@ def find_tasks(
     if folder is not None and not folder.is_dir():
         raise ConfigurationError(f"--task-folder {folder} is no folder; name one of lm-eval's YAML files.")
     if not may_run_code:
-        use_sandbox()
+        use_sandbox(bounds_data=folder is not None)
         if folder is not None:
             require_plain_tasks(folder)
     from lm_eval.tasks import TaskManager
@@ -84,6 +85,7 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
         DataError: A task's data cannot be read.
     """
     import lm_eval
+    from datasets.exceptions import DatasetsError
 
     simple_evaluate: Any = lm_eval.simple_evaluate  # pyright does not see through its decorator
     lengths = None if tasks.num_new_tokens is None else {"max_gen_toks": tasks.num_new_tokens}
@@ -100,10 +102,11 @@ def score_tasks(model: "HarnessModel", tasks: HarnessTasks) -> list[HarnessScore
         )
     except LMTRAIN_ERRORS:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, TemplateError) as problem:  # datasets', and the harness's
+    except (OSError, ValueError, KeyError, RuntimeError, MemoryError, DatasetsError, TemplateError) as problem:
+        why = f"{type(problem).__name__}: {one_line(problem).rstrip('.')}"
         raise DataError(
-            f"--lm-eval {','.join(tasks.names)}: {type(problem).__name__}: {problem} Correct the task's file, or copy "
-            "its data here and name it there with dataset_path: json and dataset_kwargs.data_files."
+            f"--lm-eval {','.join(tasks.names)}: {why}. Correct the task's file, or copy its data here and name it "
+            "there with dataset_path: json and dataset_kwargs.data_files."
         ) from problem
     return list(read_scores(found))
 

@@ -171,6 +171,7 @@ def test_the_mean_of_the_seeds_decides(tmp_path: Path) -> None:
     assert (recorded(tmp_path).best, other.deviation) == (1, 0.0)
 
 
+@pytest.mark.faults
 def test_a_killed_search_goes_on_without_a_trial_run_twice(tmp_path: Path) -> None:
     killed = WritingRunner(lambda values: Killed() if values["x"] == "3" else [float(values["x"])] * 4)
     with pytest.raises(Killed):

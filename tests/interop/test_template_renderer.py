@@ -2,7 +2,7 @@ import gc
 
 import pytest
 
-from lmtrain.inference.template_renderer import TemplateProblem, TemplateRenderer
+from lmtrain.interop.template_renderer import TemplateProblem, TemplateRenderer
 
 NESTED = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 

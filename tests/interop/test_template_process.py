@@ -1,4 +1,4 @@
-from lmtrain.inference.template_process import MAX_CHARACTERS, answer
+from lmtrain.interop.template_process import MAX_CHARACTERS, answer
 
 
 def test_templates_have_what_transformers_gives_them():

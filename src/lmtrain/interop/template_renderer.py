@@ -1,4 +1,4 @@
-"""Chat templates from anyone, rendered in a process of their own: it may hang or grow without harm to this one."""
+"""Templates from anyone, rendered in a process of their own: it may hang or grow without harm to this one."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, final
+from typing import IO, Any, Literal, final
 
 SCRIPT = Path(__file__).with_name("template_process.py")
 
@@ -20,9 +20,9 @@ class TemplateProblem(ValueError):
 class TemplateRenderer:
     """One process, begun with the first text, and again after its end; safe in any thread."""
 
-    def __init__(self, *, cpu_seconds: float = 5.0) -> None:
-        """Take the processor time of one rendering at most."""
-        self._cpu_seconds = cpu_seconds
+    def __init__(self, *, kind: Literal["chat", "task"] = "chat", cpu_seconds: float = 5.0) -> None:
+        """Take the processor time of one rendering at most; `kind` is of the templates."""
+        self._kind, self._cpu_seconds = kind, cpu_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -32,9 +32,9 @@ class TemplateRenderer:
         Raises:
             TemplateProblem: It refuses, is no template, takes too long, or grows too large.
         """
-        asked = {"template": template, "variables": variables, "cpu_seconds": self._cpu_seconds}
+        asked = {"template": template, "variables": variables, "cpu_seconds": self._cpu_seconds, "kind": self._kind}
         with self._lock:
-            answer = self._answer(json.dumps(asked).encode() + b"\n")
+            answer = self._answer(json.dumps(asked, default=str).encode() + b"\n")
         if "text" not in answer:
             raise TemplateProblem(answer["problem"])
         return answer["text"]

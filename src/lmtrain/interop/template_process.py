@@ -1,10 +1,13 @@
-"""The process of `template_renderer`: a chat template of anyone's, in jinja2's sandbox, with limits on time and memory.
+"""The process of `template_renderer`: a template of anyone's, in jinja2's sandbox, with limits on time and memory.
+
+The kind `chat` is as in transformers, `task` as in the Language Model Evaluation Harness.
 
 A script by itself, without imports from lmtrain. A line of JSON in is one rendering, a line out its answer.
 """
 
 import functools
 import json
+import re
 import resource
 import signal
 import sys
@@ -12,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedEnvironment
 
 MEMORY_BYTES = 1 << 30  # of the whole process
 MAX_CHARACTERS = 1 << 24  # of a text
@@ -25,6 +28,7 @@ PROBLEMS = (
     RecursionError,
     AttributeError,
     MemoryError,
+    re.error,
 )
 
 
@@ -34,17 +38,17 @@ def main() -> None:
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, asked["cpu_seconds"])  # its signal ends a process, in C code too
-        written = answer(asked["template"], asked["variables"])
+        written = answer(asked["template"], asked["variables"], kind=asked["kind"])
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(written) + "\n")
         sys.stdout.flush()
 
 
-def answer(template: str, variables: Mapping[str, Any]) -> dict[str, str]:
+def answer(template: str, variables: Mapping[str, Any], *, kind: str = "chat") -> dict[str, str]:
     """Return a template's `text`, or the `problem` with it."""
     try:
         pieces, num_characters = list[str](), 0
-        for piece in _compiled(template).generate(**variables):
+        for piece in _compiled(template, kind).generate(dict(variables)):
             num_characters += len(piece)
             if num_characters > MAX_CHARACTERS:
                 return {"problem": f"a text of more than {MAX_CHARACTERS} characters"}
@@ -54,13 +58,27 @@ def answer(template: str, variables: Mapping[str, Any]) -> dict[str, str]:
     return {"text": "".join(pieces)}
 
 
-@functools.lru_cache(maxsize=1)
-def _compiled(template: str) -> jinja2.Template:
+@functools.lru_cache(maxsize=64)  # of a task's few, each for every question
+def _compiled(template: str, kind: str) -> jinja2.Template:
+    if kind == "task":
+        return _task_environment().from_string(template)
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _to_json
     return environment.from_string(template, globals={"raise_exception": _refuse})
+
+
+@functools.cache
+def _task_environment() -> SandboxedEnvironment:
+    environment = SandboxedEnvironment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
+    filters: dict[str, Any] = environment.filters
+    filters["regex_replace"] = _replaced
+    return environment
+
+
+def _replaced(text: str, pattern: str, by: str, count: int = 0) -> str:
+    return re.sub(pattern, by, text, count=count)
 
 
 def _to_json(value: Any, indent: int | None = None) -> str:
