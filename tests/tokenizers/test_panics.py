@@ -7,7 +7,7 @@ from lmtrain.errors import DataError
 from lmtrain.tokenizers.bpe import BytePairTokenizer
 from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 from lmtrain.tokenizers.number_cuts import SPLIT_EXPRESSION
-from lmtrain.tokenizers.panics import HeldOutput, held_output
+from lmtrain.tokenizers.panics import HELD, held_output
 
 
 def with_expression(expression: str, tmp_path) -> str:
@@ -37,7 +37,7 @@ def test_an_expression_that_gives_up_later_is_one_line_in_every_way_of_encoding(
 
 
 def test_what_others_say_meanwhile_is_said_afterwards(capfd):
-    with HeldOutput(), HeldOutput():
+    with HELD, HELD:
         os.write(2, b"a line\n")
         assert capfd.readouterr().err == ""
     assert capfd.readouterr().err == "a line\n"

@@ -13,7 +13,7 @@ from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import one_line, told_as_damage
 from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
-from lmtrain.tokenizers.panics import HeldOutput, panics_told
+from lmtrain.tokenizers.panics import HELD, panics_told
 
 MAX_TEMPLATE_BYTES = 1 << 20
 TURN_ENDS = ("<|assistant_end|>", "<|im_end|>", "<|eot_id|>")
@@ -107,7 +107,7 @@ def ids_added(folder: Path) -> tuple[int, ...]:
         return ()
     path = folder / TOKENIZER_FILE
     try:
-        with panics_told(str(path), held=HeldOutput()):
+        with panics_told(str(path), held=HELD):
             return tuple(FastTokenizer.from_buffer(foreign_json.read_bytes(path)).encode("").ids)
     except DataError:
         raise

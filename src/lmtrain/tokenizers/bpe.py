@@ -22,7 +22,7 @@ from lmtrain.tokenizers.fast_encoder import HARD_TEXTS, FastEncoder
 from lmtrain.tokenizers.flat_ids import FlatIds
 from lmtrain.tokenizers.lossless import FIX, SPACE_SYMBOL, cut_at, make_lossless
 from lmtrain.tokenizers.number_cuts import SPLIT_EXPRESSION
-from lmtrain.tokenizers.panics import HeldOutput, held_output, panics_told
+from lmtrain.tokenizers.panics import HELD, held_output, panics_told
 from lmtrain.tokenizers.special_tokens import END_OF_TEXT, unused_tokens
 
 MIN_PAIR_COUNT = 2
@@ -242,7 +242,7 @@ def read_content(tokenizer_json: str) -> dict[str, Any]:
 
 def _read(tokenizer_json: str) -> tokenizers.Tokenizer:
     try:
-        with panics_told("tokenizer.json cannot be read", held=HeldOutput()):
+        with panics_told("tokenizer.json cannot be read", held=HELD):
             return tokenizers.Tokenizer.from_str(tokenizer_json)
     except DataError:
         raise

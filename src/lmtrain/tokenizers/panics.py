@@ -50,38 +50,42 @@ def held_output(content: Mapping[str, Any]) -> "HeldOutput | None":
             waiting += each.values()
         elif isinstance(each, list):
             waiting += each
-    return HeldOutput() if found - PROVEN else None
+    return HELD if found - PROVEN else None
 
 
 @final
 class HeldOutput:
-    """Holds the process's stderr back while any thread is inside; gives it back afterwards, but for a panic's lines."""
+    """Holds the process's stderr back while any thread is inside; gives it back afterwards, but for a panic's lines.
 
-    _lock, _num_inside = threading.Lock(), 0
-    _terminal, _has_panic = -1, False
-    _file: BinaryIO | None = None
+    The process needs one: `HELD`.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._num_inside = threading.Lock(), 0
+        self._terminal, self._has_panic = -1, False
+        self._file: BinaryIO | None = None
 
     def __enter__(self) -> None:
         """Let stderr go into a file in memory."""
-        with HeldOutput._lock:
-            if HeldOutput._num_inside == 0:
-                HeldOutput._file, HeldOutput._has_panic = _file_in_memory(), False
-                HeldOutput._terminal = os.dup(STDERR)
-                os.dup2(HeldOutput._file.fileno(), STDERR)
-            HeldOutput._num_inside += 1
+        with self._lock:
+            if self._num_inside == 0:
+                self._file, self._has_panic = _file_in_memory(), False
+                self._terminal = os.dup(STDERR)
+                os.dup2(self._file.fileno(), STDERR)
+            self._num_inside += 1
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Give it back, and write what came in the meantime."""
-        with HeldOutput._lock:
-            HeldOutput._has_panic |= is_panic(kind)
-            HeldOutput._num_inside -= 1
-            if HeldOutput._num_inside == 0 and HeldOutput._file is not None:
-                os.dup2(HeldOutput._terminal, STDERR)
-                os.close(HeldOutput._terminal)
-                with HeldOutput._file as file:
+        with self._lock:
+            self._has_panic |= is_panic(kind)
+            self._num_inside -= 1
+            if self._num_inside == 0 and self._file is not None:
+                os.dup2(self._terminal, STDERR)
+                os.close(self._terminal)
+                with self._file as file:
                     file.seek(0)
                     text = file.read()
-                if text and not HeldOutput._has_panic:
+                if text and not self._has_panic:
                     os.write(STDERR, text)
 
 
@@ -89,3 +93,6 @@ def _file_in_memory() -> BinaryIO:
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("held output"), "w+b", buffering=0)
     return cast("BinaryIO", TemporaryFile(buffering=0))
+
+
+HELD: Final = HeldOutput()
