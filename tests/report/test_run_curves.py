@@ -38,7 +38,7 @@ def test_every_curve_is_there_with_its_unit(points, tmp_path):
     for axis in ("tokens", "minutes of the clock", "FLOPs (PaLM)", "dollars"):
         assert any(label.startswith(f"Training loss, nats per token, over {axis}: from 4 to 1 at") for label in labels)
     ends = {label.rpartition(" at ")[2] for label in labels if label.startswith("Training loss")}
-    assert ends == {"400", "3", "2.4e+12", "$2"}
+    assert ends == {"400", "3", "2.4e12", "$2"}
     for name in (
         "Learning rate",
         "Gradient norm",

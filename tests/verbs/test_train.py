@@ -127,6 +127,14 @@ def test_a_run_that_must_go_on_has_begun(jobs: list[Job], named: list[str]) -> N
     assert [Path(job.root) / job.name for job in jobs] == [folder.absolute()]
 
 
+def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
+    Path("runs/cat").mkdir(parents=True)
+    Path("runs/cat/sweep.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder; give the run another run\.name"):
+        train(["run.name=cat"])
+    assert not jobs
+
+
 def test_a_key_of_execution_that_is_swept_gives_each_trial_a_run(jobs: list[Job]) -> None:
     assert train(["-m", "trainer.cpu_threads=1,2", "logger=none"]) == 0
     assert len({job.name for job in jobs}) == 2

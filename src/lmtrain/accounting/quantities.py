@@ -79,6 +79,12 @@ def format_quantity(number: float, unit: Unit = "count") -> str:
     return _format_seconds(number * _SIZE_OF_UNIT[unit])
 
 
+def format_flops(number: float) -> str:
+    """Write FLOPs in three digits: 8.36e9, 2e21."""
+    mantissa, _, power = f"{number:.2e}".partition("e")
+    return f"{float(mantissa):g}e{int(power)}" if number else "0"
+
+
 def format_at_most(number: float) -> str:
     """Write a count in three digits, read back as it or a little less."""
     return _in_three_digits(number, math.floor)

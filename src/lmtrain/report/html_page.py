@@ -189,7 +189,10 @@ def _settings(folder: Path) -> Markup:
         [
             section("Changed from the defaults", tag("pre", changed)),
             _details("The whole config", _text(newest / "config.yaml")),
-            section("Versions and devices", table([(name, str(value)) for name, value in ran_on.items()])),
+            section(
+                "Versions and devices",
+                table([(name, str(value)) for name, value in ran_on.items() if value is not None]),
+            ),
             _details("All versions", others),
         ]
     )

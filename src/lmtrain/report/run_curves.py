@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS, VALIDATION_BYTES
 from lmtrain.accounting.observed.time_accounts import Attempt
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_flops, format_quantity
 from lmtrain.report.charts import line_chart
 from lmtrain.report.comparable_scores import comparable, left_out_words
 from lmtrain.report.markup import Markup, tag
@@ -25,7 +25,7 @@ PLAIN: Final = "{:.4g}".format
 PERCENT: Final = "{:.1%}".format
 # Metric, title with its unit, and the writing of its values.
 OTHERS: Final[tuple[tuple[str, str, Show], ...]] = (
-    ("train/lr", "Learning rate", "{:.2e}".format),
+    ("train/lr", "Learning rate", "{:.3g}".format),
     ("train/gradient_norm", "Gradient norm", PLAIN),
     ("train/skipped_steps", "Steps skipped as spikes", "{:.0f}".format),
     ("speed/tokens_per_second", "Speed, tokens per second", format_quantity),
@@ -76,16 +76,17 @@ def _grid(drawn: Sequence[Markup]) -> list[Markup]:
 def _axes(
     losses: Sequence[Point], points: Sequence[Point], plan: Mapping[str, Any], attempts: Sequence[Attempt]
 ) -> list[Across]:
-    """Return tokens, hours, FLOPs and dollars of each logged loss, as far as they are known."""
+    """Return tokens, time, FLOPs and dollars of each logged loss, as far as they are known."""
     tokens = [float(point.tokens) for point in losses]
     found = [Across(name="tokens", places=tokens, show=format_quantity)]
     if losses:
         hours = [seconds / 3600 for seconds in on_the_clock(losses, attempts, began=points[0].time)]
-        unit, factor = ("hours", 1.0) if hours[-1] >= 1 else ("minutes", 60.0)
+        last = hours[-1]
+        unit, factor = ("hours", 1.0) if last >= 1 else ("minutes", 60.0) if last >= 1 / 30 else ("seconds", 3600.0)
         found.append(Across(name=f"{unit} of the clock", places=[factor * hour for hour in hours], show=PLAIN))
     flops = _number(plan, "flops_per_token", "palm")
     if flops:
-        found.append(Across(name="FLOPs (PaLM)", places=[flops * count for count in tokens], show="{:.3g}".format))
+        found.append(Across(name="FLOPs (PaLM)", places=[flops * count for count in tokens], show=format_flops))
     spent = [(float(point.tokens), point.metrics["cost/usd"]) for point in points if "cost/usd" in point.metrics]
     if spent and max(usd for _, usd in spent) > 0:
         found.append(Across(name="dollars", places=[_between(spent, count) for count in tokens], show="${:.3g}".format))

@@ -80,12 +80,17 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     if not choices.is_trial:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
         from lmtrain.composition.execution.rehearsal import rehearse  # torch: for refusals by it
+        from lmtrain.composition.stored_runs.resume import require_no_sweep
+
+        require_no_sweep(job.folder)
 
         rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
         tell(job.folder)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
     jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
-    tell(Path(jobs[0].root) / str(jobs[0].sweep))
+    from lmtrain.composition.execution.grid_record import grid_folder
+
+    tell(grid_folder(jobs[0]))
     return _grid(jobs, settings, outer)
 
 
@@ -95,6 +100,7 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
     Raises:
         EnvironmentProblem: They would be started side by side under a launcher of ranks.
     """
+    from lmtrain.composition.execution.grid_record import grid_folder
     from lmtrain.composition.execution.start import prepare_data, start
     from lmtrain.composition.execution.sweep import one_after_another, run_sweep
 
@@ -105,7 +111,7 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
     from lmtrain.composition.execution.searching.prepared_search import runner_of
     from lmtrain.composition.execution.searching.side_by_side import TrialsSideBySide
 
-    folder = Path(jobs[0].root) / str(jobs[0].sweep)
+    folder = grid_folder(jobs[0])
     prepare_data(jobs[0])
     runner = runner_of(jobs[0].config, settings, folder)
     return run_sweep(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))

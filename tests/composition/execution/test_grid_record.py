@@ -1,10 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from lmtrain.composition.execution.sweep import run_sweep
 from lmtrain.composition.stored_runs.job import Job
+from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.sweep_file import read_sweep
-from tests.configs import config_with
+from tests.configs import config_with, default_config
 
 
 def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path) -> None:
@@ -34,3 +37,29 @@ def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path) -> None:
     ]
     assert [trial.runs[0].folder for trial in sweep.trials] == ["../run-1", "../run-2"]
     assert (sweep.best, sweep.state) == (0, "FAILED")
+
+
+def test_a_named_grid_keeps_its_record_in_its_folder_and_a_second_one_adds_its_trials(tmp_path: Path) -> None:
+    def grid(*seeds: int) -> list[Job]:
+        named = replace(default_config().run, name="race")
+        return [
+            Job(config=config_with(run=named, seed=seed), overrides=[f"seed={seed}"], name=f"race/run-{seed}",
+                root=str(tmp_path), sweep=f"sweep-{seeds}")
+            for seed in seeds
+        ]  # fmt: skip
+
+    for seeds in ((1, 2), (2, 3)):
+        run_sweep(grid(*seeds), [(trial, 4) for trial in grid(*seeds)])
+    sweep = read_sweep(tmp_path / "race")
+    assert sweep is not None
+    assert [(trial.number, trial.runs[0].folder) for trial in sweep.trials] == [
+        (0, "run-2"),
+        (1, "run-3"),
+        (2, "run-1"),
+    ]
+    replace(sweep, kind="search").save(tmp_path / "race")
+    with pytest.raises(ConfigurationError, match="is a search"):
+        run_sweep(grid(4), [])
+    (tmp_path / "race" / "status.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="is a run's folder"):
+        run_sweep(grid(4), [])

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # MLflow takes 3 seconds and more to import
 
 
 def test_a_stopped_sweep_is_ended_by_a_process_of_its_own(root, monkeypatch):
-    trial = RunFolder(root / "lr-sweep" / "0", root=root)
+    trial = RunFolder(root / "race" / "0", root=root)
     trial.create(sweep="lr-sweep")
     assert send(trial)
     asked = []
@@ -32,4 +32,5 @@ def test_a_stopped_sweep_is_ended_by_a_process_of_its_own(root, monkeypatch):
     monkeypatch.setattr(sweeps.signal, "alarm", lambda seconds: None)  # this process goes on
     sweeps.main()
     parent = stored(trial).data.tags["mlflow.parentRunId"]
-    assert client_of(trial).get_run(parent).info.status == "KILLED"
+    found = client_of(trial).get_run(parent).info
+    assert (found.status, found.run_name) == ("KILLED", "race"), "named as the sweep's folder is"

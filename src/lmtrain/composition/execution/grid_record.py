@@ -1,7 +1,8 @@
-"""sweep.json of a grid, `-m` alone: runs/sweep-ID/sweep.json beside the trials' own folders."""
+"""sweep.json of a grid, `-m` alone: in runs/NAME with run.name=NAME, else in runs/sweep-ID beside the runs."""
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
@@ -9,15 +10,28 @@ from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.redacting.redaction import redact_override
-from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, read_sweep
+
+
+def grid_folder(trial: Job) -> Path:
+    """Return the folder of a grid's sweep.json, jobs and consoles."""
+    return Path(trial.root) / (trial.config.run.name or str(trial.sweep))
 
 
 class GridRecord:
-    """The trials of a grid in their order; each run's end replaces the file."""
+    """The trials of a grid in their order, then those of earlier grids of its name; each run's end replaces the file.
+
+    Raises:
+        ConfigurationError: The name is that of a run or a search.
+        DataError: The folder is of another version.
+    """
 
     def __init__(self, trials: Sequence[Job]) -> None:
-        root = Path(trials[0].root)
-        self._folder = root / str(trials[0].sweep)
+        self._folder = grid_folder(trials[0])
+        if (self._folder / "status.json").exists():
+            raise ConfigurationError(f"{self._folder} is a run's folder; give the sweep another run.name.")
+        self._records: dict[str, SweepTrial] = {}
+        self._others()
         shared = set(trials[0].overrides).intersection(*(trial.overrides for trial in trials))
         records = [
             SweepTrial(
@@ -30,7 +44,7 @@ class GridRecord:
         self._records = {trial.name: record for trial, record in zip(trials, records, strict=True)}
         fixed = [redact_override(word) for word in trials[0].overrides if word in shared]
         self._file = SweepFile(
-            name=str(trials[0].sweep),
+            name=self._folder.name,
             kind="grid",
             metric=BITS_PER_BYTE,
             fingerprint=str(trials[0].sweep),
@@ -58,7 +72,17 @@ class GridRecord:
 
     def _save(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
+        mine = [*self._records.values()]
+        self._file.trials = [replace(trial, number=number) for number, trial in enumerate([*mine, *self._others()])]
         self._file.save(self._folder)
+
+    def _others(self) -> list[SweepTrial]:
+        """Return the trials in the folder's file that are not of this grid."""
+        found = read_sweep(self._folder)
+        if found is not None and found.kind != "grid":
+            raise ConfigurationError(f"{self._folder} is a search; give the grid another run.name.")
+        mine = {run.folder for record in self._records.values() for run in record.runs}
+        return [trial for trial in (found.trials if found else []) if not mine & {run.folder for run in trial.runs}]
 
 
 def _values(words: Sequence[str]) -> dict[str, str]:

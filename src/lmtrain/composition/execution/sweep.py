@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lmtrain.composition.execution.grid_record import GridRecord
+from lmtrain.composition.execution.grid_record import GridRecord, grid_folder
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.tracking.redacting.redaction import redact_text
@@ -56,8 +56,9 @@ def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
         record.end(status_name(code))
         print_outcomes(outcomes)
         last = trials[-1]
-        print(f"  side by side: lmtrain compare {last.config.run.root}/{last.sweep}")
-        print(f"  as a page: lmtrain report {last.config.run.root}/{last.sweep}")
+        shown = f"{last.config.run.root}/{grid_folder(last).relative_to(last.root)}"
+        print(f"  side by side: lmtrain compare {shown}")
+        print(f"  as a page: lmtrain report {shown}")
         logger = last.config.logger.build()
         logger.finish_sweep(Path(last.root), last.sweep, status=status_name(code))
     return code

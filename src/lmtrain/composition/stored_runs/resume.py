@@ -12,6 +12,7 @@ from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
+from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, read_facts
 
 FORK = "fork.json"
@@ -113,6 +114,16 @@ def require_begun(run_folder: Path) -> None:
     """
     if not any((run_folder / "checkpoints").glob("step_*")) and read_fork(run_folder) is None:
         raise no_run_to_go_on(run_folder)
+
+
+def require_no_sweep(run_folder: Path) -> None:
+    """Refuse a run in the folder of a sweep: the sweep could not go on.
+
+    Raises:
+        ConfigurationError: It is one.
+    """
+    if (run_folder / SWEEP_FILE).exists():
+        raise ConfigurationError(f"{run_folder} is a sweep's folder; give the run another run.name.")
 
 
 def no_run_to_go_on(run_folder: Path) -> ConfigurationError:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_flops, format_quantity
 from lmtrain.report.charts import Place, scale, ticks
 from lmtrain.report.comparing.comparison_chart import DIM, INK, PAGE, RULE, apart, ink_of
 from lmtrain.report.markup import Markup, tag
@@ -134,8 +134,7 @@ def _names(budgets: Sequence[DrawnBudget], place_y: Place) -> list[Markup]:
     wanted = [min(max(place_y(budget.curve[-1][1]), TOP), BOTTOM) for budget in ends]
     heights = apart(wanted, low=TOP, high=BOTTOM)
     return [
-        tag("text", f"{budget.flops:.2e} FLOPs".replace("e+", "e"), x=RIGHT + 8, y=f"{height + 4:.1f}",
-            fill=budget.colour)
+        tag("text", f"{format_flops(budget.flops)} FLOPs", x=RIGHT + 8, y=f"{height + 4:.1f}", fill=budget.colour)
         for budget, height in zip(ends, heights, strict=True)
     ]  # fmt: skip
 
@@ -155,11 +154,12 @@ def _kept_out(held_out: HeldOutRun, place_x: Place, place_y: Place) -> list[Mark
     x, y = place_x(held_out.point.num_parameters), place_y(held_out.point.loss)
     low, high = (place_y(value) for value in held_out.band)
     name = f"{held_out.name}, kept out: {held_out.point.loss:.3f}, predicted {held_out.predicted:.3f}"
+    halo = {"stroke": PAGE, "stroke_width": 4, "paint_order": "stroke"}  # the law's curves go on behind it
     is_left = x > (LEFT + RIGHT) / 2
     beside = {"x": f"{x - 12 if is_left else x + 12:.1f}", "text_anchor": "end" if is_left else "start"}
     return [
         tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=f"{low:.1f}", y2=f"{high:.1f}", stroke=INK, stroke_width=5,
             stroke_opacity=0.3),
         tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=6, fill="none", stroke=INK, stroke_width=2),
-        tag("text", name, y=f"{y + 4:.1f}", fill=INK, **beside),
+        tag("text", name, y=f"{y + 4:.1f}", fill=INK, **beside, **halo),
     ]  # fmt: skip

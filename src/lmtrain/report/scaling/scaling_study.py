@@ -104,7 +104,13 @@ class ScalingStudy:
         )
 
     def hold_out(self, folder: Path) -> HeldOutRun:
-        """Hold a finished run of another size or budget against the fit."""
+        """Hold a finished run of another size or budget against the fit.
+
+        Raises:
+            ConfigurationError: The folder is that of no run.
+            DataError: The run cannot be a point.
+        """
+        (folder, *_) = find_runs([folder])
         point = read_law_point(folder)
         if isinstance(point, str):
             raise DataError(f"{folder} is no run to hold against the fit: {point}.")

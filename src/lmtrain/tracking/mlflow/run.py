@@ -60,7 +60,8 @@ class MlflowRun:
         identity = folder.read_identity()
         tags = {RUN_TAG: str(identity["run"]), "lmtrain.folder": str(folder.path), "mlflow.source.type": "LOCAL"}
         if identity.get("sweep"):
-            tags[PARENT_TAG] = open_sweep(client, store, str(identity["sweep"]))
+            given = str(identity.get("name", "")).rpartition("/")[0]  # of a trial NAME/trial-0000
+            tags[PARENT_TAG] = open_sweep(client, store, str(identity["sweep"]), name=given)
         self.run_id = find_or_create(client, store, tags, name=folder.name, started_at=_started_at(identity))
         found = client.get_run(self.run_id)
         self._params = {str(key): str(value) for key, value in found.data.params.items()}
@@ -184,9 +185,9 @@ class MlflowRun:
             self._client.log_batch(self.run_id, tags=part)
 
 
-def open_sweep(client: MlflowClient, store: Store, sweep: str) -> str:
-    """Find or create the parent run of a sweep's trials, and return its id."""
-    return find_or_create(client, store, {SWEEP_TAG: sweep, "mlflow.source.type": "LOCAL"}, name=sweep)
+def open_sweep(client: MlflowClient, store: Store, sweep: str, *, name: str = "") -> str:
+    """Find or create the parent run of a sweep's trials, under its given name, and return its id."""
+    return find_or_create(client, store, {SWEEP_TAG: sweep, "mlflow.source.type": "LOCAL"}, name=name or sweep)
 
 
 def _metrics(points: Sequence[Point]) -> Iterator[Metric]:

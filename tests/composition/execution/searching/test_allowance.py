@@ -3,6 +3,7 @@ import pytest
 from lmtrain.composition.execution.searching.allowance import Allowance
 from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
+from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
 
 def test_the_plan_before_the_start_counts_seeds_and_runs_side_by_side() -> None:
@@ -12,6 +13,19 @@ def test_the_plan_before_the_start_counts_seeds_and_runs_side_by_side() -> None:
     assert line.startswith("4 trials of 3 seeds, about 30min")
     assert "1h" in line  # of the clock: two hours of runs, two at once
     assert line.endswith("$4.00; sweep.max_usd=2.5 has room for about 2 of them")
+
+
+def test_a_reached_limit_is_told_with_the_spent_and_the_next_one_s_dollars() -> None:
+    allowance = Allowance(settings=SearchSettings(max_usd=0.01), planned_seconds=1.0, usd_per_hour=2.0)
+    done = [
+        SweepTrial(number=number, values={}, state="finished", runs=[SweepRun(folder="a", seed=1, seconds=6.3)])
+        for number in (0, 1)
+    ]
+    sweep = SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=done)
+    assert not allowance.has_room(sweep, num_running=0)
+    assert allowance.spent_line(sweep) == (
+        "sweep.max_usd=0.01 has no room for another trial of about 6.3s, $0.0035: 13s, $0.007 are spent"
+    )
 
 
 def test_no_room_for_one_trial_and_no_price_are_refused() -> None:

@@ -54,6 +54,20 @@ class Allowance:
         spent = sum(trial.seconds for trial in sweep.trials)
         return spent + (num_running + 1) * (self.trial_seconds(sweep) or 0.0) <= self.most_seconds
 
+    def spent_line(self, sweep: SweepFile) -> str:
+        """Describe a limit that is reached: spent, and the expected time of the next trial."""
+        spent = sum(trial.seconds for trial in sweep.trials)
+        return (
+            f"{self._limits()} has no room for another trial of about "
+            f"{self._amount(self.trial_seconds(sweep) or 0.0)}: {self._amount(spent)} are spent"
+        )
+
+    def _amount(self, seconds: float) -> str:
+        shown = format_quantity(round(seconds, 1), "seconds")
+        if not self.usd_per_hour:
+            return shown
+        return f"{shown}, {_dollars(seconds / SECONDS_PER_HOUR * self.usd_per_hour)}"
+
     def line(self, num_trials: int) -> str:
         """Describe the sweep's expected time and price, beside its limits.
 
@@ -67,7 +81,8 @@ class Allowance:
         clock = format_quantity(num_trials * of_trial / self.settings.parallel, "seconds")
         shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each by the plan: {clock}"
         if self.usd_per_hour:
-            shown += f", ${num_trials * of_trial / SECONDS_PER_HOUR * self.usd_per_hour:,.2f}"
+            usd = num_trials * of_trial / SECONDS_PER_HOUR * self.usd_per_hour
+            shown += f", {_dollars(usd)}"
         if self.most_seconds is None or num_trials * of_trial <= self.most_seconds:
             return shown
         fitting = int(self.most_seconds / of_trial)
@@ -81,3 +96,7 @@ class Allowance:
     def _limits(self) -> str:
         named = {"max_hours": self.settings.max_hours, "max_usd": self.settings.max_usd}
         return " and ".join(f"sweep.{name}={value:g}" for name, value in named.items() if value is not None)
+
+
+def _dollars(usd: float) -> str:
+    return format_quantity(usd, "usd") if usd >= 1 else f"${usd:.2g}"

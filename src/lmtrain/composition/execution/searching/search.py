@@ -107,7 +107,7 @@ class Search:
         if has_closed or len(self.book.sweep.trials) >= self.num_trials:
             return False
         if not self.allowance.has_room(self.book.sweep, num_running=len(self._running)):
-            self.progress.tell_once("the sweep's hours or dollars have no room for another trial")
+            self.progress.tell_once(self.allowance.spent_line(self.book.sweep))
             return False
         self._queue_runs(self.book.draw())
         return True
