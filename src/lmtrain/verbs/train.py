@@ -79,12 +79,7 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
     (config, choices), words = composed[0], typed[0]
     if not choices.is_trial:
         job = make_job(config, words, choices.options["model"], arguments, swept=None)
-        from lmtrain.composition.execution.rehearsal import rehearse  # torch: for refusals by it
-        from lmtrain.composition.stored_runs.resume import require_no_sweep
-
-        require_no_sweep(job.folder)
-
-        rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
+        _refuse_late(job, outer)
         tell(job.folder)
         return start(replace(job, began=began, waited=waited, program=program), outer=outer)
     jobs = [replace(job, program=program) for job in _jobs_of_trials(composed, typed, arguments)]
@@ -180,6 +175,15 @@ def _refuse_early(
             if config.resume == "must":
                 name = run_name(config, typed[number], choices.options["model"], typed if choices.is_trial else None)
                 require_begun(run_path(Path(config.run.root).absolute(), name))
+
+
+def _refuse_late(job: Job, outer: OuterLauncher | None) -> None:
+    """Refuse a run in a sweep's folder, and what torch refuses."""
+    from lmtrain.composition.execution.rehearsal import rehearse
+    from lmtrain.composition.stored_runs.resume import require_no_sweep
+
+    require_no_sweep(job.folder)
+    rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
 
 
 def run_name(config: "RunConfig", overrides: Sequence[str], model: str, swept: Sequence[Sequence[str]] | None) -> str:
