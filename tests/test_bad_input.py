@@ -33,12 +33,12 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 @pytest.mark.parametrize(
     ("word", "parts"),
     [
-        ("optimizer.lrr=1", ["optimizer.lrr=1", "Did you mean 'optimizer.lr'?"]),
+        ("optimizer.lrr=1", ["optimizer.lrr=1", "Did you mean 'optimizer.lr=1'?"]),
         ("+tpyo=1", ["tpyo=1 is not a key of a run"]),
         ("+run.nmae=1", ["run.nmae=1 is not a setting", "Did you mean 'name'?"]),
         ("model=lama_tiny", ["model=lama_tiny", "there is no such option", "Did you mean 'llama_tiny'?"]),
-        ("modle=llama_tiny", ["modle", "Did you mean 'model'?"]),
-        ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target os."]),
+        ("modle=llama_tiny", ["modle", "Did you mean 'model=llama_tiny'?"]),
+        ("model._target_=os.system", ["model._target_=os.system is not allowed", "--allow-target my_package."]),
         ("model._target_=lmtrain.models.llama.Lama", ["has no Lama", "Did you mean 'Llama'?"]),
         ("model.num_layers=many", ["model.num_layers=many is not a number", "20M"]),
         ("model.qk_norm=3", ["model.qk_norm=3 is not of type bool"]),

@@ -66,6 +66,23 @@ def test_an_unknown_verb_names_the_nearest_and_the_others(capsys: pytest.Capture
     assert printed.out == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "same"),
+    [
+        (["--help", "optimizer=adamw"], ["train", "--help", "optimizer=adamw"]),
+        (["help", "plan"], ["plan", "--help"]),
+    ],
+)
+def test_help_takes_a_verb_a_group_or_an_option(
+    words: list[str], same: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert main(same) == 0
+    assert said == capsys.readouterr().out
+    assert said
+
+
 def test_a_setting_in_a_verb_s_place_gets_the_command_that_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lr=1e-3"]) == 2
     assert capsys.readouterr().err == ("lmtrain: lr=1e-3: there is no key lr; write lmtrain train optimizer.lr=1e-3.\n")

@@ -19,6 +19,9 @@ def main(words: Sequence[str] | None = None) -> int:
     """Serve `lmtrain VERB ...` and return the exit code."""
     verb, *rest = [*(sys.argv[1:] if words is None else words)] or ["--help"]
     if verb in ("-h", "--help", "help"):
+        if rest:  # of a verb, else of a group, an option or a key of training
+            verb, *rest = rest if rest[0] in VERBS else ["train", *rest]
+            return serve(verb, ["--help", *rest], program=f"lmtrain {verb}")
         print(usage())
         return 0
     if verb in ("--version", "-V", "version"):

@@ -98,6 +98,11 @@ def test_it_names_the_checkpoint_the_mlflow_run_and_the_next_commands(summary):
         assert f"  {command}\n" in text
 
 
+def test_all_runs_are_seen_under_the_root_of_this_one(summary):
+    assert "  lmtrain ui /tmp/mine\n" in summary(replace(FACTS, root="/tmp/mine"))
+    assert "  lmtrain ls 'my runs'\n" in summary(replace(FACTS, root="my runs", mlflow_run_id=None))
+
+
 @pytest.mark.parametrize("word", ["source=files", "data=mixture", "source.paths=[texts]", "init_from=runs/base"])
 def test_a_run_on_other_text_is_not_told_to_learn_some(summary, word):
     assert "my/notes" not in summary(replace(FACTS, overrides=(word,)))

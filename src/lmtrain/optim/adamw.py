@@ -54,5 +54,7 @@ def adamw_facts(*, moments: Literal["bf16"] | None = None) -> OptimizerFacts:
     """Keep two moments."""
     value_bytes = BF16_BYTES if moments == "bf16" else None
     return OptimizerFacts(
-        state=alike(2, value_bytes=value_bytes, vector_bytes=value_bytes), update="coordinates", usual_lr="1e-5 to 0.01"
+        state=alike(2, value_bytes=value_bytes, vector_bytes=value_bytes),
+        update="coordinates",
+        usual_rates=(1e-5, 0.01),
     )

@@ -34,4 +34,4 @@ def lion(
 
 def lion_facts() -> OptimizerFacts:
     """Keep a momentum."""
-    return OptimizerFacts(state=alike(1), update="coordinates", usual_lr="1e-6 to 0.003")
+    return OptimizerFacts(state=alike(1), update="coordinates", usual_rates=(1e-6, 0.003))

@@ -110,7 +110,7 @@ def muon_facts(*, row_beta: float | None = None) -> OptimizerFacts:
         update="spectrum",
         ranges={"row_beta": SHARE},
         dials_depth=True,
-        usual_lr="0.005 to 0.3",
+        usual_rates=(0.005, 0.3),
     )
 
 

@@ -77,6 +77,7 @@ class RunFacts:
     time: TimeBalance = field(default_factory=TimeBalance)
     skipped_steps: int = 0
     program: str = "python train.py"
+    root: str = "runs"  # of all runs, as typed
 
 
 def read_run(folder: Path) -> RunFacts:
@@ -112,7 +113,13 @@ def read_run(folder: Path) -> RunFacts:
         time=balance(attempts),
         skipped_steps=int(_last(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
+        root=_root(job.get("config", {})),
     )
+
+
+def _root(config: dict[str, Any]) -> str:
+    run = config.get("run")  # anybody's file
+    return str(run.get("root", RunFacts.root)) if isinstance(run, dict) else RunFacts.root
 
 
 def _lr_to_type(config: dict[str, Any]) -> float | None:

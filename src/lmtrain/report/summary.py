@@ -137,7 +137,8 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     if not any(word.lstrip("+").startswith(("source", "data", "init_from")) for word in facts.overrides):
         own_text = ("source=files", "source.paths=[my/notes]")
         commands.append(("learn your own text", command(facts, *anew, *own_text)))
-    commands.append(("see all runs", "lmtrain ui" if facts.mlflow_run_id else "lmtrain ls"))
+    words = ["lmtrain", "ui" if facts.mlflow_run_id else "ls", *([facts.root] if facts.root != RunFacts.root else [])]
+    commands.append(("see all runs", shlex.join(words)))
     return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
 
 

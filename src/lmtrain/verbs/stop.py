@@ -31,7 +31,9 @@ def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
         status = settled_status(folder)
         if status is None or status.status != "RUNNING":
             state = "not a run" if status is None else status.shown.lower()
-            raise ConfigurationError(f"{folder} is not under way: {state}; `lmtrain ls` lists the runs.")
+            raise ConfigurationError(
+                f"{folder} is not under way: {state}; `lmtrain ls {folder.parent}` lists the runs."
+            )
     for folder in folders:
         ask_to_stop(folder)
     deadline, left = time.monotonic() + asked.wait, folders

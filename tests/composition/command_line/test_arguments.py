@@ -63,3 +63,8 @@ def test_names_that_people_choose_may_be_typed_like_any_key() -> None:
 
 def test_a_short_key_stands_for_its_whole_one():
     assert parse_arguments(["data.split=tail"]).overrides == ["data.folder.split=tail"]
+
+
+def test_a_folder_of_options_has_one_way_in():
+    with pytest.raises(ConfigurationError, match=r"hydra\.searchpath is set by --config-dir FOLDER"):
+        parse_arguments(["hydra.searchpath=[/nonexistent]"])

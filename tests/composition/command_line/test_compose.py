@@ -17,7 +17,7 @@ def refusal(*words: str) -> str:
 def test_an_unknown_key_names_the_nearest_and_its_neighbours() -> None:
     message = refusal("optimizer.lrr=1")
     assert message.startswith("optimizer.lrr=1: there is no key optimizer.lrr; optimizer has ")
-    assert "Did you mean 'optimizer.lr'?" in message
+    assert "Did you mean 'optimizer.lr=1'?" in message
 
 
 def test_an_unknown_option_names_the_nearest_and_the_way_to_all() -> None:
@@ -27,7 +27,7 @@ def test_an_unknown_option_names_the_nearest_and_the_way_to_all() -> None:
 
 
 def test_an_unknown_group_names_the_nearest() -> None:
-    assert "Did you mean 'model'?" in refusal("modle=llama_tiny")
+    assert "Did you mean 'model=llama_tiny'?" in refusal("modle=llama_tiny")
 
 
 def test_a_malformed_override_is_quoted() -> None:

@@ -32,6 +32,9 @@ def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: s
         ),
         ("model", "meta-llama/Llama-3.2-1B", "then init_from=OUT. Did you mean 'llama_3_2_1b'?"),
         ("source", "my/notes", "source.name=my/notes."),
+        ("budget", "10M", "an amount belongs to a key: budget.tokens=10M."),
+        ("budget", "10min", "budget.hours=10min."),
+        ("budget", "$5", "budget.usd=$5."),
         ("source", ".", "a folder or file of your own is source=files 'source.paths=[.]'."),
     ],
 )
@@ -54,7 +57,7 @@ def test_what_others_call_an_option_is_none_of_ours_and_leads_to_one() -> None:
         ("precision.stochastic_rounding", "stochastic_rounding is a setting of precision=bf16_true."),
         ("weight_average.decay", "decay is a setting of weight_average=ema."),
         ("optimizer.initial_accumulator", "initial_accumulator is a setting of optimizer=adagrad."),
-        ("optimizer.lrr", "cautious_decay, share_work, compile_update, fused. Did you mean 'optimizer.lr'?"),
+        ("optimizer.lrr", "cautious_decay, share_work, compile_update, fused. Did you mean 'optimizer.lr=1'?"),
         ("model.biases", "; biases is a setting of model=gpt2_124m, gpt2_1558m, gpt2_355m, gpt2_774m."),
         ("model.dropout", "embedding_init_std, head_init_std."),  # near nothing
         ("spkes.foo", "spkes.foo=1: there is no key spkes.foo. Did you mean 'spikes'?"),

@@ -15,6 +15,8 @@ WRONG = {
     "init_from=nowhere": "init_from=nowhere is neither a run",
     "data.folder.path=nowhere": "data folder nowhere does not exist",
     "source.paths=[nowhere]": "source.paths: nowhere does not exist",
+    "source.paths=nowhere": "source.paths: nowhere does not exist",
+    "source.validation_paths=[nowhere]": "source.validation_paths: nowhere does not exist",
     "run.root=/proc/runs": "/proc/runs cannot be written: ",
     "run.root=here/a.txt/runs": "here/a.txt is a file; set run.root to a folder that can be written.",
 }

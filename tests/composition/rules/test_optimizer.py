@@ -1,7 +1,11 @@
 import pytest
 
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.rules.optimizer import rate_line
+from lmtrain.composition.run_config import read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.verbs.plan import plan
+from tests.tiny import PROJECT
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,20 @@ from lmtrain.verbs.plan import plan
 def test_a_plan_refuses_what_training_refuses(words, message):
     with pytest.raises(ConfigurationError, match=message):
         plan(["model=llama_3_2_1b", "cluster=h100_8x", *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "usual"),
+    [
+        (
+            ["optimizer=adamw", "optimizer.lr=5"],
+            "optimizer.lr=5 is above what optimizer=adamw usually bears, 1e-5 to 0.01",
+        ),
+        (["optimizer.lr=0.4"], "optimizer=muon usually bears, 0.005 to 0.3"),
+        (["optimizer.lr=0.3"], None),
+        *(([f"optimizer={path.stem}"], None) for path in (PROJECT / "conf/optimizer").glob("*.yaml")),
+    ],
+)
+def test_a_rate_above_the_usual_ones_is_warned_of_and_no_shipped_one_is(words, usual):
+    line = rate_line(read_config(compose_config(words)))
+    assert line is None if usual is None else usual in str(line)

@@ -17,7 +17,7 @@ class OptimizerFacts:
     ("decoupled"), or added to gradients. `update` is the size of a step, for carrying it over to other widths; None has
     no rule, for the reason `without_rule`. `ranges` are of its own settings; `never_zero` names settings never 0, each
     with the loss. `averages_steps` takes the place of a decaying learning rate. `dials_depth`: its rates are the base
-    of scaling=depth_dial. `usual_lr` is for people.
+    of scaling=depth_dial. `usual_rates` bound the learning rates in use: a run with a higher one is warned.
     """
 
     group: ClassVar[str] = "optimizer"
@@ -32,10 +32,16 @@ class OptimizerFacts:
     never_zero: Mapping[str, str] = field(default_factory=dict[str, str])
     averages_steps: bool = False
     dials_depth: bool = False
-    usual_lr: str = "0.001 to 0.5"
+    usual_rates: tuple[float, float] = (0.001, 0.5)
 
     @property
     def rate(self) -> Range:
         """Return the range of its learning rates: where a step changes each weight by the rate, not above 10."""
         why = "" if self.update is None else ": a step changes each weight by about so much"
-        return Range(high=1e4 if self.update is None else 10.0, usual=self.usual_lr, is_open=False, why=why)
+        return Range(high=1e4 if self.update is None else 10.0, usual=self.usual_words, is_open=False, why=why)
+
+    @property
+    def usual_words(self) -> str:
+        """Return the usual learning rates in words."""
+        low, high = self.usual_rates
+        return f"{low:g} to {high:g}".replace("e-0", "e-")

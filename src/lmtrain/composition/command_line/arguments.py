@@ -27,7 +27,7 @@ ALLOW_TARGET_OPTION: Final[dict[str, Any]] = {
     "metavar": "PREFIX",
     "help": "let the run's config name code of yours, as my_package.",
 }
-HYDRA_READ = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.", "hydra.searchpath")
+HYDRA_READ = ("hydra.mode", "hydra/sweeper", "hydra.sweeper.params.")
 MANY_OPTIONS = frozenset({"callbacks", "experiment", "debug"})  # groups of which several options make one config
 SHORT_KEYS: Final = {"data.split": "data.folder.split"}
 NAMED_BY_PEOPLE = (
@@ -145,6 +145,8 @@ def _require_one_option(overrides: list[str]) -> None:
 def _refuse_hydra(keys: Iterable[str]) -> None:
     """Refuse Hydra's own settings, unread here except a sweep's."""
     for key in keys:
+        if key == "hydra.searchpath":
+            raise ConfigurationError(f"{key} is set by --config-dir FOLDER, for options of your own; use it instead.")
         if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):
             raise ConfigurationError(
                 f"{key} has no effect: of Hydra's own settings a run reads {', '.join(HYDRA_READ)}."

@@ -45,6 +45,7 @@ CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("logger", "tb"): ("tensorboard",),
     ("logger", "wb"): ("wandb",),
 }  # other programs' names of options, too unlike ours for a comparison of letters
+AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d))?")
 OFF: Final = ("false", "null", "none", "0")
 
 
@@ -72,6 +73,9 @@ def _not_an_option(group: str, option: str) -> str:
             f"a folder of your own is source=files 'source.paths=[{option}]', which is not here; a data set of "
             f"Hugging Face is source=hf_dataset source.name={option}"
         )
+    if group == "budget" and (amount := AMOUNT.fullmatch(option)):
+        unit = (amount["dollars"] and "usd") or (amount["time"] and "hours") or "tokens"
+        return f"an amount belongs to a key: budget.{unit}={option}"
     if group == "model" and "/" in option:
         return "a name on the hub is no option; weights come by `lmtrain import hf FOLDER OUT`, then init_from=OUT"
     return ""
@@ -88,7 +92,8 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     parent, _, name = key.rpartition(".")
     if not isinstance(node_at(config, parent), dict) or not parent:
         of_sweeps = [f"sweep.{each.name}" for each in fields(SearchSettings)]  # a node of its own, of -m alone
-        return f"{typed}: there is no key {key}.{suggest(key, [*known, *groups, *of_sweeps])}"
+        near = difflib.get_close_matches(key, [*known, *groups, *of_sweeps], n=1, cutoff=0.6)
+        return f"{typed}: there is no key {key}.{did_you_mean([_with_value(each, typed) for each in near])}"
     siblings = [each for each in known if each.rpartition(".")[0] == parent]
     names = ", ".join(each.rpartition(".")[2] for each in siblings)
     is_built = _is_built(node_at(config, key.partition(".")[0]))
@@ -98,13 +103,21 @@ def unknown_key(key: str, *, typed: str, config: dict[str, Any], conf: Path) -> 
     elsewhere = f"; {name} is a setting of {group}={', '.join(others)}" if others else ""
     is_off = is_built and typed.partition("=")[2].lower() in OFF
     off = " Here is nothing to switch off: leave it out." if is_off else ""
-    return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or ('' if others else _near(name, siblings))}"
+    near = "" if others else _near(name, siblings, typed=typed)
+    return f"{typed}: there is no key {key}; {listed}{elsewhere}.{off or near}"
 
 
-def _near(name: str, siblings: Sequence[str]) -> str:
+def _near(name: str, siblings: Sequence[str], *, typed: str) -> str:
     """Suggest the key with the nearest last word: the node before it, equal in all, makes none nearer."""
     by_name = {each.rpartition(".")[2]: each for each in siblings}
-    return did_you_mean([by_name[each] for each in difflib.get_close_matches(name, by_name, n=1, cutoff=0.6)])
+    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.6)
+    return did_you_mean([_with_value(by_name[each], typed) for each in near])
+
+
+def _with_value(key: str, typed: str) -> str:
+    """Return the whole word to type instead; a node's name in a key's place takes no value."""
+    name, equals, value = typed.partition("=")
+    return f"{key}{equals}{value}" if key.count(".") == name.count(".") else key
 
 
 def _is_built(node: Any) -> bool:

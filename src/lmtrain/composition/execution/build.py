@@ -27,6 +27,7 @@ from lmtrain.composition.planning.callbacks import require_watch
 from lmtrain.composition.planning.evaluation import validated_split
 from lmtrain.composition.planning.make_plan import PlanFacts, make_plan
 from lmtrain.composition.planning.measured_here import measurements_of
+from lmtrain.composition.rules.optimizer import rate_line
 from lmtrain.composition.rules.tokenizer_size import require_rows
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.initial_weights import base_line, find_weights, fingerprint_of
@@ -141,7 +142,7 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
 
 def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, *, rank: int) -> None:
     """Find or build the packing's index on every rank; log once the data read, the base, the scaling and the export."""
-    lines = [*datamodule.packing_lines(), *datamodule.loss_lines()]
+    lines = [rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
     lines.append(first_limit_line(config.budget, plan.horizon))
     lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]

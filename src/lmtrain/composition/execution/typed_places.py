@@ -8,6 +8,7 @@ import glob
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,14 +70,14 @@ def _prepared_folder(path: Any, _: Mapping[str, Any]) -> None:
     open_dataset(path)
 
 
-def _source_paths(paths: Any, _: Mapping[str, Any]) -> None:
-    for path in paths if isinstance(paths, list) else ():
+def _source_paths(paths: Any, _: Mapping[str, Any], *, key: str = "source.paths") -> None:
+    for path in [paths] if isinstance(paths, str) else paths if isinstance(paths, list) else ():
         is_elsewhere = "://" in str(path) or glob.has_magic(str(path))
         if not is_elsewhere and not Path(str(path)).expanduser().exists():
             near = Path(str(path)).expanduser().parent
             siblings = [sibling.name for sibling in near.iterdir()] if near.is_dir() else []
             said = suggest(Path(str(path)).name, siblings)
-            raise DataError(f"source.paths: {path} does not exist (looked from {Path.cwd()}).{said}")
+            raise DataError(f"{key}: {path} does not exist (looked from {Path.cwd()}).{said}")
 
 
 def _accelerator(word: Any, _: Mapping[str, Any]) -> None:
@@ -103,6 +104,7 @@ CHECKS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], None]]] = {
     "init_from": _initial_weights,
     "data.folder.path": _prepared_folder,
     "source.paths": _source_paths,
+    "source.validation_paths": partial(_source_paths, key="source.validation_paths"),
     "trainer.accelerator": _accelerator,
     "precision": _precision,
 }

@@ -61,11 +61,13 @@ def import_target(name: str) -> Callable[..., Any]:
 
 
 def _not_allowed(name: str, *, key: str, packages: Sequence[str]) -> str:
+    """Refuse a target without its own package in the advice: it may stand in somebody else's file."""
     if not packages:
         return f"{key}._target_={name} is not allowed: {key} takes plain values alone; leave _target_ out."
     return (
         f"{key}._target_={name} is not allowed: a target here starts with {', '.join(packages)}."
-        f" To use your own code, add --allow-target {name.rpartition('.')[0]}. on the command line."
+        " Code that you wrote yourself is allowed by --allow-target my_package. on the command line; where a file of"
+        " someone else names this target, do not allow it."
     )
 
 

@@ -33,7 +33,7 @@ from lmtrain.composition.planning.prepared_tokens import (
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.cpu_offload import KEY
-from lmtrain.composition.rules.optimizer import require_settings
+from lmtrain.composition.rules.optimizer import rate_line, require_settings
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.errors import ConfigurationError
@@ -85,7 +85,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
         fit = fit_setting(setting, facts)
         possible = changes(config, setting, is_tight=planned.fits is False)
         said = advice(planned, fit, possible)
-        said = replace(said, lines=(*filter(None, (*chosen, *more)), *said.lines))
+        said = replace(said, lines=(*filter(None, (rate_line(config), *chosen, *more)), *said.lines))
         found.append(PlannedRun(choices.options["model"], planned, fit, said, config.init_from))
 
     for_each_config(task, arguments, config_name="train")

@@ -53,6 +53,18 @@ def require_settings(config: RunConfig) -> None:
     require_scheduled(config, option=option)
 
 
+def rate_line(config: RunConfig) -> str | None:
+    """Return a warning of a learning rate above the optimizer's usual ones; None without."""
+    found = facts_of(config.optimizer.values, OptimizerFacts, allowed=config.allowed)
+    lr = config.optimizer.get("lr")
+    if found is None or not _is_number(lr) or lr <= found.usual_rates[1]:
+        return None
+    return (
+        f"WARNING: optimizer.lr={lr:g} is above what optimizer={config.optimizer.word} usually bears, "
+        f"{found.usual_words}: the loss may rise to NaN; `lmtrain tune lr` finds a rate for this model."
+    )
+
+
 def _own_optimizers() -> dict[str, OptimizerFacts]:
     return {target.rpartition(".")[2]: facts for target, facts in options_saying(OWN, OptimizerFacts)}
 
