@@ -27,13 +27,12 @@ CASES_AT_ONCE = {True: 3, False: 24}  # compiled or not: a start of ranks has a 
 
 
 def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> dict[str, Any]:
-    """Draw one combination; in a tensor group without compilation and mixtures, which are refused there."""
+    """Draw one combination; in a tensor group without mixtures, which are refused there."""
     strategy = chance.choice(("ddp", "fsdp", "hsdp", "tensor", "fsdp_tensor"))
     settings, model, copies = {}, chance.choice(MODELS), num_ranks
     compilation = chance.choice(compiled)
     if sizes := TENSOR_SIZES[num_ranks].get(strategy):
         settings["tensor_size"] = chance.choice(sizes)
-        compilation = "none"
         model, copies = chance.choice(WITHIN_TENSOR_GROUPS), num_ranks // settings["tensor_size"]
         if model != "gpt2" and settings["tensor_size"] == 4:
             model = chance.choice(("gpt2", "qwen"))  # four heads of keys
@@ -55,7 +54,7 @@ def drawn(chance: random.Random, *, num_ranks: int, compiled: Sequence[str]) -> 
 
 
 def every(*, num_ranks: int, compiled: Sequence[str], model: str) -> list[dict[str, Any]]:
-    """Give all combinations of one model, but for those refused: a tensor group with compilation."""
+    """Give all combinations of one model."""
     spreads: list[tuple[str, dict[str, Any]]] = [("ddp", {}), ("fsdp", {}), ("hsdp", {"shard_size": 2})]
     groups = [(name, {"tensor_size": sizes[0]}) for name, sizes in TENSOR_SIZES[num_ranks].items()]
     cases: list[dict[str, Any]] = []
@@ -64,7 +63,7 @@ def every(*, num_ranks: int, compiled: Sequence[str], model: str) -> list[dict[s
         choices = product(
             sorted({of_rank, of_rank // 2}),
             (False, True, "selective"),
-            ("none",) if "tensor_size" in settings else compiled,
+            compiled,
             ("adamw", "muon"),
             ("plain", "chunked"),
         )

@@ -47,6 +47,12 @@ class GoBack(Exception):  # no error yet: the run goes on from the checkpoint be
         self.num_batches, self.most = num_batches, most
 
 
+class ConnectionLost(EnvironmentProblem):
+    """Another rank is gone: its own end explains this one, and its exit code is the job's."""
+
+    exit_code = EXIT_NO
+
+
 class OutOfMemory(EnvironmentProblem):
     """A run needs more memory than its device has."""
 

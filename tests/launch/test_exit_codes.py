@@ -36,6 +36,12 @@ def test_earliest_error_is_the_cause_of_the_later_ones():
     assert root_cause([later, first]) == first
 
 
+def test_a_broken_connection_explains_nothing_however_early_it_was():
+    lost = RankEnd(rank=0, exit_code=1, time=1.0, message="another rank failed", follows=True)
+    silent = RankEnd(rank=1, exit_code=1, time=2.0)
+    assert root_cause([lost, silent]) == silent
+
+
 def test_refusal_on_every_rank_is_told_by_rank_0():
     ends = [RankEnd(rank=rank, exit_code=2, time=5.0 - rank, message="no") for rank in range(3)]
     assert root_cause(ends).rank == 0

@@ -46,6 +46,7 @@ from lmtrain.training.trainer import make_trainer
 from lmtrain.training.transforms import ModelTransform, ModelTransforms, unchanged
 from tests.data.documents import make_dataset
 from tests.leave import leave
+from tests.parallel.halves import in_fp8, in_fp8_halves
 from tests.parallel.sent import Message, Sent
 from tests.parallel.strategy_parity import CLIP
 
@@ -65,6 +66,7 @@ MODELS: dict[str, Callable[..., LanguageModel]] = {
         qk_norm_scale=1.2,
         value_embedding_init_std=0.1,
     ),
+    "wide": partial(Llama, width=64, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=96),  # for fp8
     "mixture": partial(
         Llama, width=16, num_layers=2, num_heads=4, num_kv_heads=2, feed_forward_width=24,
         experts=Experts(num_experts=4, num_experts_per_token=2, load_balance_weight=0.01, router_z_weight=0.001),
@@ -78,7 +80,19 @@ OPTIMIZERS: dict[str, Callable[[torch.nn.Module], torch.optim.Optimizer]] = {
     "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.3),
 }
 RECOMPUTE: dict[bool | str, ModelTransform] = {False: unchanged, True: every_block, "selective": selective}
-COMPILE: dict[str, ModelTransform] = {"none": run_eagerly, "blocks": compile_blocks, "whole": compile_whole}
+
+
+def captured(model: LanguageModel) -> LanguageModel:
+    """Capture and cut each block's graph as the compiler does, and make no kernels of it."""
+    for block in model.blocks:
+        block.compile(fullgraph=True, dynamic=False, backend="aot_eager")
+    return model
+
+
+COMPILE: dict[str, ModelTransform] = {
+    "none": run_eagerly, "blocks": compile_blocks, "whole": compile_whole, "captured": captured,
+}  # fmt: skip
+PRECISION: dict[str, ModelTransform] = {"fp32": unchanged, "fp8": in_fp8, "fp8 in halves": in_fp8_halves}
 OPTIMIZERS["muon_alone"] = partial(
     muon, lr=0.02, embedding_lr=0.03, head_lr=0.004, vector_lr=0.01, iteration_dtype="fp32", share_work=False
 )
@@ -169,6 +183,7 @@ def train(case: dict[str, Any], folder: Path) -> dict[str, Any]:
         gradient_clip_norm=CLIP if case.get("clips", True) else None,
         outer=parallelism.outer,
         transforms=ModelTransforms(
+            precision=PRECISION[case.get("precision", "fp32")],
             recompute=RECOMPUTE[case.get("recompute", False)],
             compile=COMPILE[case.get("compile", "none")],
             parallelize=parallelism.parallelize,

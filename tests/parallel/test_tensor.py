@@ -1,6 +1,7 @@
 """Two ranks that compute each product together, and two such pairs, held to a single process and resumed elsewhere."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,11 @@ CASES = [
     {"model": "gpt2", "optimizer": "adamw", "loss": "chunked", "recompute": True},
     {"model": "qwen", "optimizer": "adamw", "loss": "plain"},
     {"model": "nano", "optimizer": "muon", "loss": "chunked", "recompute": True},
+    {"model": "wide", "optimizer": "adamw", "loss": "plain", "recompute": True, "compile": "captured"},
 ]
+CASES.append(CASES[-1] | {"precision": "fp8"})
+# The same in one process: products in fp8 with a scale for each rank's part.
+ALONE = {"strategy": "single", "micro_batch_sequences": 8}
 PAIR = {"strategy": "tensor", "settings": {"tensor_size": 2}, "micro_batch_sequences": 4}
 
 
@@ -23,7 +28,9 @@ PAIR = {"strategy": "tensor", "settings": {"tensor_size": 2}, "micro_batch_seque
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
     """All trainings in one process, a whole step at once."""
     folder = tmp_path_factory.mktemp("alone")
-    return trained(folder, [{"strategy": "single", "micro_batch_sequences": 8} | case for case in CASES])
+    plain: list[dict[str, Any]] = [case | {"compile": "none", "recompute": False} for case in CASES]
+    plain[-1] |= {"precision": "fp8 in halves", "micro_batch_sequences": 4}  # a scale is of a micro-batch
+    return trained(folder, [ALONE | case for case in plain])
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +72,7 @@ def test_a_resumed_pair_goes_on_to_the_last_bit(pair: list[Found]) -> None:
 @pytest.mark.distributed
 def test_one_process_goes_on_from_a_pair(folder: Path, pair: list[Found], alone: list[Found]) -> None:
     assert pair
-    (single,) = trained(folder, [CASES[0] | {"strategy": "single", "micro_batch_sequences": 8, "resume": "pair"}])
+    (single,) = trained(folder, [CASES[0] | ALONE | {"resume": "pair"}])
     require_same_end(single, alone[0])
 
 

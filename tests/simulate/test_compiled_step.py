@@ -8,9 +8,9 @@ from lmtrain.simulate.recorder import Recorded
 from tests.simulate.real_step import simulated
 
 
-def recorded(*, is_compiled: bool = False, recomputes: bool = False) -> Recorded:
+def recorded(*, is_compiled: bool = False, recomputes: bool = False, word: str = "fsdp") -> Recorded:
     """Return the only micro-step of a tiny model's step."""
-    parts = simulated("fsdp", num_ranks=4, micro_steps=1, recomputes=recomputes)
+    parts = simulated(word, num_ranks=4, micro_steps=1, recomputes=recomputes)
     (only,) = record_step(replace(parts, is_compiled=is_compiled), num_blocks=2).micro_steps
     return only
 
@@ -37,3 +37,15 @@ def test_a_compiled_step_has_the_same_products_and_messages_and_moves_and_keeps_
     assert 1.05 * of_one < of_two < 4 / 3 * of_one, "without the head, and the last products, which nothing needs"
     kept = [run.peaks["backward"]["activations"] for run in (eager, compiled, again)]
     assert sorted(kept, reverse=True) == kept
+
+
+def test_messages_of_a_tensor_group_are_those_of_eager_blocks_and_awaited_at_once() -> None:
+    eager, compiled = (recorded(is_compiled=one, recomputes=True, word="fsdp_tensor") for one in (False, True))
+    found, truth = (sorted(messages(run), key=repr) for run in (compiled, eager))
+    assert found == truth
+    of_group = [one for one in found if one.num_ranks == 2 and one.stride == 1]
+    assert {(one.kind, one.awaited, one.phase) for one in of_group} >= {
+        ("gather", "at once", "forward"),
+        ("scatter", "at once", "backward"),
+    }
+    assert compiled.peaks["backward"]["activations"] <= eager.peaks["backward"]["activations"]

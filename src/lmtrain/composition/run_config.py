@@ -89,9 +89,8 @@ class RunConfig:
 
     @property
     def compilation(self) -> CompileFacts:
-        """Return the compiled part: nothing in a tensor group, where the option may fall back."""
-        found = facts_of(self.compile.values, CompileFacts, allowed=self.allowed) or CompileFacts()
-        return CompileFacts(compiles=False) if found.falls_back and self.spread.tensor_ranks > 1 else found
+        """Return the compiled part."""
+        return facts_of(self.compile.values, CompileFacts, allowed=self.allowed) or CompileFacts()
 
     def divided(self, batch: Batch) -> BatchPlan:
         """Divide a step over the run's ranks.

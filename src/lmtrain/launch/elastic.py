@@ -20,6 +20,7 @@ from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, W
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import LogsDest, LogsSpecs
 
+from lmtrain.errors import ConnectionLost
 from lmtrain.launch.agent_job import LaunchJob, StopRequest
 from lmtrain.launch.detect import STORE_VARIABLE
 from lmtrain.launch.exit_codes import REFUSALS, RankEnd, describe, plain_exit_code, root_cause
@@ -168,7 +169,13 @@ def _look_at(process: int) -> int | None:
 def _with_reason(rank: int, exit_code: int, path: Path) -> RankEnd:
     try:
         reason = foreign_json.read(path)
-        return RankEnd(rank=rank, exit_code=exit_code, time=float(reason["time"]), message=str(reason["message"]))
+        return RankEnd(
+            rank=rank,
+            exit_code=exit_code,
+            time=float(reason["time"]),
+            message=str(reason["message"]),
+            follows=reason.get("kind") == ConnectionLost.__name__,
+        )
     except (OSError, ValueError, KeyError):
         return RankEnd(rank=rank, exit_code=exit_code, time=time.monotonic())
 

@@ -12,12 +12,16 @@ REFUSALS = frozenset({EXIT_CONFIGURATION, EXIT_ENVIRONMENT, EXIT_DATA})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How one rank ended: exit_code is minus the signal's number where one killed it; `time` is time.monotonic's."""
+    """How one rank ended: exit_code is minus the signal's number where one killed it; `time` is time.monotonic's.
+
+    `follows`: its connection to another rank broke, whose end explains this one.
+    """
 
     rank: int
     exit_code: int
     time: float
     message: str | None = None
+    follows: bool = False
 
 
 def plain_exit_code(code: int) -> int:
@@ -33,13 +37,15 @@ def plain_exit_code(code: int) -> int:
 def root_cause(ends: Sequence[RankEnd]) -> RankEnd:
     """Pick the rank whose end explains the others', among those with a bad end before any was stopped on purpose.
 
-    A refusal explains most, then death by a signal (nobody sent one yet), then the earliest error; an error without a
-    message comes last: it tends to be a connection broken by the others' death.
+    A refusal explains most, then death by a signal (nobody sent one yet), then the earliest error; a broken connection
+    comes last, and before it an error without a message, which tends to be one.
     """
 
     def order(end: RankEnd) -> tuple[int, float, int]:
         if end.exit_code in REFUSALS:
             return 0, 0.0, end.rank
+        if end.follows:
+            return 4, end.time, end.rank
         return (1 if end.exit_code < 0 else 2 if end.message else 3), end.time, end.rank
 
     return min(ends, key=order)

@@ -158,13 +158,21 @@ def convert_layers(
 
 
 def _bf16_in_evaluation(kind: type[nn.Module]) -> Members:
+    own: Any = importlib.import_module("torchao.float8.float8_linear").matmul_with_hp_or_float8_args
+
+    def product(self: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if not torch.is_grad_enabled():
+            return F.linear(x, weight, bias)
+        made: Tensor = own.apply(x.to(weight.dtype), weight.t(), self.linear_mm_config, self.config)
+        return made if bias is None else made + bias.to(made.dtype)
+
     def forward(self: Any, x: Tensor) -> Tensor:
         if not torch.is_grad_enabled():
             return F.linear(x, self.weight, self.bias)
         weight_dtype: torch.dtype = self.weight.dtype
         return kind.forward(self, x.to(weight_dtype))
 
-    return {"forward": forward}
+    return {"forward": forward, "product": product, "multiple": MULTIPLE}
 
 
 def _require_torchao() -> None:

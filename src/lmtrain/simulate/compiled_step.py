@@ -8,12 +8,13 @@ import torch
 from functorch.compile import make_boxed_func
 from torch import fx
 
-from lmtrain.accounting.training_plan.step_events import Kernel
+from lmtrain.accounting.training_plan.step_events import Kernel, Message
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.compilation import compile_beside_blocks
 from lmtrain.simulate.compiled_blocks import Compiler, cut_in_two
 from lmtrain.simulate.fused_graph import fused_kernels, fused_peak
 from lmtrain.simulate.kernel_costs import Formats, kernels_of
+from lmtrain.simulate.messages import read_message
 from lmtrain.simulate.recorder import Recorder
 
 
@@ -28,12 +29,12 @@ def compile_recorded(model: LanguageModel, *, recorder: Recorder) -> LanguageMod
 
 def _booked(recorder: Recorder) -> Compiler:
     def compiler(graph: fx.GraphModule, _: Any) -> Any:
-        kernels = graph_kernels(graph.graph, recorder.formats)
+        events = graph_events(graph.graph, recorder.formats)
         num_inputs = sum(node.op == "placeholder" for node in graph.graph.nodes)
         peak = fused_peak(graph.graph, is_held=[True] * num_inputs)
 
         def run(*arguments: Any) -> Any:
-            with recorder.graph(kernels, peak=peak):
+            with recorder.graph(events, peak=peak):
                 made = graph.forward(*arguments)
             recorder.keep(made)
             return made
@@ -43,15 +44,17 @@ def _booked(recorder: Recorder) -> Compiler:
     return compiler
 
 
-def graph_kernels(graph: fx.Graph, formats: Formats) -> Sequence[Kernel]:
-    """Return a compiled graph's kernels, products with their FLOPs."""
-    found: list[Kernel] = []
+def graph_events(graph: fx.Graph, formats: Formats) -> Sequence[Kernel | Message]:
+    """Return a compiled graph's kernels, products with their FLOPs, and its messages, awaited at once."""
+    found: list[Kernel | Message] = []
     for fused in fused_kernels(graph):
         node = fused.node
-        own: list[Kernel] = []
+        own: list[Kernel | Message] = []
         if node is not None:
-            values = _values(node.args), _values(node.kwargs), node.meta.get("val")
-            own = kernels_of(node.target, *values, phase="forward", formats=formats)
+            arguments, named = _values(node.args), _values(node.kwargs)
+            message = read_message(node.target, [*arguments, *named.values()], phase="forward")
+            kernels = kernels_of(node.target, arguments, named, node.meta.get("val"), phase="forward", formats=formats)
+            own += [message] if message else kernels
         found += own or [Kernel(flops=0.0, num_bytes=fused.num_bytes)]
     return found
 

@@ -30,6 +30,7 @@ OWN_KERNELS: Final = (
 # Their results lie apart from their inputs, and cannot take an input's place.
 MOVING: Final = ("aten.cat", "aten.slice_backward", "aten.slice_scatter")
 FUSED_LIBRARIES: Final = ("aten", "prims")
+WAIT: Final = "_c10d_functional.wait_tensor"  # for a message: no kernel, and no tensor of its own
 MUCH_SMALLER: Final = 8  # times: a reduction
 
 
@@ -93,6 +94,8 @@ def fused_kernels(graph: fx.Graph) -> list[FusedKernel]:
         written.clear()
 
     for place, node in enumerate(nodes):
+        if _is_wait(node):
+            continue
         if node.op == "call_function" and _is_own_kernel(node):
             close()
             tensors = [*_tensors(node), *(one for source in node.all_input_nodes for one in _tensors(source))]
@@ -177,8 +180,12 @@ def _is_own_kernel(node: fx.Node) -> bool:
     return node.target.namespace not in FUSED_LIBRARIES or str(node.target).startswith(OWN_KERNELS)
 
 
+def _is_wait(node: fx.Node) -> bool:
+    return str(node.target).startswith(WAIT)
+
+
 def _tensors(node: fx.Node) -> list[Tensor]:
-    value: Any = node.meta.get("val")
+    value: Any = (node.all_input_nodes[0] if _is_wait(node) else node).meta.get("val")
     values: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
     return [one for one in values if isinstance(one, Tensor)]
 

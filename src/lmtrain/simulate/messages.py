@@ -5,11 +5,12 @@ and sends gradients behind the backward pass.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import _resolve_process_group  # pyright: ignore[reportPrivateUsage]
 
 from lmtrain.accounting.training_plan.step_events import Awaited, Message, MessageKind, Phase
 
@@ -21,43 +22,28 @@ KINDS: Final[Mapping[MessageKind, tuple[str, ...]]] = {
 }
 
 
-@final
-class Messages:
-    """Reads operators; knows a group by name once an operator has carried it."""
+def read_message(func: Any, arguments: list[Any], *, phase: Phase, of_weights: bool = False) -> Message | None:
+    """Return an operator's message, None for other operators; `of_weights`: FSDP2 has just filled its input."""
+    kind = _kind(func)
+    if kind is None:
+        return None
+    objects = [one for one in arguments if isinstance(one, torch.ScriptObject)]
+    carried = [dist.ProcessGroup.unbox(one) for one in objects[:1]]  # the group first, then its operation
+    tensor = arguments[1 if carried and kind != "reduce" else 0]
+    ranks = dist.get_process_group_ranks(carried[0] if carried else _named_group(arguments))
+    return Message(
+        kind=kind,
+        num_ranks=len(ranks),
+        stride=ranks[1] - ranks[0] if len(ranks) > 1 else 1,
+        num_bytes=(tensor[0] if isinstance(tensor, list) else tensor).nbytes,
+        awaited=_awaited(kind, phase, is_functional=not carried, of_weights=of_weights),
+        phase=phase,
+    )
 
-    def __init__(self) -> None:
-        self._groups: dict[str, Any] = {}
 
-    def read(self, func: Any, arguments: list[Any], *, phase: Phase, of_weights: bool) -> Message | None:
-        """Return an operator's message, None for other operators; `of_weights`: FSDP2 has just filled its input."""
-        kind = _kind(func)
-        if kind is None:
-            return None
-        objects = [one for one in arguments if isinstance(one, torch.ScriptObject)]
-        carried = [dist.ProcessGroup.unbox(one) for one in objects[:1]]  # the group first, then its operation
-        if carried:
-            self._groups[carried[0].group_name] = carried[0]
-            tensor = arguments[0 if kind == "reduce" else 1]
-            tensor = tensor[0] if isinstance(tensor, list) else tensor
-            ranks = dist.get_process_group_ranks(carried[0])
-        else:
-            tensor = arguments[0]
-            ranks = self._ranks(arguments)
-        return Message(
-            kind=kind,
-            num_ranks=len(ranks),
-            stride=ranks[1] - ranks[0] if len(ranks) > 1 else 1,
-            num_bytes=tensor.nbytes,
-            awaited=_awaited(kind, phase, is_functional=not carried, of_weights=of_weights),
-            phase=phase,
-        )
-
-    def _ranks(self, arguments: list[Any]) -> list[int]:
-        name = next(one for one in arguments[::-1] if isinstance(one, str))
-        if name in self._groups:
-            return dist.get_process_group_ranks(self._groups[name])
-        sizes = [one for one in arguments if isinstance(one, int)]
-        return [*range(sizes[0])] if sizes else [0]
+def _named_group(arguments: list[Any]) -> dist.ProcessGroup:
+    name: Any = next(one for one in arguments[::-1] if isinstance(one, str))
+    return _resolve_process_group(name)
 
 
 def _kind(func: Any) -> MessageKind | None:

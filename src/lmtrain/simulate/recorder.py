@@ -8,11 +8,11 @@ from typing import Any
 from torch import Tensor
 from typing_extensions import override
 
-from lmtrain.accounting.training_plan.step_events import Event, Kernel, Phase, Wait
+from lmtrain.accounting.training_plan.step_events import Event, Kernel, Message, Phase, Wait
 from lmtrain.simulate.kernel_costs import Formats, kernels_of
 from lmtrain.simulate.kinds_of_memory import Kind, KindsOfMemory
 from lmtrain.simulate.live_bytes import Operations, tensors_in
-from lmtrain.simulate.messages import Messages, tensors_sent
+from lmtrain.simulate.messages import read_message, tensors_sent
 
 FILLS_GATHER = "all_gather_copy_in"
 READS_GATHER = "split_with_sizes_copy"
@@ -49,7 +49,6 @@ class Recorder(Operations):
         self.memory = KindsOfMemory()
         self.recorded = Recorded()
         self.formats = formats or Formats()
-        self._messages = Messages()
         self._phase: Phase = "forward"
         self._fills_gather = self._is_paused = False
         self._num_sent = 0  # gradients' messages
@@ -79,9 +78,9 @@ class Recorder(Operations):
         return True
 
     @contextmanager
-    def graph(self, kernels: Iterable[Kernel], *, peak: int) -> Generator[None]:
-        """Book a compiled graph's kernels, and its `peak` of bytes beyond its inputs, for its operations."""
-        self.recorded.events += [replace(kernel, phase=self._phase) for kernel in kernels]
+    def graph(self, events: Iterable[Kernel | Message], *, peak: int) -> Generator[None]:
+        """Book a compiled graph's events, and its `peak` of bytes beyond its inputs, for its operations."""
+        self.recorded.events += [replace(event, phase=self._phase) for event in events]
         self._note_peak(beyond=peak)
         before, self._is_paused = self._is_paused, True
         try:
@@ -99,7 +98,7 @@ class Recorder(Operations):
         if self._is_paused:
             return
         every = [*arguments, *named.values()]
-        message = self._messages.read(func, every, phase=self._phase, of_weights=self._fills_gather)
+        message = read_message(func, every, phase=self._phase, of_weights=self._fills_gather)
         if message is not None:
             self._fills_gather = False
             self.recorded.events.append(message)

@@ -89,4 +89,10 @@ def test_failures_of_memory_are_told_from_others():
     with pytest.raises(RuntimeError) as failure:
         torch.empty(2**60)
     assert is_out_of_memory(failure.value)
+    for said in (
+        "CUDA error: out of memory\nCUDA kernel errors might be",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+    ):
+        assert is_out_of_memory(RuntimeError(said))
     assert not is_out_of_memory(RuntimeError("shapes do not match"))

@@ -17,10 +17,6 @@ def config(*words: str) -> RunConfig:
     [
         (["loss=liger"], "loss=liger reads the whole vocabulary, and under strategy=tensor .* loss=chunked"),
         (["loss=linear"], "loss=linear reads the whole vocabulary"),
-        (
-            ["compile=blocks"],
-            "compile=blocks does not compile the messages of strategy=tensor; .* compile=none",
-        ),
     ],
 )
 def test_what_a_tensor_group_cannot_do_is_refused_and_what_can_named(words: list[str], message: str) -> None:
@@ -28,14 +24,9 @@ def test_what_a_tensor_group_cannot_do_is_refused_and_what_can_named(words: list
         require_parts(config(*words))
 
 
-@pytest.mark.parametrize("words", [[], ["loss=chunked"], ["compile=none"], ["strategy=fsdp", "loss=liger"]])
+@pytest.mark.parametrize("words", [[], ["loss=chunked"], ["compile=blocks"], ["strategy=fsdp", "loss=liger"]])
 def test_what_it_can_do_is_not(words: list[str]) -> None:
     require_parts(config(*words))
-
-
-def test_the_automatic_compilation_falls_back_in_a_tensor_group_alone() -> None:
-    assert not config().compilation.compiles
-    assert config("strategy=fsdp").compilation.compiles
 
 
 def test_a_step_divides_over_groups_and_a_sequence_within_one() -> None:

@@ -1,11 +1,11 @@
-"""A GPU's failures as CUDA, NCCL and torch word them, each as one line with its fix."""
+"""Failures of GPUs and connections as CUDA, NCCL, gloo and torch word them, each as one line with its fix."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lmtrain.errors import LMTRAIN_ERRORS, EnvironmentProblem
+from lmtrain.errors import LMTRAIN_ERRORS, ConnectionLost, EnvironmentProblem
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 
 # The first that a failure's text holds counts; in small letters. `{where}` is what the run goes on from.
@@ -34,7 +34,6 @@ PROBLEMS: Final = (
             "fallen off the bus",
             "uncorrectable ecc error",
             "unspecified launch failure",
-            "illegal memory access",
             "hardware stack error",
             "cuda error: unknown error",
             "device-side assert triggered",
@@ -46,15 +45,31 @@ PROBLEMS: Final = (
         "the GPU failed or is gone (dmesg and nvidia-smi tell why); the same command goes on from {where}.",
     ),
     (
-        ("remote process exited or there was a network error", "ncclremoteerror", "ncclsystemerror"),
-        "another rank or the network between GPUs failed; the same command goes on from {where}.",
+        ("illegal memory access", "misaligned address", "illegal instruction was encountered"),
+        "a kernel went wrong, or the GPU under it (dmesg and nvidia-smi tell): CUDA_LAUNCH_BLOCKING=1 names the "
+        "kernel, compile=none does without the compiler's; the same command goes on from {where}.",
+    ),
+    (
+        ("invalid device ordinal",),
+        "a rank was given a GPU that is not there: set trainer.devices to no more than `nvidia-smi -L` and "
+        "CUDA_VISIBLE_DEVICES show.",
     ),
 )  # fmt: skip
+LOST: Final = (
+    "remote process exited or there was a network error",
+    "ncclremoteerror",
+    "ncclsystemerror",
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "did the remote server shutdown or crash",
+)
+OF_LOST: Final = "another rank or the network to it failed; the same command goes on from {where}."
 
 
 @contextmanager
 def telling_device_problems(folder: Path) -> Generator[None]:
-    """Turn a GPU's failure into one line with the last checkpoint of a run's folder.
+    """Turn the failure of a GPU, or of a connection, into one line with the last checkpoint of a run's folder.
 
     Raises: EnvironmentProblem in its place.
     """
@@ -71,11 +86,19 @@ def telling_device_problems(folder: Path) -> Generator[None]:
 
 
 def device_problem(failure: BaseException, *, where: str) -> EnvironmentProblem | None:
-    """Return a GPU's failure as one line, None for any other; `where` is the last checkpoint, in words."""
+    """Return a failure of these as one line, None for any other; `where` is the last checkpoint, in words."""
     said = str(failure).strip()
-    text = said.lower()
     for words, line in PROBLEMS:
-        if word := next((word for word in words if word in text), None):
-            first = next((each.strip() for each in said.splitlines() if word in each.lower()), word)
-            return EnvironmentProblem(f"{line.format(where=where)} CUDA says: {first[:200].rstrip('.')}.")
+        if first := _line_with(words, said):
+            return EnvironmentProblem(f"{line.format(where=where)} CUDA says: {first}.")
+    if first := _line_with(LOST, said):
+        return ConnectionLost(f"{OF_LOST.format(where=where)} It says: {first}.")
     return None
+
+
+def _line_with(words: tuple[str, ...], said: str) -> str | None:
+    """Return the first line with one of these words, at most 200 characters of it."""
+    word = next((word for word in words if word in said.lower()), None)
+    if word is None:
+        return None
+    return next((each.strip() for each in said.splitlines() if word in each.lower()), word)[:200].rstrip(".")

@@ -178,25 +178,20 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
     folder = RunFolder(job.folder, root=Path(job.root))
     if run.context.log is None:
         try:
-            return fit(run, checkpoint)
+            return _fit_in_memory(job, run, checkpoint)
         except StoppedEarly as stop:
             return EXIT_CODES[stop.number]
     remember_folder(job.config, run.context.dataset.folder)
     handle = job.config.logger.build().start(folder)
     code, at_once = 1, False
     try:
-        code = fit(run, checkpoint)
+        code = _fit_in_memory(job, run, checkpoint)
     except StoppedEarly as stop:
         code, at_once = EXIT_CODES[stop.number], True
         print(stop, file=sys.stderr)
         return code
     except (*LMTRAIN_ERRORS, GoBack) as error:
         code = error.exit_code
-        raise
-    except RuntimeError as failure:
-        if is_out_of_memory(failure):
-            code = EXIT_ENVIRONMENT
-            raise out_of_memory(job.config, run.context.plan.batch) from failure
         raise
     finally:
         step = run.trainer.global_step
@@ -228,6 +223,21 @@ def keep_report(folder: Path) -> None:
         write_json(folder / "ledger.json", read_ledger(folder).to_json())
     except LMTRAIN_ERRORS as error:
         print(f"report.html or ledger.json was not written: {error}", file=sys.stderr)
+
+
+def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
+    """Fit; a rank out of memory says so with what would fit, whichever rank it is.
+
+    Raises: OutOfMemory in the place of its device's words.
+    """
+    try:
+        return fit(run, checkpoint)
+    except LMTRAIN_ERRORS:
+        raise
+    except RuntimeError as failure:
+        if not is_out_of_memory(failure):
+            raise
+        raise out_of_memory(job.config, run.context.plan.batch) from failure
 
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:

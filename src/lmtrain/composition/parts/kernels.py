@@ -1,9 +1,11 @@
 """A run's attention kernel and loss for its device: settled before any allocation."""
 
+import os
 from dataclasses import dataclass
 
 import torch
 
+from lmtrain.composition.parts.unused_gpu import require_no_unused_gpu
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.losses.base import TokenLoss
@@ -74,9 +76,11 @@ def device_type(accelerator: str) -> str:
     """Return torch's word for the Trainer's devices.
 
     Raises:
-        EnvironmentProblem: There is no GPU where one is asked for.
+        EnvironmentProblem: There is no GPU where one is asked for, or one that torch cannot use.
     """
     found = None if accelerator == "cpu" else torch.accelerator.current_accelerator(check_available=True)
+    if found is None and accelerator != "cpu":
+        require_no_unused_gpu(os.environ)
     if found is None and accelerator not in ("auto", "cpu"):
         raise EnvironmentProblem(
             f"trainer.accelerator={accelerator}: this machine has no GPU; nearest valid: trainer.accelerator=auto."

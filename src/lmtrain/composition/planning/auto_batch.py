@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 
@@ -21,6 +22,12 @@ from lmtrain.composition.settings import TrainerSettings
 from lmtrain.errors import ConfigurationError, OutOfMemory
 from lmtrain.launch.process_group import broadcast_outcome
 
+OF_MEMORY: Final = (
+    "DefaultCPUAllocator",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "Cuda failure 2 'out of memory'",
+)
 CPU_SHARE = 0.8  # of the free memory: the rest is for the machine's other processes
 
 
@@ -82,8 +89,8 @@ def setting_here(config: RunConfig) -> Setting:
 
 
 def is_out_of_memory(failure: RuntimeError) -> bool:
-    """Tell whether a failure of torch is one of memory, on a GPU or on a CPU."""
-    return isinstance(failure, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(failure)
+    """Tell whether a failure of torch, CUDA, cuBLAS or NCCL is one of memory, on a GPU or on a CPU."""
+    return isinstance(failure, torch.OutOfMemoryError) or any(words in str(failure) for words in OF_MEMORY)
 
 
 def out_of_memory(config: RunConfig, batch: BatchPlan) -> OutOfMemory:

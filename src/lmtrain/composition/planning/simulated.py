@@ -131,7 +131,8 @@ def _formats(asked: Simulation) -> Formats:
     by_dtype: dict[torch.dtype, MatmulDtype] = {**FORMATS}
     if matmul == "tf32":
         by_dtype[torch.float32] = matmul
-    return Formats(by_dtype=by_dtype, fp8_but=asked.model.vocab_size if matmul == "fp8" else None)
+    of_head = -(-asked.model.vocab_size // asked.batch.tensor_ranks)
+    return Formats(by_dtype=by_dtype, fp8_but=of_head if matmul == "fp8" else None)
 
 
 def _rank(asked: Simulation) -> SimulatedRank:

@@ -1,6 +1,6 @@
 """Parts of a run unfit for ranks with a share of each product, decided from a config alone."""
 
-from lmtrain.accounting.options.parts import CompileFacts, LossFacts
+from lmtrain.accounting.options.parts import LossFacts
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.nodes.facts import facts_of
 from lmtrain.composition.run_config import RunConfig
@@ -8,20 +8,13 @@ from lmtrain.errors import ConfigurationError
 
 
 def require_parts(config: RunConfig) -> None:
-    """Refuse a loss over a whole vocabulary, sharded over a tensor group, and compilation.
-
-    torch takes minutes to compile messages between the layers' products, again for every shape (2.13).
+    """Refuse a loss over a whole vocabulary, sharded over a tensor group.
 
     Raises:
         ConfigurationError: Naming the nearest possible part.
     """
     if config.spread.tensor_ranks == 1:
         return
-    if config.compilation.compiles:
-        raise ConfigurationError(
-            f"compile={config.compile.word} does not compile the messages of strategy={config.strategy.word}; nearest "
-            f"valid: {one_of(words_of(CompileFacts, lambda other: not other.compiles))}."
-        )
     loss = facts_of(config.loss.values, LossFacts, allowed=config.allowed) or LossFacts()
     if not loss.takes_shards:
         raise ConfigurationError(

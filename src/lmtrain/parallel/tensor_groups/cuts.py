@@ -98,6 +98,7 @@ def _cut_gpt2(model: GPT2, layout: TensorLayout) -> None:
         _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
         block.num_heads //= layout.num_ranks
         _gather_after(layout, block.attention_norm, block.feed_forward_norm)
+        layout.take_before(block)
     regions = layout.regions
     model.layers[0].register_forward_pre_hook(lambda _, inputs: (regions.slice(inputs[0]), *inputs[1:]))
     _end(model, layout, outside=("token_embedding", "position_embedding", "head"))
@@ -116,6 +117,7 @@ def _cut_llama(model: Llama, layout: TensorLayout) -> None:
         _cut_attention(block.self_attention, f"{name}.self_attention", layout)
         _cut_feed_forward(block.feed_forward, f"{name}.feed_forward", layout)
         _gather_after(layout, block.attention_norm, block.feed_forward_norm)
+        layout.take_before(block)
     regions = layout.regions
     model.embedding.register_forward_hook(_after(regions.slice))
     _end(model, layout, outside=("embedding", "value_embeddings", "head"))

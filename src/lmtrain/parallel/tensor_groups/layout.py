@@ -5,7 +5,7 @@ A layer's first matrices are cut along their rows, heads and features whole on a
 each. `V` vocabulary, `D` width, `E` a matrix's rows, `I` its columns.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -19,9 +19,27 @@ from torch.nn import functional as F
 from lmtrain.errors import ConfigurationError
 from lmtrain.models.documents import Documents
 from lmtrain.models.embeddings import Smear, smeared
+from lmtrain.models.linear_product import HasProduct
 from lmtrain.parallel.tensor_groups.regions import Regions
 
 ROWS, COLUMNS = Shard(0), Shard(1)
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+@final
+class LocalPart:
+    """A rank's part of a layer's matrix as a plain tensor, taken out of the DTensor before the layer's block runs.
+
+    The compiler keeps a DTensor's mesh for a recomputed block, and fails to (torch 2.13); plain tensors it knows.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer = layer
+        self.value = torch.empty(0)
+
+    def take(self) -> None:
+        """Take what FSDP2 has just gathered."""
+        self.value = _local(self._layer.weight)
 
 
 @final
@@ -36,6 +54,7 @@ class TensorLayout:
     row_orders: dict[str, Int[Tensor, " E"]] = field(default_factory=dict)
     parts: set[str] = field(default_factory=set)
     cut: set[str] = field(default_factory=set)
+    _parts_of_block: list[LocalPart] = field(default_factory=list[LocalPart])
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -63,27 +82,28 @@ class TensorLayout:
                 for start, rows in zip(starts, mine, strict=True)
             ]
         )
-        layer = _plain(linear, name)
+        layer, product = _linear(linear, name)
         rows = order.to(layer.weight.device)
         if len(parts) > 1:
             self.row_orders[f"{name}.weight"] = rows
         self._cut(layer, f"{name}.weight", layer.weight.detach()[rows], ROWS)
-        of_rank = rows.split(sum(mine))[self.rank]
+        of_rank, part = rows.split(sum(mine))[self.rank], self._part(layer, name)
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002  as torch calls it
             bias = _bias(layer)
-            return F.linear(input, _local(layer.weight), None if bias is None else bias[of_rank])  # its gradient a part
+            return product(input, part.value, None if bias is None else bias[of_rank])  # its gradient a part
 
         layer.forward = forward
         layer.out_features //= self.num_ranks
 
     def cut_columns(self, linear: nn.Module, name: str) -> None:
         """Give each rank its share of the columns: inputs are its share, outputs its slice of the sequence."""
-        layer = _plain(linear, name)
+        layer, product = _linear(linear, name)
         self._cut(layer, f"{name}.weight", layer.weight.detach(), COLUMNS)
+        part = self._part(layer, name)
 
         def forward(input: Tensor) -> Tensor:  # noqa: A002
-            bias, summed = _bias(layer), self.regions.sum_to_slice(F.linear(input, _local(layer.weight)))
+            bias, summed = _bias(layer), self.regions.sum_to_slice(product(input, part.value, None))
             return summed if bias is None else summed + bias
 
         layer.forward = forward
@@ -128,6 +148,29 @@ class TensorLayout:
         """Return the first row of this rank's shard, as DTensor cuts: even shards but for the last ones."""
         return -(-num_rows // self.num_ranks) * self.rank
 
+    def take_before(self, block: nn.Module) -> None:
+        """Take the parts of the layers cut since the last call before this block runs, behind FSDP2's own hook."""
+        parts, self._parts_of_block = self._parts_of_block, []
+
+        def take(module: nn.Module, inputs: Any) -> None:
+            del module, inputs
+            for part in parts:
+                part.take()
+
+        block.register_forward_pre_hook(take)
+
+    def _part(self, layer: nn.Linear, name: str) -> LocalPart:
+        sides = _local(layer.weight).shape
+        if isinstance(layer, HasProduct) and any(side % layer.multiple for side in sides):
+            raise ConfigurationError(
+                f"{name} is {sides[1]} x {sides[0]} on each of strategy.tensor_size={self.num_ranks} ranks, and its "
+                f"format multiplies multiples of {layer.multiple}; nearest valid: a smaller group, or "
+                f"precision.skip=[{name}]."
+            )
+        part = LocalPart(layer)
+        self._parts_of_block.append(part)
+        return part
+
     def _cut(self, module: nn.Module, name: str, values: Tensor, placement: Shard) -> None:
         """Keep this rank's part of values present on every rank: no communication."""
         parameter: Any = module.get_parameter("weight")
@@ -136,13 +179,16 @@ class TensorLayout:
         self.cut.add(name)
 
 
-def _plain(linear: nn.Module, name: str) -> nn.Linear:
+def _linear(linear: nn.Module, name: str) -> tuple[nn.Linear, Product]:
+    """Return a layer with its product: its own, or torch's."""
+    if isinstance(linear, nn.Linear) and isinstance(linear, HasProduct):
+        return linear, linear.product
     if type(linear) is not nn.Linear:
         raise ConfigurationError(
-            f"{name} is a {type(linear).__name__}, which cannot be cut over a tensor group; use a precision with plain "
-            "products, in bf16 or fp32, or a strategy without tensor groups."
+            f"{name} is a {type(linear).__name__}, which cannot be cut over a tensor group; use plain linear layers, "
+            "or a strategy without tensor groups."
         )
-    return linear
+    return linear, F.linear
 
 
 def _bias(layer: nn.Linear) -> Tensor | None:
