@@ -47,7 +47,7 @@ PROBLEMS: Final = (
     (
         ("illegal memory access", "misaligned address", "illegal instruction was encountered"),
         "a kernel went wrong, or the GPU under it (dmesg and nvidia-smi tell): CUDA_LAUNCH_BLOCKING=1 names the "
-        "kernel, compile=none does without the compiler's; the same command goes on from {where}.",
+        "kernel, and without compilation there are none of the compiler's; the same command goes on from {where}.",
     ),
     (
         ("invalid device ordinal",),
