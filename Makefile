@@ -47,7 +47,7 @@ TOOL = { $(UV) venv --quiet --allow-existing --no-project --python '$(PYTHON)' .
 STARTED := hydra.main, lightning.pytorch, mlflow.store.tracking.sqlalchemy_store, pydantic, pytest, rich.live, tokenizers, \
 	torch._inductor.compile_fx, torch.distributed.checkpoint, torch.distributed.run, torch.distributed.fsdp
 
-.PHONY: help setup train test test-fast test-faults test-benchmarks fuzz checks audit sbom lock clean
+.PHONY: help setup train test test-fast test-faults test-benchmarks fuzz checks audit sbom trackio lock clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "make %-16s %s\n", $$1, $$2}' Makefile
@@ -92,6 +92,10 @@ sbom: $(STAMP) ## write the packages of the lock as a CycloneDX bill of material
 	@$(call TOOL,cyclonedx-bom==7.5.0) && mkdir -p dist && .cache/tools/bin/cyclonedx-py requirements requirements.lock \
 		--pyproject pyproject.toml --output-reproducible --of JSON -o dist/sbom.json
 	@echo 'dist/sbom.json has the bill of materials'
+
+# It wants pillow below 13, and the lock has 13: beside the environment, found by its test alone.
+trackio: $(STAMP) ## put trackio into .cache/trackio, where its test finds it (not in the lock; needs network)
+	@$(UV) pip install --quiet --python $(BIN)/python --target .cache/trackio trackio==0.43.0
 
 lock: $(filter .uv/%,$(UV)) ## resolve pyproject.toml anew into requirements.lock
 	@env -u UV_FIND_LINKS $(UV) pip compile pyproject.toml --quiet --upgrade --universal --extra dev \

@@ -73,6 +73,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 MAY_BE_SKIPPED = (
     "needs a CUDA device",
     "no CUDA device",
+    "trackio is not in the lock",
     "root ",
     "before torch",
     "torch before",

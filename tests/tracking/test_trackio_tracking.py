@@ -1,3 +1,6 @@
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,6 +12,18 @@ from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.feeding import tracker_packages
 from lmtrain.tracking.trackio_tracking import PLACE, TrackioTracking
 from tests.tracking.followed_runs import follow_attempt
+
+ROOT = Path(__file__).parents[2]
+REAL = ROOT / ".cache" / "trackio"  # by `make trackio`, with the older pillow that it wants
+FOLLOWED = """
+import sys
+from pathlib import Path
+from lmtrain.tracking.trackio_tracking import TrackioTracking
+from tests.tracking.followed_runs import follow_attempt
+tracking, run = TrackioTracking(), Path(sys.argv[1])
+assert follow_attempt(tracking, run, {1: 9.0, 2: 8.0}).is_complete
+assert follow_attempt(tracking, run, {2: 8.0, 3: 7.0}, resumed_from=1).is_complete
+"""
 
 
 class StandIn(SimpleNamespace):
@@ -41,6 +56,20 @@ def test_a_resumed_run_is_one_run_with_each_point_once(tmp_path: Path, monkeypat
     losses = [(row[0], row[1]["train/loss"]) for row in stand_in.rows if row != "finished" and "train/loss" in row[1]]
     assert losses == [(1, 9.0), (2, 8.0)]
     assert stand_in.rows.count("finished") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="trackio is not in the lock: make trackio puts it beside the environment")
+def test_the_package_itself_has_each_point_of_a_resumed_run_once(tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(REAL), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, PLACE: str(tmp_path / "trackio")}
+    subprocess.run([sys.executable, "-c", FOLLOWED, str(tmp_path / "a")], env=environment, check=True)
+    asked = [sys.executable, str(REAL / "bin" / "trackio"), "get", "metric", "--project", "lmtrain", "--run", "a"]
+    told = subprocess.run(
+        [*asked, "--metric", "train/loss", "--json"], env=environment, capture_output=True, text=True, check=True
+    )
+    values = json.loads(told.stdout)["values"]
+    assert [(row["step"], row["value"]) for row in values] == [(1, 9.0), (2, 8.0), (3, 7.0)]
 
 
 def test_a_missing_package_and_no_project_are_refused_at_once() -> None:
