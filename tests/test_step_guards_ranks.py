@@ -20,14 +20,21 @@ PRECISIONS = [
     for file in sorted((PROJECT / "conf" / "precision").glob("*.yaml"))
     if file.stem not in {"auto", "tf32", "fp8"}
 ]
-LOGGERS = [["logger=mlflow"], ["logger=tensorboard"]]  # from a process of its own, from a thread: there is no third way
+# Beside one precision each: a logger's process and another's thread (there is no third way), and what judges gradients.
+BESIDE = {
+    "precision=fp32": ["logger=mlflow"],
+    "precision=bf16_true": ["logger=tensorboard"],
+    "precision=bf16_mixed": ["spikes=skip", "weight_average=ema", "gradient_clip_norm=1.0"],
+}
 COMBINATIONS = [
-    *PRECISIONS,
-    ["spikes=skip", "weight_average=ema", "gradient_clip_norm=1.0"],
+    *([word, *BESIDE.get(word, ())] for [word] in PRECISIONS),
     ["precision=fp16_mixed", "optimizer=adamw", "spikes=skip"],
 ]
 # A logger reads the run's files beside the training: once is enough.
-BY_STRATEGY = {"ddp": [*COMBINATIONS, *LOGGERS], "fsdp": COMBINATIONS}
+BY_STRATEGY = {
+    "ddp": COMBINATIONS,
+    "fsdp": [[word for word in words if not word.startswith("logger=")] for words in COMBINATIONS],
+}
 
 
 @pytest.fixture(scope="module", params=BY_STRATEGY)

@@ -37,14 +37,14 @@ def test_a_fresh_clone_knows_every_model_in_its_usual_settings(tmp_path, monkeyp
                 assert model_facts(deep, planned_setting(deep)).shape.num_parameters > facts.shape.num_parameters
 
 
-@pytest.mark.parametrize("words", [USUAL[1], USUAL[4]])
+@pytest.mark.parametrize("words", [pytest.param(USUAL[1], marks=pytest.mark.benchmarks), USUAL[4]])
 def test_a_row_is_what_would_be_measured_now(words):
     config, setting = composed("gpt2_124m", words, 256)
     assert known_facts(CONTENT, key_of(config, setting), 256) == measure_model(config, setting)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["llama_3_8b", "mixtral_tiny"])
+@pytest.mark.parametrize("model", ["llama_3_8b", pytest.param("mixtral_tiny", marks=pytest.mark.benchmarks)])
 def test_a_row_tells_of_contexts_that_were_not_measured(model):
     context_tokens = 1024 if model == "mixtral_tiny" else 3000
     config, setting = composed(model, USUAL[2], context_tokens)

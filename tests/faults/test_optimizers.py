@@ -9,7 +9,7 @@ from tests.faults.test_resume import killed
 
 WORDS = ["budget.steps=8", "callbacks.checkpoint.every_steps=3", "batch.micro_batch_sequences=2"]
 # test_resume.py trains with Muon. These two keep weights or state otherwise while they train than when they are saved.
-CHOICES = [["optimizer=schedule_free"], ["optimizer=adamw", "optimizer.moments=bf16"]]
+CHOICES = [["optimizer=adamw", "optimizer.moments=bf16"]]
 # A sharded root keeps what validation gathered, of weights that are elsewhere when training goes on.
 SHARDED = ["optimizer=schedule_free", "strategy=fsdp", "trainer.devices=2"]
 

@@ -171,7 +171,9 @@ def test_recompute_in_blocks_of_the_real_compiler_keeps_the_gradients():
     torch._dynamo.reset()
     one_block = partial(llama, num_layers=1)
     _, gradients = backward(filled(one_block))
-    _, compiled = backward(compile_blocks(selective(filled(one_block))))
+    model = selective(filled(one_block))
+    model.blocks[0].compile(fullgraph=True, dynamic=False)  # the norm and the loss recompute nothing
+    _, compiled = backward(model)
     for name, gradient in gradients.items():
         torch.testing.assert_close(compiled[name], gradient, atol=1e-4, rtol=1e-4)
 

@@ -12,7 +12,7 @@ from lmtrain.simulate.rank_step import record_step
 from tests.ranks import on_ranks
 from tests.simulate.real_step import simulated, train
 
-CASES = {2: ["fsdp", "tensor"], 4: ["hsdp+recomputes", "fsdp_tensor"]}
+CASES = {4: ["fsdp", "tensor", "hsdp+recomputes", "fsdp_tensor"]}
 MEMORY = 0.05  # of the real ranks' peak
 
 

@@ -2,7 +2,6 @@ import json
 import struct
 
 import pytest
-from wandb.proto import wandb_internal_pb2
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.wandb_tracking import WandbTracking
@@ -28,6 +27,8 @@ def records(path):
 
 def history(path):
     """Yield the rows that an offline attempt keeps for `wandb sync`."""
+    from wandb.proto import wandb_internal_pb2  # takes as long to import as all the tests together
+
     for data in records(path):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
