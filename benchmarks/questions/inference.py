@@ -1,14 +1,15 @@
-"""How fast a model writes: tokens a second by texts at once, first token, and the same by transformers and llama.cpp.
+"""How fast a model writes: tokens a second by texts at once, first token; beside transformers, llama.cpp and vLLM.
 
     python benchmarks/questions/inference.py                  # the default model's shape, as a Llama, on one thread
     python benchmarks/questions/inference.py --width 512 --num-layers 8
     python benchmarks/questions/inference.py --default        # the default model itself: others run its exported code
 
-Read is the prompt up to the first token, written are the others; three figures are lmtrain's, transformers' and
-llama.cpp's. All write greedily with the same random weights from the same exported folder, in turns in one process;
-lmtrain and transformers must write the same tokens. Seconds are CPU time of the process, so that other work on the
-machine counts little; medians, and of the ratios of neighbours. llama.cpp takes part where `pip install xllamacpp gguf`
-was done. The share of bandwidth is the weights' bytes a token over a copy's bytes a second.
+Read is the prompt up to the first token, written are the others; figures with strokes between them are in the order of
+the header. All write greedily with the same random weights from the same exported folder, in turns, vLLM in a process
+of its own; lmtrain and transformers must write the same tokens. Seconds are CPU time of the process, so that other
+work on the machine counts little; medians, and of the ratios of neighbours. llama.cpp takes part where `pip install
+xllamacpp gguf` was done, vLLM with `--vllm-python PYTHON` (benchmarks/peers/inference/vllm_peer.py). The share of
+bandwidth is the weights' bytes a token over a copy's bytes a second.
 """
 
 import argparse
@@ -18,7 +19,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ import torch
 from omegaconf import OmegaConf
 
 from benchmarks.peers.inference import llama_cpp
+from benchmarks.peers.inference.vllm_peer import VllmProcess
 from lmtrain.composition.stored_runs.model_to_run import model_to_run
 from lmtrain.inference.engine import EngineLimits, TextEngine
 from lmtrain.inference.generation import Request
@@ -44,8 +47,7 @@ from lmtrain.tokenizers.byte_level import ByteLevelTokenizer
 VOCABULARY, CONTEXT = 4096, 256
 WARM_UP_TURNS = 3  # an engine is kept, as a server's is: its memory is in use from then on
 DEFAULT_MODEL = Path(__file__).resolve().parents[2] / "conf" / "model" / "llama_tiny.yaml"
-READ_AND_WRITTEN = ("first token, ms", "read, tokens/s", "written, tokens/s")  # of lmtrain / transformers / llama.cpp
-OURS, TRANSFORMERS, LLAMA_CPP = "lmtrain", "transformers", "llama.cpp"
+OURS, TRANSFORMERS, LLAMA_CPP, VLLM = "lmtrain", "transformers", "llama.cpp", "vLLM"
 Written = tuple[torch.Tensor, float]
 Write = Callable[[torch.Tensor, int], Written]
 
@@ -61,33 +63,47 @@ def main() -> None:
     parser.add_argument("--new-tokens", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--vllm-python", type=Path, help="a Python with vLLM")
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
     settings = default_settings() if asked.default else llama_settings(width=asked.width, num_layers=asked.num_layers)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         made = save(Path(folder) / "model", settings)
-        ours, theirs = model_to_run(made, device="cpu"), load_theirs(made)
-        has_llama_cpp = not asked.default and importlib.util.find_spec("xllamacpp") is not None
-        gguf = llama_cpp.save_gguf(made, Path(folder) / "model.gguf") if has_llama_cpp else None
-        width, num_layers = settings["width"], settings["num_layers"]
-        print(f"{'default' if asked.default else 'llama'}, width {width}, {num_layers} layers, fp32,", end=" ")
-        print(
-            f"{asked.threads} threads, {asked.prompt_tokens} tokens read and {asked.new_tokens} written a text,",
-            end=" ",
-        )
-        print(f"torch {torch.__version__}\n")
-        print(f"| texts | lmtrain, tokens/s | times of transformers | of llama.cpp | {' | '.join(READ_AND_WRITTEN)} |")
-        print("|---|---|---|---|---|---|---|", flush=True)
+        ours = model_to_run(made, device="cpu")
+        hugging_face = partial(write_theirs, load_theirs(made))
+        others: dict[str, Callable[[int], Write]] = {TRANSFORMERS: lambda _: hugging_face}
+        if not asked.default and importlib.util.find_spec("xllamacpp") is not None:
+            gguf = llama_cpp.save_gguf(made, Path(folder) / "model.gguf")
+            others[LLAMA_CPP] = lambda num_texts: llama_cpp_of(gguf, num_texts, num_threads=asked.threads)
+        if asked.vllm_python is not None:
+            vllm = VllmProcess(
+                asked.vllm_python,
+                made,
+                num_texts=max(asked.texts),
+                context_tokens=CONTEXT,
+                num_threads=asked.threads,
+            )
+            stack.enter_context(vllm)
+            others[VLLM] = lambda _: vllm.write
+        print_header([OURS, *others], settings, asked)
         for num_texts in asked.texts:
-            writers: dict[str, Write] = {
-                OURS: partial(write_ours, ours.engine(EngineLimits(num_texts=num_texts))),
-                TRANSFORMERS: lambda prompts, num: write_theirs(theirs, prompts, num),
-            }
-            if gguf is not None:
-                server = llama_cpp.load(gguf, num_texts=num_texts, context_tokens=CONTEXT, num_threads=asked.threads)
-                writers[LLAMA_CPP] = lambda prompts, num, server=server: llama_cpp.write(server, prompts, num)
+            engine = ours.engine(EngineLimits(num_texts=num_texts))
+            writers = {OURS: partial(write_ours, engine)} | {name: of(num_texts) for name, of in others.items()}
             print(row(writers, num_texts, asked), flush=True)
         print(f"\nshare of a copy's bandwidth at one text: {bandwidth_share(ours, asked):.0%}")
+
+
+def print_header(names: Sequence[str], settings: Mapping[str, Any], asked: argparse.Namespace) -> None:
+    """Print the conditions, and the names of a table's columns."""
+    model = "default" if asked.default else "llama"
+    print(
+        f"{model}, width {settings['width']}, {settings['num_layers']} layers, fp32, {asked.threads} threads,", end=" "
+    )
+    print(f"{asked.prompt_tokens} tokens read and {asked.new_tokens} written a text, torch {torch.__version__}\n")
+    every, others = " / ".join(names), " / ".join(names[1:])
+    columns = ["texts", "lmtrain, tokens/s", f"times of {others}", f"first token, ms: {every}", f"times of {others}"]
+    columns += [f"read, tokens/s: {every}", f"written, tokens/s: {every}"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
 
 
 def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace) -> str:
@@ -102,28 +118,28 @@ def row(writers: Mapping[str, Write], num_texts: int, asked: argparse.Namespace)
     firsts = turns(writers, prompts, 1, repeats=asked.repeats)
     for mine, other in zip(whole[OURS], whole[TRANSFORMERS], strict=True):
         assert torch.equal(mine[0], other[0]), "both write the same tokens"
-    names = [name for name in (OURS, TRANSFORMERS, LLAMA_CPP) if name in whole]
-    seconds = {name: statistics.median(each for _, each in whole[name]) for name in names}
-    first = {name: statistics.median(each for _, each in firsts[name]) for name in names}
-
-    def times(name: str) -> str:
-        if name not in whole:
-            return ""
-        pairs = zip(whole[OURS], whole[name], strict=True)
-        return f"{statistics.median(theirs / ours for (_, ours), (_, theirs) in pairs):.2f}"
+    seconds = {name: statistics.median(each for _, each in whole[name]) for name in writers}
+    first = {name: statistics.median(each for _, each in firsts[name]) for name in writers}
 
     def each(figure: Callable[[str], float], digits: int = 0) -> str:
-        return " / ".join(f"{figure(name):,.{digits}f}" for name in names)
+        return " / ".join(f"{figure(name):,.{digits}f}" for name in writers)
 
     told = [
         f"{num_texts * asked.new_tokens / seconds[OURS]:,.0f}",
-        times(TRANSFORMERS),
-        times(LLAMA_CPP),
+        times_of_others(whole),
         each(lambda name: 1000 * first[name], 1),
+        times_of_others(firsts),
         each(lambda name: num_texts * asked.prompt_tokens / first[name]),
         each(lambda name: num_texts * (asked.new_tokens - 1) / (seconds[name] - first[name])),
     ]
     return f"| {num_texts} | {' | '.join(told)} |"
+
+
+def times_of_others(written: Mapping[str, Sequence[Written]]) -> str:
+    """Return the medians of each other's seconds over lmtrain's of the same turn."""
+    ours, others = written[OURS], [turns for name, turns in written.items() if name != OURS]
+    ratios = [[theirs / mine for (_, theirs), (_, mine) in zip(turns, ours, strict=True)] for turns in others]
+    return " / ".join(f"{statistics.median(each):.2f}" for each in ratios)
 
 
 def turns(
@@ -169,6 +185,12 @@ def write_theirs(model: Any, prompts: torch.Tensor, num_new_tokens: int) -> tupl
         pad_token_id=0,
     )
     return written[:, prompts.shape[1] :], time.process_time() - began
+
+
+def llama_cpp_of(gguf: Path, num_texts: int, *, num_threads: int) -> Write:
+    """Return how llama.cpp writes so many texts at once."""
+    server = llama_cpp.load(gguf, num_texts=num_texts, context_tokens=CONTEXT, num_threads=num_threads)
+    return lambda prompts, num_new_tokens: llama_cpp.write(server, prompts, num_new_tokens)
 
 
 def bandwidth_share(loaded: LoadedModel, asked: argparse.Namespace) -> float:

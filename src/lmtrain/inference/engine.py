@@ -29,13 +29,14 @@ class EngineLimits:
     """How much is kept and done at once.
 
     `cache_tokens` None has room for `num_texts` of the model's whole context; memory is taken with use.
-    `prefill_tokens` are those of prompts in one forward pass: more read prompts faster, fewer let others write on.
+    `prefill_tokens` are those of prompts in one forward pass: more read prompts faster, fewer let others write on, as
+    a server wants.
     """
 
     num_texts: int = 16
     cache_tokens: int | None = None
     block_tokens: int = 16
-    prefill_tokens: int = 512
+    prefill_tokens: int = 2048
 
     def __post_init__(self) -> None:
         for name in ("num_texts", "cache_tokens", "block_tokens", "prefill_tokens"):
