@@ -18,6 +18,8 @@ def test_prompts_are_read_line_by_line(tmp_path):
         (b'["a"]', r"in.jsonl:1 is no object"),
         (b"\xff", r"in.jsonl is no UTF-8"),
         (b"[" * 100_000, r"in.jsonl:1 is no JSON"),
+        (b'{"prompt": "\\ud800"}', r"in.jsonl:1 is no JSON .*surrogates"),
+        (b"\n", r"in.jsonl has no lines"),
     ],
 )
 def test_a_file_of_anything_else_is_refused(content, message, tmp_path):

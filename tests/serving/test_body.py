@@ -15,6 +15,14 @@ def test_what_is_no_object_of_text_is_refused(content):
         parse(content)
 
 
+@pytest.mark.parametrize(
+    ("value", "told"), [(float("nan"), "=nan"), (float("-inf"), "=-inf"), (10**40, "=1000"), ("1", " is str")]
+)
+def test_a_number_that_is_none_is_named(value, told):
+    with pytest.raises(DataError, match=f"temperature{told}.*number"):
+        read_completion({"prompt": "a", "temperature": value}, LOADED, client="")
+
+
 def test_an_answer_may_take_what_the_context_leaves():
     (request,) = read_chat({"messages": MESSAGES}, LOADED, chat_format(LOADED), client="c").requests
     assert request.num_new_tokens == CONTEXT - len(request.prompt) + 1

@@ -16,6 +16,13 @@ def test_wide_and_ordinary_content_passes() -> None:
     assert foreign_json.parse('{"a": ["[[["], "b": ' + str([{}] * 1000) + "}")["a"] == ["[[["]
 
 
+@pytest.mark.parametrize("text", [b'"\xff"', b'"\xed\xa0\x80"', b'"\\ud800"', '["\\uDFFF"]'])
+def test_what_is_no_unicode_is_a_value_error(text: str | bytes) -> None:
+    assert foreign_json.parse('"\\ud83d\\ude00"'.encode("utf-16")) == "\U0001f600"  # a whole pair
+    with pytest.raises(ValueError, match="utf-8"):
+        foreign_json.parse(text)
+
+
 def test_a_file_too_large_is_a_value_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"12345")
     assert foreign_json.read(tmp_path / "a") == 12345

@@ -55,6 +55,7 @@ def test_a_conversation_may_end_before_the_answer():
         ([USER, {"role": "assistant"}], "messages[1] (role assistant)", "content that is no text"),
         ([{"role": "user", "content": [{"type": "image"}]}], "messages[0] (role user)", "content that is no text"),
         ([{"role": "user", "content": " \n"}, ANSWER], "messages[0] (role user)", "empty content"),
+        ([{"role": "user", "content": "a\udcff"}, ANSWER], "messages[0] (role user)", "content that is no Unicode"),
         ([USER, SYSTEM], "messages[1] (role system)", "system turn after the start"),
         ([SYSTEM, SYSTEM], "messages[1] (role system)", "system turn after the start"),
         ([USER, USER], "messages[1] (role user)", "two user turns in a row"),

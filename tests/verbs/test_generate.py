@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.verbs.generate import generate
 from tests import tiny
 from tests.interop.hugging_face import saved
@@ -115,7 +115,21 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path: Path) -> None:
         generate([str(tmp_path)])
 
 
-def test_wrong_settings_are_refused_before_a_word_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigurationError, match="temperature"):
-        generate(["nowhere", "--prompt", "ab", "--temperature", "-1"])  # nor is the model looked for
+@pytest.mark.parametrize(
+    ("words", "message"), [(["--temperature", "-1"], "temperature"), (["--stop", ""], "--stop ''")]
+)
+def test_wrong_settings_are_refused_before_a_word_is_printed(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        generate(["nowhere", "--prompt", "ab", *words])  # nor is the model looked for
     assert capsys.readouterr().out == ""
+
+
+def test_bytes_outside_utf8_and_answers_without_a_place_are_one_clear_error(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="prompt='\\\\udcff' has bytes outside UTF-8"):
+        generate([str(folder), "--prompt", "\udcff"])  # as Python passes on a command line's byte 0xff
+    prompts = tmp_path / "in.jsonl"
+    prompts.write_text('{"prompt": "a"}')
+    with pytest.raises(EnvironmentProblem, match="cannot be written"):
+        generate([str(folder), "--prompts", str(prompts), "--out", str(tmp_path / "nowhere" / "out.jsonl")])

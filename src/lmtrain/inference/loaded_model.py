@@ -12,7 +12,7 @@ from lmtrain.interop.tokenizer_files import GENERATION_CONFIG, TOKENIZER_CONFIG
 from lmtrain.models.base import LanguageModel
 from lmtrain.storage import foreign_json
 from lmtrain.storage.damage import one_line, told_as_damage
-from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer
+from lmtrain.tokenizers.base import TOKENIZER_FILE, Tokenizer, is_unicode
 from lmtrain.tokenizers.panics import HELD, panics_told
 
 MAX_TEMPLATE_BYTES = 1 << 20
@@ -68,7 +68,13 @@ class LoadedModel:
         return TextEngine(self.model, self.tokenizer.bytes_of_ids(), limits=limits)
 
     def encode(self, prompt: str) -> list[int]:
-        """Return a prompt's ids; an empty one begins a new document."""
+        """Return a prompt's ids; an empty one begins a new document.
+
+        Raises:
+            DataError: It has bytes outside UTF-8.
+        """
+        if not is_unicode(prompt):
+            raise DataError(f"prompt={prompt[:40]!r} has bytes outside UTF-8; correct them.")
         return self.tokenizer.encode(prompt) or [self.tokenizer.end_of_text_id]
 
 

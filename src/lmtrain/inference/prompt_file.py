@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 
 
@@ -13,11 +13,14 @@ def read_prompts(path: Path) -> list[str]:
 
     Raises:
         ConfigurationError: There is no such file.
-        DataError: A line is no object with a text `prompt`.
+        DataError: A line is no object with a text `prompt`, or there is none.
     """
     if not path.is_file():
         raise ConfigurationError(f"--prompts {path} is not a file; name one with a JSON object a line.")
-    return [_prompt(line, f"{path}:{number}") for number, line in enumerate(_lines(path), start=1)]
+    prompts = [_prompt(line, f"{path}:{number}") for number, line in enumerate(_lines(path), start=1)]
+    if not prompts:
+        raise DataError(f'--prompts {path} has no lines; each is an object as {{"prompt": "..."}}.')
+    return prompts
 
 
 def written_so_far(path: Path, prompts: Sequence[str]) -> set[int]:
@@ -33,6 +36,20 @@ def written_so_far(path: Path, prompts: Sequence[str]) -> set[int]:
     if whole != content:
         path.write_bytes(whole)
     return {_place(line, f"{path}:{n}", prompts) for n, line in enumerate(_lines(path), start=1)}
+
+
+def open_answers(path: Path) -> TextIO:
+    """Open a file to append answers to.
+
+    Raises:
+        EnvironmentProblem: It cannot be written.
+    """
+    try:
+        return path.open("a", encoding="utf-8")
+    except OSError as problem:
+        raise EnvironmentProblem(
+            f"--out {path} cannot be written ({problem.strerror}); name another file."
+        ) from problem
 
 
 def _place(line: str, where: str, prompts: Sequence[str]) -> int:

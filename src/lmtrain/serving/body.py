@@ -1,6 +1,5 @@
 """A request's JSON, as OpenAI's API has it, checked field by field: texts to write, or one clear refusal."""
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -41,9 +40,8 @@ def parse(content: bytes) -> dict[str, Any]:
     """
     try:
         body = foreign_json.parse(content)
-        json.dumps(body, ensure_ascii=False).encode()  # half a surrogate pair is no text
-    except (ValueError, RecursionError) as problem:
-        raise DataError(f"the body is no JSON ({type(problem).__name__}); send one object of UTF-8 text.") from problem
+    except ValueError as problem:
+        raise DataError(f"the body is no JSON ({problem}); send one object of UTF-8 text.") from problem
     if not isinstance(body, dict):
         raise DataError("the body is no object; send one as {...}.")
     return body
@@ -177,10 +175,9 @@ def _flag(body: Mapping[str, Any], name: str) -> bool:
 
 
 def _number(body: Mapping[str, Any], name: str) -> float | None:
-    rule = f"a number up to {MOST}"
-    value = _typed(
-        body, name, lambda v: isinstance(v, int | float) and not isinstance(v, bool) and abs(v) <= MOST, rule
-    )
+    value = _typed(body, name, lambda v: isinstance(v, int | float) and not isinstance(v, bool), "a number")
+    if value is not None and not abs(value) <= MOST:  # NaN is not either
+        raise DataError(f"{name}={str(value)[:20]} is not a number of -{MOST} to {MOST}.")
     return None if value is None else float(value)
 
 

@@ -4,12 +4,14 @@
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 
 MAX_DEPTH: Final = 100
 HOLDERS: Final = (dict, list, tuple)
 MAX_BYTES: Final = 1 << 28  # of a file; the largest tokenizers have a tenth of it
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class TooMuch(ValueError):
@@ -20,15 +22,18 @@ def parse(text: str | bytes) -> Any:
     """Return the content of a JSON text.
 
     Raises:
-        ValueError: It is no JSON, not UTF-8, or nested too deeply.
+        ValueError: It is no JSON, not Unicode (half of a surrogate pair included), or nested too deeply.
     """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text))  # json.loads would let surrogates pass
     try:
         content = json.loads(text)
     except RecursionError:
         raise TooMuch(_too_deep()) from None
-    opened = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
-    if opened > MAX_DEPTH:  # else it cannot be deep
+    if text.count("[") + text.count("{") > MAX_DEPTH:  # else it cannot be deep
         require_shallow(content)
+    if _SURROGATE.search(text):
+        json.dumps(content, ensure_ascii=False).encode()
     return content
 
 

@@ -77,6 +77,11 @@ class Tokenizer(ABC):
         return np.array([len(piece) for piece in self.bytes_of_ids()], dtype=np.uint16)
 
 
+def is_unicode(text: str) -> bool:
+    """Tell whether a text has ids: no bytes outside UTF-8, as a terminal or a command line passes them on."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def canonical_json(content: Mapping[str, object]) -> str:
     """Return the one JSON text of a content: sorted keys, no spaces."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from lmtrain.errors import DataError, suggest
 from lmtrain.storage import foreign_json
+from lmtrain.tokenizers.base import is_unicode
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
@@ -88,6 +89,8 @@ def _text(content: Any, role: str, index: int, *, may_be_empty: bool) -> str:
         _refuse(index, role, "content that is no text", f"it is {type(content).__name__}, valid: a string")
     if not content.strip() and not may_be_empty:
         _refuse(index, role, "empty content", "give it text, or leave the message out")
+    if not is_unicode(content):
+        _refuse(index, role, "content that is no Unicode", "correct its bytes outside UTF-8")
     return content
 
 

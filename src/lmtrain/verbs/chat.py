@@ -127,7 +127,7 @@ def command(session: "ChatSession", text: str) -> str:
 
 def _tell_system(session: "ChatSession", text: str) -> str:
     session.system = text
-    return "(the system is told this from the next answer on)" if text else "(the system is told nothing)"
+    return "(the model is told this first, from the next answer on)" if text else "(the model is told nothing first)"
 
 
 def _set_temperature(session: "ChatSession", value: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 from lmtrain.report.markup import visible
-from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, read_writer
+from lmtrain.verbs.model_flags import add_model, add_sampling, read_model, read_sampling, read_writer, require_model
 
 if TYPE_CHECKING:
     from lmtrain.inference.generation import Generation, Request
@@ -57,7 +57,7 @@ def generate(words: list[str], *, program: str = "lmtrain generate") -> int:
 
 def _question_file(arguments: argparse.Namespace) -> int:
     """Write a line for each prompt as it is answered; prompts answered in an earlier attempt are left alone."""
-    from lmtrain.inference.prompt_file import read_prompts, written_so_far
+    from lmtrain.inference.prompt_file import open_answers, read_prompts, written_so_far
 
     if arguments.prompt:
         raise ConfigurationError("--prompt and --prompts are both given; nearest valid: one of them.")
@@ -68,10 +68,11 @@ def _question_file(arguments: argparse.Namespace) -> int:
         print(f"{len(answered)} of {len(prompts)} prompts are answered in {arguments.out}.", file=sys.stderr)
     if not missing:
         return 0
-    loaded = read_model(arguments)
-    requests = [_request(arguments, loaded, prompts[place], index=place) for place in missing]
-    out = arguments.out.open("a", encoding="utf-8") if arguments.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
+    require_model(arguments)  # before a file is made
+    out = open_answers(arguments.out) if arguments.out else os.fdopen(os.dup(1), "w", encoding="utf-8")
     with out:
+        loaded = read_model(arguments)
+        requests = [_request(arguments, loaded, prompts[place], index=place) for place in missing]
         for delta in loaded.engine().run(requests):
             if delta.finish_reason is not None:
                 place = delta.generation.request.index

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
+from lmtrain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from lmtrain.inference.loaded_model import LoadedModel
@@ -34,9 +35,15 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def read_sampling(arguments: argparse.Namespace, **changed: Any) -> "Sampling":
-    """Return the typed settings."""
+    """Return the typed settings.
+
+    Raises:
+        ConfigurationError: One of them cannot be, or would change nothing.
+    """
     from lmtrain.inference.sampling_settings import Sampling
 
+    if "" in arguments.stop:
+        raise ConfigurationError("--stop '' has no text and ends nothing; leave it out.")
     asked: dict[str, Any] = {
         "temperature": arguments.temperature,
         "top_k": arguments.top_k or None,
