@@ -78,6 +78,7 @@ MAY_BE_SKIPPED = (
     "before torch",
     "torch before",
     "only Linux",
+    "no small disk can be mounted",
     "malloc is not glibc's",
     "the counter sees a masked product",
     # Options that a run of a few steps on a CPU refuses, each in its own words.

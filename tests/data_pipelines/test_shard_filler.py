@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -20,6 +21,7 @@ from data_pipelines.stages.train_tokenizer import ByteLevelSpec
 from lmtrain.data.manifest import References
 from lmtrain.errors import EnvironmentProblem
 from tests.data_pipelines.poems import Poems, files
+from tests.small_disk import mount_small_disk, reason_for_none
 
 SETTINGS = {"validation_fraction": 0.1, "test_fraction": 0.1, "shard_tokens": 3000, "num_processes": 0}
 HELD = {"BLOCK_BYTES": 1500, "COMMIT_BLOCKS": 3}
@@ -218,6 +220,41 @@ def test_a_disk_that_takes_no_more_is_one_line_and_the_next_build_goes_on(tmp_pa
     assert visible(tmp_path / "root") == []
     assert files(make(tmp_path / "root")) == expected
     assert len(list((tmp_path / "root").iterdir())) == 1
+
+
+def on_small_disk(folder, room_bytes):
+    """Build on a disk with so much room and again on one with plenty; return what was said, and the second's files."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        mount_small_disk(folder, num_bytes=1 << 20)
+        (folder / "filler").write_bytes(bytes((1 << 20) - room_bytes))
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        said = "nothing"
+        try:
+            make(folder / "root")
+        except EnvironmentProblem as problem:
+            said = str(problem)
+        (folder / "filler").unlink()
+        os.write(write, pickle.dumps((said, files(make(folder / "root")))))
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as told:
+        content = told.read()
+    os.waitpid(child, 0)
+    return pickle.loads(content)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("room_bytes", [16 << 10, 32 << 10, 48 << 10])
+def test_a_real_disk_that_is_full_is_one_line_and_the_next_build_goes_on(tmp_path, room_bytes):
+    (folder := tmp_path / "disk").mkdir()
+    if reason := reason_for_none(folder):
+        pytest.skip(reason)
+    said, second = on_small_disk(folder, room_bytes)
+    assert "the disk is full: free some space" in said
+    assert "\n" not in said
+    assert second == files(make(tmp_path / "undisturbed"))
 
 
 @pytest.mark.faults

@@ -1,8 +1,10 @@
-"""Callbacks with a fault each: signals to their own process, a spike, a flipped bit, a wrong result."""
+"""Callbacks with a fault each: signals to their own process, a full disk, a spike, a flipped bit, a wrong result."""
 
+import contextlib
 import itertools
 import math
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,24 @@ class InterruptTwiceAt(pl.Callback):
         if trainer.global_step == self._step:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
+
+
+class FillDiskAt(pl.Callback):
+    """Fill the disk of the run, a small one, to its last byte before `step` (from 0); free it before `until`."""
+
+    def __init__(self, *, step: int, until: int, context: RunContext) -> None:
+        super().__init__()
+        self._step, self._until = step, until
+        self._filler = Path(context.folder).parent / "filler"
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step == self._step:
+            assert shutil.disk_usage(self._filler.parent).total < 1 << 28, "this is the machine's own disk"
+            with contextlib.suppress(OSError), self._filler.open("wb", buffering=0) as file:
+                while file.write(bytes(1 << 16)):
+                    pass
+        elif trainer.global_step == self._until:
+            self._filler.unlink()
 
 
 class FailAt(pl.Callback):
