@@ -1,4 +1,4 @@
-"""`train.py` on a small disk over the working directory, of as many bytes as its first word says; its files go to `kept`."""
+"""`train.py` on a small disk over the working directory, of the first word's bytes; its files go to `kept`."""
 
 import os
 import runpy
