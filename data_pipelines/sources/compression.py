@@ -31,7 +31,7 @@ class _XzBytes(io.RawIOBase):
 
     def __init__(self, raw: Any) -> None:
         self._raw, self._stream = raw, _xz_stream()
-        self._waiting, self._is_between = b"", True
+        self._waiting, self._num_streams, self._is_between = b"", 0, True
 
     @override
     def readable(self) -> bool:
@@ -41,16 +41,18 @@ class _XzBytes(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         while True:
             if self._stream.eof:
-                self._waiting = self._stream.unused_data.lstrip(b"\0")  # streams end on whole words
-                self._stream, self._is_between = _xz_stream(), True
+                self._waiting, self._stream = self._stream.unused_data, _xz_stream()
+                self._num_streams, self._is_between = self._num_streams + 1, True
             chunk = self._waiting or (self._raw.read(CHUNK_BYTES) if self._stream.needs_input else b"")
             self._waiting = b""
-            if self._is_between and not chunk.lstrip(b"\0"):
-                if not chunk and self._raw.tell() > 0:
-                    return 0
-                continue
             if not chunk and self._stream.needs_input:
+                if self._is_between and self._num_streams > 0:
+                    return 0
                 raise EOFError("the file ends before its content does")
+            if self._is_between and self._num_streams > 0:
+                chunk = chunk.lstrip(b"\0")  # between streams a file may be padded
+                if not chunk:
+                    continue
             self._is_between = False
             content = self._stream.decompress(chunk, len(buffer))
             if content:

@@ -123,3 +123,14 @@ def test_content_a_thousand_times_its_file_is_refused(suffix, tmp_path, monkeypa
     file = written(tmp_path, f"a.txt{suffix}", COMPRESSORS[suffix](bytes(1 << 25)))
     with pytest.raises(DataError, match=r"a\.txt\.\w+: [\d,]+ bytes of content are in the first [\d,]+; unpack it"):
         read_all(file)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 8, b"text", lzma.compress(b"text")[:-1]])
+def test_an_xz_file_of_less_than_a_stream_is_refused(content, tmp_path):
+    with pytest.raises(DataError, match="is damaged after"):
+        read_all(written(tmp_path, "a.txt.xz", content))
+
+
+def test_xz_files_may_be_padded(tmp_path):
+    content = lzma.compress(TEXT) + bytes(8) + lzma.compress(b"more") + bytes(1 << 17)
+    assert read_all(written(tmp_path, "a.txt.xz", content)) == TEXT + b"more"
