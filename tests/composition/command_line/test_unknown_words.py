@@ -32,7 +32,7 @@ def test_an_unknown_option_names_those_made_of_its_word_or_the_nearest(option: s
         ),
         ("model", "meta-llama/Llama-3.2-1B", "then init_from=OUT. Did you mean 'llama_3_2_1b'?"),
         ("source", "my/notes", "source.name=my/notes."),
-        ("budget", "10M", "an amount belongs to a key: budget.tokens=10M."),
+        ("budget", "10M", "an amount is the value of a key; write budget.tokens=10M."),
         ("budget", "10min", "budget.hours=10min."),
         ("budget", "$5", "budget.usd=$5."),
         ("source", ".", "a folder or file of your own is source=files 'source.paths=[.]'."),

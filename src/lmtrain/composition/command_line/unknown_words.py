@@ -75,7 +75,7 @@ def _not_an_option(group: str, option: str) -> str:
         )
     if group == "budget" and (amount := AMOUNT.fullmatch(option)):
         unit = (amount["dollars"] and "usd") or (amount["time"] and "hours") or "tokens"
-        return f"an amount belongs to a key: budget.{unit}={option}"
+        return f"an amount is the value of a key; write budget.{unit}={option}"
     if group == "model" and "/" in option:
         return "a name on the hub is no option; weights come by `lmtrain import hf FOLDER OUT`, then init_from=OUT"
     return ""
