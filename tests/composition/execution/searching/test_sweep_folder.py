@@ -10,6 +10,7 @@ from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
+from lmtrain.search.study import open_study
 from tests.configs import config_with, default_config
 
 
@@ -62,6 +63,14 @@ def test_the_folder_of_a_run_and_of_another_version_are_refused(tmp_path: Path) 
     (folder.path / "status.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="is a run's folder"):
         begun(folder, words_of())
+
+
+def test_a_search_killed_before_its_first_trial_goes_on(tmp_path: Path) -> None:
+    words = words_of()
+    for _ in range(2):
+        sweep = SweepFolder(tmp_path).begin(new_sweep(words, default_config(), name="s", command="c"))
+        assert sweep.trials == []
+        open_study(tmp_path, words.settings)  # and killed here
 
 
 def test_two_searches_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class SweepFolder:
             yield
 
     def begin(self, new: SweepFile) -> SweepFile:
-        """Return the sweep of this folder: as it stands there, else the new one.
+        """Return the sweep of this folder: as it stands there, else the new one, whose file is there before its study.
 
         Raises:
             ConfigurationError: The folder holds another sweep, or a run.
@@ -77,6 +77,7 @@ class SweepFolder:
                 raise ConfigurationError(
                     f"{self.path} has a study of trials and no {NAME}; give the sweep another run.name."
                 )
+            new.save(self.path)
             return new
         if found.fingerprint != new.fingerprint:
             raise ConfigurationError(
