@@ -60,6 +60,15 @@ def test_a_pipeline_of_gpus_is_planned_here_and_asks_for_its_files(name: str, tm
             check_config(compose_config(read.planned_words(stage)), allowed=[])
 
 
+def test_nanochat_s_speedrun_fits_and_takes_its_published_hours_and_a_plan_beyond_the_devices_answers_1(capsys) -> None:
+    assert pipeline(["pipeline=speedrun", "--plan", "--json"]) == 0
+    base, talker = json.loads(capsys.readouterr().out)
+    assert base["seconds"] == pytest.approx(1.65 * 3600, rel=0.05)
+    assert base["lacking"] == talker["lacking"] == []
+    assert pipeline(["pipeline=speedrun", "--plan", "base.batch.micro_batch_sequences=16"]) == 1
+    assert "base: does not fit: 80.7 GB at the peak, 80.0 GB on the device" in capsys.readouterr().out
+
+
 def test_rewards_are_three_stages_more() -> None:
     read = read_pipeline(["pipeline=speedrun_cpu_rewards"])
     assert [stage.name for stage in read.stages[-3:]] == ["rewarded", "rewarded_answers", "rewarded_export"]

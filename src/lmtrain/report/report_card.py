@@ -119,7 +119,10 @@ class Card:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedStage:
-    """The plan of a stage that trains; None where it is not known, and a `problem` where there is none."""
+    """The plan of a stage that trains; None where it is not known, and a `problem` where there is none.
+
+    `lacking` are lines on a plan beyond its devices or its budget.
+    """
 
     name: str
     tokens: int | None = None
@@ -127,6 +130,7 @@ class PlannedStage:
     usd: float | None = None
     disk_bytes: int | None = None
     problem: str = ""
+    lacking: tuple[str, ...] = ()
 
 
 def plan_text(name: str, stages: Sequence[PlannedStage]) -> str:
@@ -137,6 +141,7 @@ def plan_text(name: str, stages: Sequence[PlannedStage]) -> str:
         lines.append(_planned(_together(stages)))
     if any(stage.seconds is None and not stage.problem for stage in stages):
         lines.append("  A time needs the device's peak: lmtrain doctor measures it, each.cluster=NAME knows it.")
+    lines += [f"  {stage.name}: {line}" for stage in stages for line in stage.lacking]
     return "\n".join(lines)
 
 

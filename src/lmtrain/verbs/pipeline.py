@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lmtrain.composition.execution.pipeline_run import EndedStage, done_stages, run_preflight, run_stages
 from lmtrain.composition.execution.pipeline_stages import FLAGS, TRAIN, CommandPipeline, read_pipeline, require_files
-from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.report.report_card import Card, CardStage, PlannedStage, StageAccount, card_page, card_text, plan_text
 from lmtrain.report.run_ledger import read_ledger
 from lmtrain.tracking.atomic_files import read_json, write_json, write_text
@@ -106,7 +106,7 @@ def _account(run: Path) -> StageAccount | None:
 
 
 def _plan(read: CommandPipeline, *, is_json: bool) -> int:
-    """Print the needs of the training stages, by their own plans."""
+    """Print the needs of the training stages, by their own plans; answer 1 where one cannot be."""
     from lmtrain.composition.planning.plan import planned_runs
 
     rows: list[PlannedStage] = []
@@ -126,10 +126,11 @@ def _plan(read: CommandPipeline, *, is_json: bool) -> int:
                 seconds=run.plan.seconds,
                 usd=run.plan.usd,
                 disk_bytes=kept,
+                lacking=() if run.advice.is_possible else tuple(run.advice.lines),
             )
         )
     print(json.dumps([asdict(row) for row in rows]) if is_json else plan_text(read.name, rows))
-    return EXIT_DONE
+    return EXIT_NO if any(row.problem or row.lacking for row in rows) else EXIT_DONE
 
 
 def _near(path: Path) -> Path:
