@@ -82,3 +82,11 @@ def test_a_slice_of_a_device_has_its_own_memory():
     config = read_config(compose_config([*WORDS, *CLUSTER, "cluster.memory_bytes=40GB"]))
     assert config.cluster.device_bytes == 40 * 10**9
     assert config.cluster.known_device is not None
+
+
+def test_the_device_decides_over_an_experiment_and_a_typed_word_over_both() -> None:
+    words = ["hardware=auto", "experiment=llama_3_2_1b_adamw"]
+    config = compose_config(words)
+    assert config["batch"]["micro_batch_sequences"] == "auto"
+    assert read_config(config).recompute.word == read_config(config).precision.word == "auto"
+    assert read_config(compose_config([*words, "recompute=selective"])).recompute.word == "selective"
