@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 
 NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000  # linux/sched.h
+READ_ONLY = 1  # linux/mount.h
 
 
-def mount_small_disk(folder: Path, *, num_bytes: int) -> None:
+def mount_small_disk(folder: Path, *, num_bytes: int, is_read_only: bool = False) -> None:
     """Put an empty disk of so many bytes over a folder, for this process and its children; raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
@@ -16,7 +17,11 @@ def mount_small_disk(folder: Path, *, num_bytes: int) -> None:
     Path("/proc/self/setgroups").write_text("deny")
     Path("/proc/self/uid_map").write_text(f"0 {user} 1")
     Path("/proc/self/gid_map").write_text(f"0 {group} 1")
-    _require(libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, f"size={num_bytes}".encode()))
+    _require(
+        libc.mount(
+            b"tmpfs", os.fsencode(folder), b"tmpfs", READ_ONLY if is_read_only else 0, f"size={num_bytes}".encode()
+        )
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ import pytest
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.run_folder import RunFolder, check_free_space, run_path
+from tests.small_disk import mount_small_disk, reason_for_none
 
 HOLDER = """
 import sys, time
@@ -109,11 +110,23 @@ def test_folder_below_a_file_is_an_environment_problem(tmp_path):
 
 
 @pytest.mark.faults
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_read_only_root_is_an_environment_problem(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(EnvironmentProblem, match="write permission"):
-        RunFolder(tmp_path / "a").create()
+    if reason := reason_for_none(tmp_path):
+        pytest.skip(reason)
+    read, write = os.pipe()
+    if os.fork() == 0:
+        mount_small_disk(tmp_path, num_bytes=1 << 20, is_read_only=True)  # root writes everywhere else
+        try:
+            RunFolder(tmp_path / "a").create()
+        except EnvironmentProblem as problem:
+            os.write(write, str(problem).encode())
+        os._exit(0)
+    os.close(write)
+    os.wait()
+    with os.fdopen(read) as told:
+        said = told.read()
+    assert "set run.root" in said
+    assert "\n" not in said
 
 
 def test_full_disk_is_refused_with_the_amounts(tmp_path):
