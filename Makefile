@@ -85,7 +85,7 @@ checks: $(STAMP) ## check format, style, spelling, types and architecture
 # Both tools come at these versions into an environment of their own; no address of an index or a service is named here.
 audit: $(STAMP) ## ask a public database for known vulnerabilities of the lock (needs network)
 	@$(call TOOL,pip-audit==2.10.1) && .cache/tools/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
-		-r requirements.lock || { echo 'Not clean, or not asked: the lines above say which. Without a network the lock is' \
+		-r requirements.lock $(ARGS) || { echo 'Not clean, or not asked: the lines above say which. Without a network the lock is' \
 		'held by make checks alone: hashes, and no version known to be malicious.' >&2; exit 1; }
 
 sbom: $(STAMP) ## write the packages of the lock as a CycloneDX bill of materials: dist/sbom.json

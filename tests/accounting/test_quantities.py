@@ -1,4 +1,5 @@
 import contextlib
+import math
 
 import pytest
 from hypothesis import given
@@ -144,3 +145,9 @@ def test_a_limit_is_written_as_at_most_it_and_no_more_than_a_hundredth_less(limi
     written = parse_quantity(format_at_most(limit), "tokens")
     assert 0.5 * limit < written <= limit
     assert limit < 1000 or 0.98 * limit < written
+
+
+@pytest.mark.parametrize("value", [{"_target_": "os.system"}, [1], None, True, math.nan, math.inf, 10**400])
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(ConfigurationError, match=r"^budget\.steps=.* is not a number; write it as"):
+        parse_quantity(value, "budget.steps")

@@ -2,6 +2,7 @@
 
 import math
 import re
+import sys
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -25,6 +26,7 @@ _EXAMPLES: Final[dict[str, str]] = {
     "usd": "$500, 500 or 1.2K",
 }
 _SHARE: Final = re.compile(r"(\d+(?:\.\d*)?)\s*%")
+LARGEST: Final = sys.float_info.max
 _TERM: Final = re.compile(r"(\d+(?:_\d+)*(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z]*)", re.IGNORECASE)
 
 
@@ -40,9 +42,9 @@ def parse_quantity(value: str | float, key: str = "value", *, unit: Unit | None 
     Raises: ConfigurationError for anything but one finite quantity.
     """
     unit = unit or unit_of(key)
-    if isinstance(value, bool) or (not isinstance(value, str) and not math.isfinite(value)):
-        raise _not_a_quantity(value, unit, key)
     if not isinstance(value, str):
+        if not _is_finite(value):
+            raise _not_a_quantity(value, unit, key)
         return value
     terms = _terms(value.strip().removeprefix("$") if unit == "usd" else value.strip())
     kind = _kind(unit)
@@ -138,6 +140,11 @@ def _kind(unit: Unit) -> str:
 
 def _whole(number: float) -> int | float:
     return int(number) if float(number).is_integer() else number
+
+
+def _is_finite(value: object) -> bool:
+    """Tell whether a value, of a file perhaps and of any kind, is a number, and no too large one."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
 def _not_a_quantity(value: object, unit: Unit, key: str) -> ConfigurationError:

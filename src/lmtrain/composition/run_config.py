@@ -116,6 +116,7 @@ class RunConfig:
         return replace(self, **{name: getattr(self, name).checked(self.allowed) for name in names})
 
 
+COUNTS: Final = ("devices", "num_nodes")  # of the trainer
 NODES: Final = tuple(
     name for name, kind in get_type_hints(RunConfig).items() if kind is Node and name != "make_trainer"
 )
@@ -177,7 +178,11 @@ def _require_scalars(scalars: Mapping[str, Any]) -> None:
 
 
 def _trainer_settings(node: Mapping[str, Any]) -> TrainerSettings:
-    counts = {name: parse_whole(node[name], f"trainer.{name}") for name in ("devices", "num_nodes")}
+    if missing := [name for name in COUNTS if name not in node]:
+        raise ConfigurationError(
+            f"trainer has no {missing[0]}; give trainer.{missing[0]}=1, or leave trainer as it is."
+        )
+    counts = {name: parse_whole(node[name], f"trainer.{name}") for name in COUNTS}
     kinds: dict[str, Any] = {"accelerator": str, "cpu_threads": int | None, "detect_anomaly": bool}
     given = {name: node[name] for name in kinds if name in node}
     others = {name: check_value(value, kinds[name], key=f"trainer.{name}") for name, value in given.items()}
