@@ -181,6 +181,18 @@ def test_a_chunk_is_scored_by_two_kernels_without_fp32_logits(name):
 
 
 @pytest.mark.slow
+def test_all_chunks_compile_into_one_graph_too():
+    """So does `compile=model`."""
+    rule = Rule(torch.bfloat16, 8, 0.0, -100, None, AsTheyAre())
+    with fake_gpu() as gpu, torch.no_grad():
+        weight, states = (torch.empty(size, 16, dtype=torch.bfloat16, device="cuda") for size in (64, 32))
+        targets = torch.zeros(32, dtype=torch.int64, device="cuda")
+        compiled: Any = torch.compile(partial(score, scores=score_logits), fullgraph=True, dynamic=False)
+        compiled(states, weight, targets, rule, gradients=(True, True))
+    assert len(gpu.graphs) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_the_plan_s_memory_is_that_of_the_compiled_step_within_a_twentieth(name):
     [run] = planned_runs([*words_of(name), "cluster=h200_1x"])

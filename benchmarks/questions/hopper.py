@@ -10,7 +10,7 @@
 Every row is in the JSON as soon as it is measured, so that a call that is cut short loses one row; a row measured by an
 earlier call in the same folder stays and is not measured again without `--again`. A folder gets at most eight files, of
 at most 16 MiB each. The peers take part where `--peers FOLDER` has checkouts of them, as in
-`benchmarks/questions/train_step.py`.
+`benchmarks/questions/train_step.py`. Exit code 3: rows were given up.
 """
 
 import argparse
@@ -27,6 +27,7 @@ import torch
 
 from benchmarks.harness.hopper.cases import CASES, composed
 from benchmarks.harness.hopper.ceiling_shares import plot, shares
+from benchmarks.harness.hopper.deadline import GIVEN_UP
 from benchmarks.harness.hopper.first_half_hour import MINUTES, PLANS, run
 from benchmarks.harness.hopper.marks_page import marks, page
 from benchmarks.harness.hopper.parts import PARTS
@@ -42,8 +43,8 @@ MOST_FILES, MOST_BYTES = 8, 16 * 2**20  # of a folder to bring back; three of th
 ROW_SECONDS: Final = 600.0
 
 
-def measure(names: Sequence[str], *, bench: Bench, scratch: Path, path: Path) -> dict[str, Any]:
-    """Measure parts into the report at `path`, which is whole after every row, and return it.
+def measure(names: Sequence[str], *, bench: Bench, scratch: Path, path: Path) -> int:
+    """Measure parts into the report at `path`, which is whole after every row; return the number of rows given up.
 
     Raises:
         ValueError: Its rows are of another device.
@@ -53,15 +54,17 @@ def measure(names: Sequence[str], *, bench: Bench, scratch: Path, path: Path) ->
     require_same_device(report, here, path=path)
     versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "driver": driver_version()}
     report |= here | versions | {"date": time.strftime("%Y-%m-%d")}
+    num_given_up = 0
     for name in names:
         rows: list[dict[str, Any]] = report["parts"].setdefault(name, [])
         for row in PARTS[name](bench, scratch):
             keep_row(rows, row)
             write(report, path)
-            told = row.get("not_measured", "measured")
+            told: str = row.get("not_measured", "measured")
+            num_given_up += told.startswith(GIVEN_UP)
             print(f"{name}, {row.get('model', '')}: {told}", file=sys.stderr, flush=True)
     write(report, path)
-    return report
+    return num_given_up
 
 
 def keep_traces(scratch: Path, out: Path) -> None:
@@ -135,21 +138,20 @@ def require_sense(arguments: argparse.Namespace) -> None:
     require_known(arguments.variants, parts=arguments.only)
 
 
-def fill(arguments: argparse.Namespace, path: Path, scratch: Path) -> dict[str, Any]:
-    """Return the report as asked for: joined, by a plan, measured part by part, or as it is."""
+def fill(arguments: argparse.Namespace, path: Path, scratch: Path) -> int:
+    """Fill the report as asked for: joined, by a plan, measured part by part; return the number of rows given up."""
     if arguments.merge:
-        report = merged(arguments.merge)
-        write(report, path)
-        return report
-    if arguments.page:
-        return read(path)
-    if arguments.plan:
+        write(merged(arguments.merge), path)
+    elif arguments.plan:
         words = ["--out", str(path.parent), "--hardware", arguments.hardware, "--scratch", str(scratch)]
+        words += ["--row-seconds", f"{arguments.row_seconds:g}"]
         words += [*(["--toy"] if arguments.toy else []), *(["--peers", arguments.peers] if arguments.peers else [])]
         minutes, stages = arguments.minutes or MINUTES, PLANS[arguments.plan]
         here = partial(stage_here, path, scratch) if arguments.toy or not torch.cuda.is_available() else None
-        return run(path, minutes=minutes, words=words, stages=stages, tell=partial(print, flush=True), here=here)
-    return measure(arguments.only, bench=bench_of(arguments, path), scratch=scratch, path=path)
+        run(path, minutes=minutes, words=words, stages=stages, tell=partial(print, flush=True), here=here)
+    elif not arguments.page:
+        return measure(arguments.only, bench=bench_of(arguments, path), scratch=scratch, path=path)
+    return 0
 
 
 def bench_of(arguments: argparse.Namespace, path: Path, *, ends_at: float | None = None) -> Bench:
@@ -163,8 +165,15 @@ def stage_here(path: Path, scratch: Path, words: Sequence[str], seconds: float) 
     """Run a toy's stage in this process, and return how it ended."""
     ends_at = time.monotonic() + seconds
     arguments = parse(words)
-    measure(arguments.only, bench=bench_of(arguments, path, ends_at=ends_at), scratch=scratch, path=path)
-    return "done" if time.monotonic() < ends_at else f"cut off after {seconds:.0f} s"
+    given_up = measure(arguments.only, bench=bench_of(arguments, path, ends_at=ends_at), scratch=scratch, path=path)
+    if time.monotonic() >= ends_at:
+        return f"cut off after {seconds:.0f} s"
+    return told_given_up(given_up) if given_up else "done"
+
+
+def told_given_up(num_rows: int) -> str:
+    """Return how a call with such rows ended."""
+    return f"{num_rows} rows given up; the same call measures them"
 
 
 def main() -> int:
@@ -177,7 +186,8 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
     path = out / f"hopper_{arguments.hardware}.json"
     try:
-        report = fill(arguments, path, scratch)
+        given_up = fill(arguments, path, scratch)
+        report = read(path)
         text = page(report | {"command": COMMAND}) + shares_of(report, out, arguments.hardware)
         if arguments.is_kept:
             path.with_suffix(".md").write_text(text)
@@ -190,7 +200,9 @@ def main() -> int:
         return 2
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return 0
+    if given_up:
+        print(f"hopper.py: {told_given_up(given_up)}", file=sys.stderr)
+    return 3 if given_up else 0
 
 
 if __name__ == "__main__":

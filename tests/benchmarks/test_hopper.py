@@ -143,11 +143,14 @@ def test_a_report_is_whole_after_every_row_and_keeps_the_parts_of_earlier_calls(
         yield {"model": "one"}
         seen.append(json.loads(path.read_text())["parts"])
         yield {"model": "two"}
+        yield {"model": "three", "not_measured": "given up after 1 s"}
 
     monkeypatch.setitem(hopper.PARTS, "data", part)
-    report = hopper.measure(["data"], bench=CPU, scratch=tmp_path, path=path)
+    given_up = hopper.measure(["data"], bench=CPU, scratch=tmp_path, path=path)
+    report = json.loads(path.read_text())
+    assert given_up == 1
     assert seen == [{"speed": [{"kept": 1}], "data": [{"model": "one"}]}]
-    assert report["parts"]["data"] == [{"model": "one"}, {"model": "two"}]
+    assert [row["model"] for row in report["parts"]["data"]] == ["one", "two", "three"]
     path.write_text(json.dumps(report | {"device": "another"}))
     with pytest.raises(ValueError, match="one page each"):
         hopper.measure(["data"], bench=CPU, scratch=tmp_path, path=path)

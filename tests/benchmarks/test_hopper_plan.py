@@ -78,6 +78,19 @@ def test_a_plan_goes_on_after_a_failure_ends_what_takes_too_long_and_skips_what_
     assert told.count("done: done before") == 1
 
 
+def test_a_stage_with_rows_given_up_is_not_done_and_knows_the_seconds_of_a_row(tmp_path, monkeypatch):
+    def part(bench, scratch):
+        yield bench.measured({"what": "w"}, lambda: signal.pause() or {})
+
+    monkeypatch.setitem(hopper.PARTS, "data", part)
+    monkeypatch.setitem(first_half_hour.PLANS, "first_half_hour", [first_half_hour.Stage(("--only", "data"), 30)])
+    words = ["--plan", "first_half_hour", "--row-seconds", "0.05", "--toy", "--out", str(tmp_path)]
+    assert hopper.fill(hopper.parse(words), tmp_path / "hopper.json", tmp_path) == 0
+    report = json.loads((tmp_path / "hopper.json").read_text())
+    assert report["parts"]["data"] == [{"what": "w", "not_measured": "given up after 0.05 s"}]
+    assert [held["outcome"] for held in report["plan"]] == ["1 rows given up; the same call measures them"]
+
+
 def test_the_plan_is_in_hopper_s_order_and_its_words_are_those_of_the_harness():
     stages = first_half_hour.FIRST_HALF_HOUR
     assert [stage.until for stage in stages] == sorted(stage.until for stage in stages)

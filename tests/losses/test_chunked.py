@@ -1,3 +1,6 @@
+from types import SimpleNamespace
+from unittest.mock import Mock
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -5,7 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lmtrain.errors import ConfigurationError
-from lmtrain.losses.chunked import ChunkedCrossEntropy
+from lmtrain.losses import chunked
+from lmtrain.losses.chunked import ChunkedCrossEntropy, score_logits
 from lmtrain.losses.cross_entropy import CrossEntropy
 from tests.losses import two_ranks
 from tests.losses.loss_checks import Head, batch, cases, check_against_plain
@@ -127,6 +131,23 @@ def test_the_meta_device_counts_without_memory():
 def test_a_chunk_of_no_tokens_is_refused():
     with pytest.raises(ConfigurationError, match=r"loss\.chunk_tokens=0 is below 1"):
         ChunkedCrossEntropy(chunk_tokens=0)
+
+
+def test_only_a_chunk_s_scores_are_given_to_the_compiler():
+    """Over a graph of all chunks, each chunk's product for the head would live to its end."""
+    compiled = []
+    scored = ChunkedCrossEntropy().compiled(lambda function: compiled.append(function) or function)
+    assert compiled == [score_logits]
+    assert torch.equal(scored(*batch()).objective, ChunkedCrossEntropy()(*batch()).objective)
+
+
+def test_on_a_gpu_the_library_adds_rounded_products_in_fp32(monkeypatch):
+    left, right = torch.ones(3, 2, dtype=torch.bfloat16), torch.ones(2, 4, dtype=torch.bfloat16)
+    total = SimpleNamespace(dtype=torch.float32, is_cuda=True)
+    add = Mock()
+    monkeypatch.setattr(torch.ops.aten.addmm, "dtype_out", add)
+    chunked._add_product(total, left, right)
+    add.assert_called_once_with(total, left, right, torch.float32, out=total)
 
 
 @pytest.mark.slow

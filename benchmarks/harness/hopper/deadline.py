@@ -3,7 +3,9 @@
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
+
+GIVEN_UP: Final = "given up after"
 
 
 @contextmanager
@@ -15,7 +17,7 @@ def deadline(seconds: float | None) -> Generator[None]:
 
     def give_up(number: int, frame: Any) -> None:
         del number, frame
-        raise RuntimeError(f"given up after {seconds:g} s")
+        raise RuntimeError(f"{GIVEN_UP} {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, seconds)

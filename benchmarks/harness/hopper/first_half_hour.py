@@ -1,7 +1,7 @@
 """The first half hour on a GPU, part after part in the order of what is worth most, within a number of minutes.
 
 Each stage is a call of the harness in a process of its own, ended when the minutes of its block are over; its rows are
-in the report as they come. A stage that is done is not done again by a later call over the same folder.
+in the report as they come. A later call over the same folder leaves out each stage that gave up no row.
 """
 
 import os

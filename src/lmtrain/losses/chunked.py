@@ -216,10 +216,16 @@ def _add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V C"], right:
     """Add a product to the sum; the sum stays in fp32 where products are rounded."""
     if total.dtype == left.dtype:
         total.addmm_(left, right)
-    elif total.is_cuda and type(left) is Tensor and left.dtype in FP32_SUMS:
+    elif _is_summed_by_library(total, left):
         torch.ops.aten.addmm.dtype_out(total, left, right, total.dtype, out=total)  # no product in memory
     else:
         total += left @ right
+
+
+def _is_summed_by_library(total: Tensor, left: Tensor) -> bool:
+    """Return whether the library sums rounded products into an fp32 total; Inductor (torch 2.13) cannot lower it."""
+    is_plain = type(left) is Tensor and left.dtype in FP32_SUMS
+    return is_plain and total.is_cuda and not torch.compiler.is_compiling()
 
 
 def chunked_cross_entropy_facts() -> LossFacts:
