@@ -11,8 +11,8 @@ from typing import final
 from data_pipelines.engines.local_jobs import run_job
 from data_pipelines.processes import run_jobs
 from data_pipelines.progress import stage as shown_stage
-from data_pipelines.sources.base import Document, Source
-from data_pipelines.stages.pieces import PieceFolder, Remaining, cut_into_pieces, read_items, write_items
+from data_pipelines.sources.base import Source
+from data_pipelines.stages.pieces import PieceFolder, Remaining, characters_of, cut_into_pieces, read_items, write_items
 from data_pipelines.stages.stage import Item, Stage, in_turn, key_of, runs_of
 from lmtrain.errors import ConfigurationError
 
@@ -56,7 +56,7 @@ class LocalEngine:
             started = time.process_time()
             done = list(in_turn(stages, batch))
             seconds += time.process_time() - started
-            num_characters += sum(map(_num_characters, batch))
+            num_characters += sum(map(characters_of, batch))
             yield from done
             is_slow = seconds * FAST_CHARACTERS_PER_SECOND > num_characters >= TRIAL_CHARACTERS
             if is_slow and self._num_processes is None and _num_cores() > 1:
@@ -106,16 +106,12 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     num_characters = 0
     for item in items:
         batch.append(item)
-        num_characters += _num_characters(item)
+        num_characters += characters_of(item)
         if num_characters >= BATCH_CHARACTERS:
             yield batch
             batch, num_characters = [], 0
     if batch:
         yield batch
-
-
-def _num_characters(item: Item) -> int:
-    return 100 + (len(item.text) if isinstance(item, Document) else 0)
 
 
 def _num_cores() -> int:

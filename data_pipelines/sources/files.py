@@ -190,6 +190,4 @@ class Files(Source):
 
 def files_facts(*, messages_column: str | None = None) -> SourceFacts:
     """Tell whether documents are lists of messages."""
-    return SourceFacts(
-        has_conversations=messages_column is not None, with_conversations="source.messages_column=messages"
-    )
+    return SourceFacts.of_column(messages_column)

@@ -171,6 +171,4 @@ def _require_positive(**settings: int | None) -> None:
 
 def hugging_face_dataset_facts(*, messages_column: str | None = None) -> SourceFacts:
     """Tell whether documents are lists of messages."""
-    return SourceFacts(
-        has_conversations=messages_column is not None, with_conversations="source.messages_column=messages"
-    )
+    return SourceFacts.of_column(messages_column)

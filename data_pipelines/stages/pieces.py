@@ -81,16 +81,17 @@ def cut_into_pieces(folder: Path, items: Iterable[Item], *, piece_characters: in
 
 def _until_full(first: Item, rest: Iterator[Item], piece_characters: int) -> Iterator[Item]:
     yield first
-    num_characters = _num_characters(first)
+    num_characters = characters_of(first)
     while num_characters < piece_characters:
         item = next(rest, None)
         if item is None:
             return
         yield item
-        num_characters += _num_characters(item)
+        num_characters += characters_of(item)
 
 
-def _num_characters(item: Item) -> int:
+def characters_of(item: Item) -> int:
+    """Return an item's length, with a hundred for what is kept beside its text."""
     return 100 + (len(item.text) if isinstance(item, Document) else 0)
 
 

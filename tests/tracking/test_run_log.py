@@ -152,3 +152,11 @@ def test_folder_that_is_a_file_is_an_environment_problem(tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(EnvironmentProblem, match="cannot be written"):
         RunLog(tmp_path / "run")
+
+
+def test_the_newest_value_of_a_metric_is_of_the_last_step_with_it():
+    points = [
+        run_log.Point(time=0.0, step=step, tokens=0, metrics=metrics)
+        for step, metrics in ((1, {"a": 1.0}), (2, {"b": 2.0}))
+    ]
+    assert [run_log.newest(points, name) for name in ("a", "b", "c")] == [1.0, 2.0, None]

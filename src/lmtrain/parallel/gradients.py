@@ -29,7 +29,7 @@ def global_norm(parameters: Iterable[Parameter]) -> Tensor:
 
 def scale_gradients(parameters: Iterable[Parameter], factor: Tensor) -> None:
     """Multiply every gradient in place by a scalar tensor [], without a host sync."""
-    local = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    local = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
     torch._foreach_mul_(local, factor.to(local[0].dtype))  # pyright: ignore[reportPrivateUsage]  # as in torch's clipping
 
 
@@ -44,5 +44,6 @@ def _whole(norm: Tensor) -> Tensor:
     return squares.sqrt()
 
 
-def _local(gradient: Tensor) -> Tensor:
+def local_part(gradient: Tensor) -> Tensor:
+    """Return this rank's part of a gradient, all of one that is whole."""
     return gradient.to_local() if isinstance(gradient, DTensor) else gradient

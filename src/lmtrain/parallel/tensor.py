@@ -20,6 +20,7 @@ from typing_extensions import override
 from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.models.base import LanguageModel
 from lmtrain.parallel.fsdp import FullyShardedStrategy
+from lmtrain.parallel.gradients import local_part
 from lmtrain.parallel.strategy import Parallelism
 from lmtrain.parallel.tensor_groups.cuts import cut_model, require_cuts
 from lmtrain.parallel.tensor_groups.layout import TensorLayout
@@ -114,7 +115,7 @@ class TensorStrategy(FullyShardedStrategy):
         assert self.lightning_module is not None
         model: Any = self.lightning_module.language_model
         parameters = [parameter for name, parameter in model.named_parameters() if name in self._layout.parts]
-        gradients = [_local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        gradients = [local_part(parameter.grad) for parameter in parameters if parameter.grad is not None]
         if not gradients:
             return
         flat = torch.cat([gradient.flatten() for gradient in gradients])
@@ -171,7 +172,3 @@ def _other_axis(parameter: torch.nn.Parameter) -> Shard | None:
     if not isinstance(parameter, DTensor):
         return None
     return Shard(1) if parameter.placements == (Shard(0),) else Shard(0)
-
-
-def _local(gradient: Tensor) -> Tensor:
-    return gradient.to_local() if isinstance(gradient, DTensor) else gradient

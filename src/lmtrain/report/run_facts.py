@@ -13,7 +13,7 @@ from lmtrain.report.run_ledger import read_attempts
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_folder import RunFolder
-from lmtrain.tracking.run_log import Point, read_points
+from lmtrain.tracking.run_log import Point, newest, read_points
 from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, best_of, list_checkpoints
 
 REPORT_FILE = "report.html"  # the whole page, in the run's folder
@@ -100,7 +100,7 @@ def read_run(folder: Path) -> RunFacts:
         tokens_per_second=speed.tokens_per_second if speed else None,
         loss_share=speed.loss_share if speed else 1.0,
         mfu_palm=_mean_mfu(points, speed.tokens_per_second) if speed else None,
-        usd=_last(points, "cost/usd"),
+        usd=newest(points, "cost/usd"),
         held_out=_held_out(points, plan, read_json(folder / "dataset.json"), split=_split_measured(job)),
         sample=_last_sample(folder / "samples.jsonl"),
         last=checkpoints[-1] if checkpoints else None,
@@ -111,7 +111,7 @@ def read_run(folder: Path) -> RunFacts:
         lr=_lr_to_type(job.get("config", {})),
         overrides=tuple(job.get("overrides", ())),
         time=balance(attempts),
-        skipped_steps=int(_last(points, "train/skipped_steps") or 0),
+        skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
         root=_root(job.get("config", {})),
     )
@@ -202,10 +202,6 @@ def _held_out(points: list[Point], plan: dict[str, Any], dataset: dict[str, Any]
         references={name: reference[key] for name, key in names.items() if reference.get(key)},
         after_averaged=last.get("validation/ema_bits_per_byte"),
     )
-
-
-def _last(points: list[Point], metric: str) -> float | None:
-    return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)
 
 
 def _last_sample(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.log_tail import LogOffset, read_after
-from lmtrain.tracking.run_log import Point
+from lmtrain.tracking.run_log import Point, newest
 from lmtrain.tracking.settled_status import settled_status
 
 TAIL_BYTES: Final = 1 << 18
@@ -62,8 +62,8 @@ def in_brief(folder: Path) -> RunInBrief:
         step=last.step,
         num_steps=_num_steps(folder),
         tokens=last.tokens,
-        loss=_newest(points, TRAIN_LOSS),
-        bits_per_byte=_newest(points, BITS_PER_BYTE),
+        loss=newest(points, TRAIN_LOSS),
+        bits_per_byte=newest(points, BITS_PER_BYTE),
         seconds=sum(attempt.wall_seconds for attempt in attempts),
         changed_at=(log if log.exists() else folder).stat().st_mtime,
     )
@@ -115,7 +115,3 @@ def lines_of(points: Sequence[Point], num_steps: int | None) -> list[str]:
 def _num_steps(folder: Path) -> int | None:
     horizon: Any = read_json(folder / "plan.json").get("horizon", {})
     return horizon.get("steps")
-
-
-def _newest(points: Sequence[Point], metric: str) -> float | None:
-    return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)

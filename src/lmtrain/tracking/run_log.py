@@ -33,6 +33,11 @@ class Point:
     metrics: dict[str, float]
 
 
+def newest(points: Sequence[Point], metric: str) -> float | None:
+    """Return a metric's last value, None where it was never measured."""
+    return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)
+
+
 class RunLog:
     """Append points to a folder's metrics.jsonl; whole lines a write, so a reader never waits for one."""
 

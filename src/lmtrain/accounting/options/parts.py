@@ -129,6 +129,11 @@ class SourceFacts:
     has_conversations: bool
     with_conversations: str = ""
 
+    @classmethod
+    def of_column(cls, messages_column: str | None) -> "SourceFacts":
+        """Return the facts of rows that are conversations where a column of messages is named."""
+        return cls(has_conversations=messages_column is not None, with_conversations="source.messages_column=messages")
+
 
 @dataclass(frozen=True, kw_only=True)
 class AverageFacts:
