@@ -137,7 +137,8 @@ class Build:
         for name, split in filled.splits.items():
             asked, share = held_out.fractions[name], split.text_bytes / max(text_bytes, 1)
             if name != TRAIN and not held_out.is_named and share < LEAST_OF_ASKED * asked:
-                got = f"{share:.2%} of the text ({split.num_documents:,} documents)"
+                documents = f"{split.num_documents:,} document{'s' * (split.num_documents != 1)}"
+                got = f"{share:.2%} of the text ({documents})"
                 tell(f"  the {name} split has {got}, where data.folder.{name}_fraction asks for {asked:.2%}")
 
     def _why_empty(self, filled: Filled) -> str:
