@@ -32,6 +32,7 @@ WRONG = {
     "trainer.devices=-1": "trainer.devices=-1 is below 1; nearest valid: 1.",
     "optimizer.lr=-1": "optimizer.lr=-1 is not at least 0",
     "cluster.peak_flops=abc": "cluster.peak_flops=abc is not a number",
+    "model._target_=os.system": "model._target_=os.system is not allowed: a target here starts with lmtrain.models.",
     "callbacks.checkpoint.keep_last=no": "callbacks.checkpoint.keep_last=no is not a number",
 }
 

@@ -31,15 +31,9 @@ def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot 
     Raises:
         ConfigurationError: The name is outside the allow-list, private, does not exist, or is of another kind.
     """
-    if not DOTTED_NAME.fullmatch(name):
-        raise ConfigurationError(f"{key}._target_={name!r} is no dotted name, as lmtrain.models.llama.Llama is.")
     slot = slot or slot_at(key)
-    packages = (*(ALLOWED_PREFIXES if slot.packages is None else slot.packages), *allowed)
-    if not name.startswith(packages):
-        raise ConfigurationError(_not_allowed(name, key=key, packages=packages))
+    packages = require_allowed(name, key=key, allowed=allowed, slot=slot)
     module_name, _, attribute = name.rpartition(".")
-    if any(part.startswith("_") for part in name.split(".")):
-        raise ConfigurationError(f"{key}._target_={name} is private; a target is a public class or function.")
     module = _import_module(module_name, key=key, target=name)
     found = getattr(module, attribute, None)
     if not callable(found):
@@ -52,6 +46,22 @@ def find_target(name: str, *, key: str, allowed: Sequence[str] = (), slot: Slot 
         msg = f"{key}._target_={name} is of another kind: {key} takes {describe(slot)}"
         raise ConfigurationError(f"{msg}, a class of that kind or a function whose return annotation names it.")
     return found
+
+
+def require_allowed(name: str, *, key: str, allowed: Sequence[str], slot: Slot) -> tuple[str, ...]:
+    """Return the packages of a slot's targets, without an import of the name.
+
+    Raises:
+        ConfigurationError: The name is outside of them, or private.
+    """
+    if not DOTTED_NAME.fullmatch(name):
+        raise ConfigurationError(f"{key}._target_={name!r} is no dotted name, as lmtrain.models.llama.Llama is.")
+    packages = (*(ALLOWED_PREFIXES if slot.packages is None else slot.packages), *allowed)
+    if not name.startswith(packages):
+        raise ConfigurationError(_not_allowed(name, key=key, packages=packages))
+    if any(part.startswith("_") for part in name.split(".")):
+        raise ConfigurationError(f"{key}._target_={name} is private; a target is a public class or function.")
+    return packages
 
 
 def import_target(name: str) -> Callable[..., Any]:

@@ -10,7 +10,9 @@ from lmtrain.accounting.budgets import limits_of
 from lmtrain.composition.command_line.unknown_words import node_at
 from lmtrain.composition.nodes.check import TARGET, check_value
 from lmtrain.composition.nodes.node import Node
+from lmtrain.composition.nodes.slots import slot_at
 from lmtrain.composition.nodes.source_signatures import setting_types
+from lmtrain.composition.nodes.targets import require_allowed
 from lmtrain.composition.rules.optimizer import require_settings
 from lmtrain.composition.rules.ranks import require_ranks
 from lmtrain.composition.rules.tokenizer_size import require_rows
@@ -29,6 +31,7 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
     keys = [word.lstrip("+").partition("=")[0] for word in typed if "=" in word and not word.startswith("~")]
     for key in keys:
         _require_type(config.values, key)
+        _require_target(config, key)
     groups = {key.partition(".")[0] for key in keys}
     if groups & {"batch", "trainer", "strategy"} and config.batch.micro_batch_sequences != "auto":
         config.divided(config.batch)
@@ -46,6 +49,14 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
         sizes = config.model.get("vocab_size"), config.tokenizer.get("vocab_size")
         if isinstance(sizes[0], int) and isinstance(sizes[1], int):
             require_rows(sizes[0], num_entries=sizes[1])
+
+
+def _require_target(config: RunConfig, key: str) -> None:
+    """Check the name of a group's typed target, before its import."""
+    group, _, name = key.rpartition(".")
+    slot, target = slot_at(group), node_at(config.values, key) if name == TARGET else None
+    if isinstance(target, str) and slot.kinds:
+        require_allowed(target, key=group, allowed=config.allowed, slot=slot)
 
 
 def _require_layers(model: Node) -> None:
