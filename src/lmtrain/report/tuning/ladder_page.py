@@ -38,31 +38,36 @@ def ladder_lines(rungs: Sequence[RungSpeed], *, plot: Path) -> list[str]:
 
 def write_ladder(rungs: Sequence[RungSpeed], *, folder: Path, words: Sequence[str]) -> Path:
     """Write the plot, named after the config's words, and return its path."""
-    legend = tag("p", joined([square(SPEED), "tokens a second  "]), joined([square(MFU), "MFU (PaLM), of the peak"]))
-    head = ("rung", "tokens/s", "MFU", "times the one before", "times the first")
+    legend = tag(
+        "p",
+        joined([square(SPEED), "tokens a second  "]),
+        joined([square(MFU), "MFU (PaLM), of the peak; each beside the largest of its kind"]),
+    )
+    head = ("rung", "", "tokens/s", "MFU", "times the one before", "times the first")
     said = [tag("p", f"{rung.rung}: {rung.problem}") for rung in rungs if rung.problem]
-    bars = tag("div", ladder_bars(rungs), class_="bars")
-    parts = [legend, bars, table(_rows(rungs), head=head, numeric=True), *said]
-    all_words = table([(rung.rung, rung.words) for rung in rungs], head=("rung", "its words"))
-    speeds = section("Speed, each rung with all before it", *parts)
+    rows = [(name, bars, *others) for bars, (name, *others) in zip(ladder_bars(rungs), _rows(rungs), strict=True)]
+    speeds = section("Speed, each rung with all before it", legend, table(rows, head=head, numeric=True), *said)
+    all_words = section("The words of each rung", table([(rung.rung, rung.words) for rung in rungs]))
     return write_tuning_page("ladder", TITLE, speeds, all_words, folder=folder, words=words)
 
 
-def ladder_bars(rungs: Sequence[RungSpeed]) -> Markup:
-    """Draw two bars a rung, each against the largest of its kind."""
+def ladder_bars(rungs: Sequence[RungSpeed]) -> list[Markup]:
+    """Draw two bars for each rung, each against the largest of its kind."""
     fastest = max((rung.tokens_per_second or 0.0 for rung in rungs), default=0.0) or 1.0
     best = max((rung.mfu or 0.0 for rung in rungs), default=0.0) or 1.0
-    drawn: list[Markup] = []
-    for row, rung in enumerate(rungs):
-        for offset, share, colour in ((0, (rung.tokens_per_second or 0.0) / fastest, SPEED),
-                                      (1, (rung.mfu or 0.0) / best, MFU)):  # fmt: skip
-            size = {"width": f"{share * WIDTH:.2f}", "height": BAR_HEIGHT // 2 - 3}
-            drawn.append(tag("rect", tag("title", rung.rung), x=0, y=row * BAR_HEIGHT + offset * BAR_HEIGHT // 2,
-                             fill=colour, **size))  # fmt: skip
-    height = len(rungs) * BAR_HEIGHT
-    label = f"tokens a second and MFU of {len(rungs)} rungs, from {rungs[0].rung} to {rungs[-1].rung}"
-    return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label,
-               preserveAspectRatio="none", style=f"height:{height}px")  # fmt: skip
+    return [_bars((rung.tokens_per_second or 0.0) / fastest, (rung.mfu or 0.0) / best) for rung in rungs]
+
+
+def _bars(speed: float, mfu: float) -> Markup:
+    """Draw two bars of these shares of the whole width, beside their numbers in a table."""
+    half = BAR_HEIGHT // 2
+    drawn = [
+        tag("rect", x=0, y=row * half, width=f"{share * WIDTH:.2f}", height=half - 3, fill=colour)
+        for row, (share, colour) in enumerate(((speed, SPEED), (mfu, MFU)))
+    ]
+    style = f"display:block;width:min(340px,24vw);height:{BAR_HEIGHT}px"
+    return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {BAR_HEIGHT}", preserveAspectRatio="none", aria_hidden="true",
+               style=style)  # fmt: skip
 
 
 def _rows(rungs: Sequence[RungSpeed]) -> list[tuple[str, str, str, str, str]]:
