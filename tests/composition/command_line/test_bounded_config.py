@@ -59,3 +59,9 @@ def test_other_files_of_the_folder_are_left_to_hydra(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [")
     (tmp_path / "b.yaml").write_bytes(b"\xff")
     require_bounded_files(tmp_path)
+
+
+def test_a_word_nested_without_bound_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    word = f"model={'{a: ' * 3000}1{'}' * 3000}"
+    assert serve("plan", [word], program="lmtrain plan") == EXIT_CONFIGURATION
+    assert capsys.readouterr().err == "lmtrain: model: its value is nested more than 100 deep; write it flat.\n"

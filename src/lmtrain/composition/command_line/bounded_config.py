@@ -4,17 +4,18 @@ Hydra copies what an alias of YAML stands for, OmegaConf what `${...}` does: a f
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_yaml
-from lmtrain.storage.foreign_json import TooMuch
+from lmtrain.storage.foreign_json import MAX_DEPTH, TooMuch
 
 MAX_FILES: Final = 10_000
 MAX_SIZE: Final = 1 << 22  # characters and values of a config with everything written out
 MAX_STEPS: Final = 50  # from a reference to its reference and so on
+BRACKET: Final = re.compile(r"[(){}\[\]]")
 REFERENCE: Final = re.compile(r"\$\{(\.*)([A-Za-z_][\w.]*)\}")
 
 
@@ -33,6 +34,21 @@ def require_bounded_files(folder: Path) -> None:
             raise ConfigurationError(f"{path} is no option: {problem}; correct or remove it.") from problem
         except (OSError, ValueError):
             continue  # Hydra tells, where the option is chosen
+
+
+def require_bounded_words(words: Iterable[str]) -> None:
+    """Refuse an override nested too deeply, of a pipeline's file perhaps: Hydra's parser recurses.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    for word in words:
+        depth = 0
+        for bracket in BRACKET.findall(word):
+            depth += 1 if bracket in "{[(" else -1
+            if depth > MAX_DEPTH:
+                key = word.partition("=")[0][:80]
+                raise ConfigurationError(f"{key}: its value is nested more than {MAX_DEPTH} deep; write it flat.")
 
 
 def require_bounded_references(config: Mapping[str, Any]) -> None:

@@ -21,8 +21,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import InterpolationToMissingValueError, MissingMandatoryValue, OmegaConfBaseException
 
 from lmtrain.accounting.scaling import UNSCALED
+from lmtrain.composition.command_line import bounded_config
 from lmtrain.composition.command_line.arguments import Arguments
-from lmtrain.composition.command_line.bounded_config import require_bounded_files, require_bounded_references
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
@@ -127,6 +127,7 @@ def _configs(arguments: Arguments, flags: Flags, *, config_name: str) -> Generat
 
 
 def _composed(words: list[str], *, config_name: str) -> DictConfig:
+    bounded_config.require_bounded_words(words)
     composed = compose(config_name, overrides=words, return_hydra_config=True)
     if composed.hydra.get("callbacks"):
         name = next(iter(composed.hydra.callbacks))
@@ -179,7 +180,7 @@ def _search_words(flags: Flags) -> list[str]:
     folder = Path(flags.config_dir)
     if not folder.is_dir():
         raise ConfigurationError(f"--config-dir {folder} is no folder; name one that holds GROUP/OPTION.yaml.")
-    require_bounded_files(folder)
+    bounded_config.require_bounded_files(folder)
     return [f"hydra.searchpath=['file://{folder.absolute()}']"]
 
 
@@ -209,7 +210,7 @@ def _plain(composed: DictConfig) -> dict[str, Any]:
         composed.pop("hydra", None)  # its parts resolve in Hydra's own jobs alone
         composed.pop(SETTINGS, None)  # of a search, no part of a run
     as_written: Any = OmegaConf.to_container(composed, resolve=False, throw_on_missing=False)
-    require_bounded_references(as_written)
+    bounded_config.require_bounded_references(as_written)
     plain = OmegaConf.to_container(composed, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
     remember_secrets(as_written, plain)
