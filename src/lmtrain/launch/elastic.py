@@ -2,7 +2,7 @@
 
 Several machines are started by torchrun, SLURM or Kubernetes (`lmtrain launch`): the rendezvous here is of one agent.
 Four of its habits are changed here (torch 2.11 to 2.13). It opens no port to the network. A signal reaches the ranks
-only, not the data loader workers in their process groups. When a rank fails, the others have one second, not thirty.
+only, not the data loader workers in their process groups. When a rank fails, the others have half a second, not thirty.
 And the exit code is the first failed rank's, not 1. A failed job is not started again: a scheduler does so, by the exit
 code.
 """
@@ -30,7 +30,7 @@ from lmtrain.storage import foreign_json
 from lmtrain.tracking.hangs.heartbeat import beat_path, read_beat
 
 MONITOR_SECONDS = 0.1
-FAILURE_GRACE_SECONDS = 1
+FAILURE_GRACE_SECONDS = 0.5
 TAIL_LINES = 20
 
 
