@@ -149,7 +149,7 @@ def _refuse_hydra(keys: Iterable[str]) -> None:
             raise ConfigurationError(f"{key} is set by --config-dir FOLDER, for options of your own; use it instead.")
         if key.startswith(("hydra.", "hydra/")) and not key.startswith(HYDRA_READ):
             raise ConfigurationError(
-                f"{key} has no effect: of Hydra's own settings a run reads {', '.join(HYDRA_READ)}."
+                f"{key} has no effect: a run reads {', '.join(HYDRA_READ)} alone of Hydra's own settings."
             )
 
 

@@ -75,8 +75,8 @@ def _not_allowed(name: str, *, key: str, packages: Sequence[str]) -> str:
     if not packages:
         return f"{key}._target_={name} is not allowed: {key} takes plain values alone; leave _target_ out."
     return (
-        f"{key}._target_={name} is not allowed: a target here starts with {', '.join(packages)}."
-        " Code that you wrote yourself is allowed by --allow-target my_package. on the command line; where a file of"
+        f"{key}._target_={name} is not allowed: a target here starts with {', '.join(packages)};"
+        " code that you wrote yourself is allowed by --allow-target my_package. on the command line; where a file of"
         " someone else names this target, do not allow it."
     )
 
