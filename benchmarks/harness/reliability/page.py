@@ -72,7 +72,7 @@ def _campaigns(found: Mapping[str, Any]) -> Iterator[str]:
         yield "\n### Power cuts and kills in simulated file-system order\n"
         num_states = sum(one["states"] for one in crashes["kinds"].values())
         yield f"`python benchmarks/questions/crash_states.py`, {num_states:,} states. strace records every system call of a run's"
-        yield "saves, its SIGKILL and its resume; they are replayed to a random point, and what no fsync has kept is kept,"
+        yield "saves, its SIGKILL and its resume; they are replayed to a random point, and writes without an fsync are kept,"
         yield "lost, torn or reordered. The reading code of `resume=auto` has to find the newest checkpoint whose save had"
         yield "returned, or a newer one, with every byte, and the curve up to it; some states train on to the end.\n"
         yield "| saves | changes recorded | states | at different points | trained to the end, exact | lost or wrong |"
