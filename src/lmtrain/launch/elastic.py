@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -72,7 +72,8 @@ def _told_by_rank_0(end: RankEnd, job: LaunchJob) -> bool:
 # pyright: reportIncompatibleVariableOverride=false, reportCallIssue=false
 class _Agent(LocalElasticAgent):
     def __init__(self, job: LaunchJob, stop: StopRequest, stores: Path) -> None:
-        super().__init__(_worker_spec(job), _Logs(job, stores), shutdown_timeout=FAILURE_GRACE_SECONDS)
+        grace: Any = FAILURE_GRACE_SECONDS  # declared as a whole number, and taken as seconds
+        super().__init__(_worker_spec(job), _Logs(job, stores), shutdown_timeout=grace)
         self._job = job
         self._stop = stop
         self._ends: dict[int, RankEnd] = {}
