@@ -47,7 +47,10 @@ def test_losses_gradients_and_weights_are_those_of_one_process(
 
 @pytest.mark.distributed
 def test_a_step_sends_what_its_facts_say_by_group(together: list[Found]) -> None:
-    """Two blocks and the rest, which stays gathered for the backward pass; FSDP pads a row of 301 for two shards."""
+    """Two blocks and the rest, which stays gathered for the backward pass; FSDP pads a row of 301 for two shards.
+
+    The norm's one number is left out.
+    """
     sizes = {name: weight.numel() for name, weight in together[0]["weights"].items()}
     in_blocks = sum(size for name, size in sizes.items() if name.startswith("layers."))
     spread, num = hsdp_facts(shard_size=2), sum(sizes.values())
@@ -55,7 +58,7 @@ def test_a_step_sends_what_its_facts_say_by_group(together: list[Found]) -> None
     shards, copies = spread.collectives(**step)
     for messages in together[0]["sent"][1:]:  # the first one also gathers gradients to compare
         sent = {
-            kind: [each.sent for each in messages if (each.kind, each.num_ranks) == (kind, 2)]
+            kind: [each.sent for each in messages if (each.kind, each.num_ranks) == (kind, 2) and each.num_bytes > 4]
             for kind in ("gather", "scatter", "reduce")
         }
         assert [len(sent[kind]) for kind in ("scatter", "reduce")] == [3, 3], "one reduction a step"

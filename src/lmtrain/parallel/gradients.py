@@ -4,19 +4,25 @@ A norm is taken per device mesh and the squares are added, because one call over
 (torch 2.11 to 2.13).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import torch
 from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement
 from torch.nn import Parameter
 from torch.nn.utils import get_total_norm
+
+EXACT: Final = frozenset({torch.float32, torch.float64})  # products of narrower numbers are rounded
 
 
 def global_norm(parameters: Iterable[Parameter]) -> Tensor:
     """Return the 2-norm of all gradients as a scalar tensor [], complete on every rank."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     kinds = {(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}
+    if len({dtype for _, dtype, _ in kinds}) == 1 and all(_can_square(gradient) for gradient in gradients):
+        return _norm_on_cpu(gradients)
     if len(kinds) == 1 and type(gradients[0]) is Tensor:
         # As torch's own does, after sorting them by device and format.
         norms = torch._foreach_norm(gradients)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
@@ -25,6 +31,40 @@ def global_norm(parameters: Iterable[Parameter]) -> Tensor:
     for gradient in gradients:
         by_mesh.setdefault(getattr(gradient, "device_mesh", None), []).append(gradient)
     return torch.linalg.vector_norm(torch.stack([_whole(get_total_norm(one)) for one in by_mesh.values()]))
+
+
+def _norm_on_cpu(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the norm from products of each gradient with itself, summed by BLAS.
+
+    torch's own norm adds fp32 squares one after another on a CPU: too small by 1e-5 at 1M numbers, by 0.3% at 38M
+    (torch 2.13), so that slices and the whole differ.
+    """
+    squares: dict[tuple[Any, tuple[int, ...]], list[Tensor]] = {}
+    for gradient in gradients:
+        flat = local_part(gradient).flatten()
+        squares.setdefault(_cuts(gradient), []).append(torch.dot(flat, flat))
+    totals: list[Tensor] = []
+    for (mesh, axes), parts in squares.items():
+        total = torch.stack(parts).sum()
+        for axis in axes:
+            distributed.all_reduce(total, group=mesh.get_group(axis))
+        totals.append(total)
+    return torch.stack(totals).sum().sqrt()
+
+
+def _can_square(gradient: Tensor) -> bool:
+    placements: Sequence[Placement] = gradient.placements if isinstance(gradient, DTensor) else ()
+    is_summed = any(placement.is_partial() for placement in placements)
+    return gradient.device.type == "cpu" and gradient.dtype in EXACT and not is_summed
+
+
+def _cuts(gradient: Tensor) -> tuple[Any, tuple[int, ...]]:
+    """Return a gradient's mesh and the axes along which it is cut."""
+    if not isinstance(gradient, DTensor):
+        return None, ()
+    mesh = gradient.device_mesh
+    is_cut = [not one.is_replicate() and mesh.size(axis) > 1 for axis, one in enumerate(gradient.placements)]
+    return mesh, tuple(axis for axis, cut in enumerate(is_cut) if cut)
 
 
 def scale_gradients(parameters: Iterable[Parameter], factor: Tensor) -> None:
