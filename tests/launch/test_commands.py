@@ -52,7 +52,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.C
 @pytest.mark.distributed
 def test_a_sweep_over_two_ranks_goes_on_after_a_failing_trial(swept) -> None:
     folder, ended = swept
-    trials = sorted((folder / "runs/s").iterdir())
+    trials = sorted((folder / "runs/s").glob("*/"))
     statuses = [json.loads((trial / "status.json").read_text()) for trial in trials]
     assert sorted(status["status"] for status in statuses) == ["FAILED", "FINISHED"], ended.stderr
     assert ended.returncode == 3
@@ -69,7 +69,7 @@ def test_two_nodes_whose_one_agent_is_killed_end_go_on_and_train_as_our_launcher
 ) -> None:
     folder, ours = swept
     [finished] = [
-        trial for trial in (folder / "runs/s").iterdir() if '"FINISHED"' in (trial / "status.json").read_text()
+        trial for trial in (folder / "runs/s").glob("*/") if '"FINISHED"' in (trial / "status.json").read_text()
     ]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
