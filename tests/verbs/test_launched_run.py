@@ -42,7 +42,7 @@ def test_paths_are_looked_at_where_the_nodes_see_them_too() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([*FLEET, "optimizer.lrr=1"], r"Did you mean 'optimizer\.lr'"),
+        ([*FLEET, "optimizer.lrr=1"], r"Did you mean 'optimizer\.lr=1'"),
         ([*FLEET, "batch.tokens_per_step=1000"], r"batch\.tokens_per_step=1000"),
         ([*FLEET, "strategy=single"], r"strategy=single trains on 1 rank, not 16"),
         (["cluster.num_nodes=2"], r"cluster=local does not say whether the nodes have GPUs"),

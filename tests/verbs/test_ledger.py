@@ -22,7 +22,7 @@ def test_ledger_at_a_step_prints_what_its_log_line_implies(tmp_path, capsys):
     assert ledger([str(folder), "--at", "12"]) == 0
     assert (
         capsys.readouterr().out
-        == "step 12 | loss 2.000 | 500 tokens/s since step 10 | MFU 150.0% (palm), 125.0% (causal)\n"
+        == "step 12 | loss 2.000 | 51 tokens/s since step 10 | MFU 15.4% (palm), 12.8% (causal)\n"
     )
     assert ledger([str(folder), "--at", "12", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["since_step"] == 10

@@ -21,12 +21,15 @@ def global_norm(parameters: Iterable[Parameter]) -> Tensor:
     """Return the 2-norm of all gradients as a scalar tensor [], complete on every rank."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     kinds = {(type(gradient), gradient.dtype, gradient.device) for gradient in gradients}
-    if len({dtype for _, dtype, _ in kinds}) == 1 and all(_can_square(gradient) for gradient in gradients):
-        return _norm_on_cpu(gradients)
     if len(kinds) == 1 and type(gradients[0]) is Tensor:
+        if _can_square(gradients[0]):
+            flat = [gradient.flatten() for gradient in gradients]
+            return torch.stack([torch.dot(one, one) for one in flat]).sum().sqrt()
         # As torch's own does, after sorting them by device and format.
         norms = torch._foreach_norm(gradients)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return torch.linalg.vector_norm(torch.stack(norms))
+    if len({dtype for _, dtype, _ in kinds}) == 1 and all(_can_square(gradient) for gradient in gradients):
+        return _norm_on_cpu(gradients)
     by_mesh: dict[object, list[Tensor]] = {}
     for gradient in gradients:
         by_mesh.setdefault(getattr(gradient, "device_mesh", None), []).append(gradient)
