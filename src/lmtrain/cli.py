@@ -84,9 +84,8 @@ def _show_failure(kind: type[BaseException], error: BaseException, frames: Trace
 
 
 def _tell(message: str) -> None:
-    from lmtrain.tracking.redacting.redaction import (
-        redact_text,  # only where something went wrong: --help is to answer at once
-    )
+    # Only where something went wrong: --help is to answer at once.
+    from lmtrain.tracking.redacting.redaction import redact_text
 
     print(redact_text(message), file=sys.stderr)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import shlex
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,12 +158,14 @@ def _mean_speed(points: list[Point], *, starts: Sequence[int]) -> _Speed | None:
     In points without seconds, of an older version, every token has loss.
     """
     counted, tokens, seconds, before = 0.0, 0.0, 0.0, starts[0]
+    known, in_order = set(starts), sorted(starts)
     for point in points:
         speed = point.metrics.get("speed/tokens_per_second")
         if speed and point.step:
             timed, tokens_per_step = point.metrics.get("speed/timed_seconds"), point.tokens / point.step
-            since = max([before, *(start for start in starts if start < point.step)])
-            untimed = since in starts and timed is not None
+            place = bisect_left(in_order, point.step)
+            since = max([before, *in_order[max(0, place - 1) : place]])  # the last start before it
+            untimed = since in known and timed is not None
             steps, before = point.step - since, point.step
             counted += tokens_per_step * (steps - untimed)
             timed = tokens_per_step * steps / speed if timed is None else timed
