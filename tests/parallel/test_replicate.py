@@ -3,12 +3,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.distributed as dist
 from lightning.pytorch.strategies import DDPStrategy
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.replicate import auto, auto_facts, ddp, ddp_facts, single, single_facts
 from lmtrain.parallel.strategy import whole
+from tests.ranks import on_ranks
 
 
 def test_one_rank_needs_no_strategy():
@@ -53,17 +53,19 @@ def test_every_rank_holds_the_whole_model_as_it_is(facts, reduces_alone):
     assert (spread.num_shards(16), spread.casts_parameters, spread.reduces_alone) == (1, False, reduces_alone)
 
 
+@pytest.mark.distributed
 def test_gradients_sent_in_bf16_are_half_the_bytes_and_rounded_on_a_cpu_too(tmp_path):
+    """In processes of their own: the end of DDP's group may wait for a thread that waits for Python (torch 2.13)."""
     assert (ddp_facts(gradients_in="bf16").gradient_bytes, ddp_facts().gradient_bytes) == (2, 4)
-    strategy = ddp(num_ranks=1, gradients_in="bf16").strategy
-    gradients = []
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
-    try:
-        strategy.parallel_devices = [torch.device("cpu")]
-        strategy.cluster_environment = SimpleNamespace(local_rank=lambda: 0)
-        model = strategy._setup_model(torch.nn.Linear(5, 1, bias=False))
-        model(torch.full((1, 5), 1 / 3)).sum().backward()
-        gradients = [parameter.grad for parameter in model.parameters()]
-    finally:
-        dist.destroy_process_group()
+    on_ranks(_rounds_gradients, folder=tmp_path)
+
+
+def _rounds_gradients(rank):
+    del rank
+    strategy = ddp(num_ranks=2, gradients_in="bf16").strategy
+    strategy.parallel_devices = [torch.device("cpu")]
+    strategy.cluster_environment = SimpleNamespace(local_rank=lambda: 0)  # of a list of one device
+    model = strategy._setup_model(torch.nn.Linear(5, 1, bias=False))
+    model(torch.full((1, 5), 1 / 3)).sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
     assert torch.equal(gradients[0], torch.full((1, 5), 1 / 3).bfloat16().float())
