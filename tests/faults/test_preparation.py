@@ -24,6 +24,7 @@ class Slow(Poems):
     def documents(self):
         for document in super().documents():
             time.sleep(0.001)
+            print(end=".", flush=True)  # the test kills at one of these
             yield document
 
 prepare(source=Slow(800), tokenizer=BytePairSpec(vocab_size=300, sample_bytes=100_000), root=sys.argv[1],
@@ -34,13 +35,16 @@ prepare(source=Slow(800), tokenizer=BytePairSpec(vocab_size=300, sample_bytes=10
 def start(root, num_processes):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     arguments = [sys.executable, "-c", SLOW, str(root), str(num_processes)]
-    return subprocess.Popen(arguments, env=environment, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+    return subprocess.Popen(
+        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    )
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     root = tmp_path_factory.mktemp("undisturbed")
-    assert start(root, 0).wait() == 0
+    with start(root, 0) as process:
+        assert process.wait() == 0
     return files(root)
 
 
@@ -51,8 +55,9 @@ def test_kill_minus_nine_at_random_moments(tmp_path, undisturbed, num_processes)
     chance, kills = random.Random(num_processes), 0
     while True:
         with start(tmp_path / "killed", num_processes) as process:
+            process.stdout.read(chance.randint(40, 700) + 100 * kills)
             try:
-                process.wait(timeout=chance.uniform(0.4, 1.4) + 0.3 * kills)
+                process.wait(timeout=chance.uniform(0, 0.3))
             except subprocess.TimeoutExpired:
                 process.kill()
                 kills += 1

@@ -32,7 +32,7 @@ def test_a_large_gradient_s_norm_is_that_of_exact_sums():
     parameter = torch.nn.Parameter(torch.zeros(4096, 256))
     parameter.grad = torch.randn(4096, 256, generator=torch.Generator().manual_seed(0)) * 1e-3
     exact = parameter.grad.double().norm().float()
-    torch.testing.assert_close(global_norm([parameter]), exact, rtol=1e-6, atol=0)
+    torch.testing.assert_close(global_norm([parameter]), exact, rtol=2e-7, atol=0)
 
 
 def test_the_global_norm_of_two_formats_is_that_of_torch():
