@@ -55,6 +55,7 @@ def test_kill_minus_nine_at_random_moments(tmp_path, undisturbed, num_processes)
     chance, kills = random.Random(num_processes), 0
     while True:
         with start(tmp_path / "killed", num_processes) as process:
+            assert process.stdout is not None
             process.stdout.read(chance.randint(40, 700) + 100 * kills)
             try:
                 process.wait(timeout=chance.uniform(0, 0.3))
