@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.report import compared_folder, ledger_folder
 from tests.tiny import PROJECT, environment
 
 HEAVY = {"torch", "lightning", "mlflow", "datasets", "tokenizers", "transformers", "pydantic", "rich", "numpy"}
@@ -19,11 +21,17 @@ except SystemExit as end:
     code = end.code or 0
 print("MODULES", code, len(sys.modules), *sorted({name.partition(".")[0] for name in sys.modules}))
 """
+ASK_ALL = """
+import sys
+from lmtrain.cli import serve
+code = max(serve(*words[:1], words[1:], program="lmtrain") for words in map(str.split, sys.argv[1:]))
+print("MODULES", code, len(sys.modules), *sorted({name.partition(".")[0] for name in sys.modules}))
+"""
 
 
-def ask(*words: str, **more: str) -> tuple[int, str, int, set[str]]:
+def ask(*words: str, script: str = ASK, **more: str) -> tuple[int, str, int, set[str]]:
     """Return the exit code, the answer, how many modules were imported for it, and their packages."""
-    command = [sys.executable, "-c", ASK, *words]
+    command = [sys.executable, "-c", script, *words]
     finished = subprocess.run(
         command, cwd=PROJECT, env={**environment(), **more}, capture_output=True, text=True, timeout=60, check=True
     )
@@ -54,6 +62,18 @@ def test_a_plan_of_a_known_model_needs_no_torch() -> None:
     assert "1,235,814,400" in answer
     assert not packages & (HEAVY - {"rich"})
     assert num_modules < NUM_MODULES["plan"]
+
+
+OF_FOLDERS = ("ls RUN", "show RUN", "tail RUN --once", "ledger RUN", "report RUN", "diff RUN RUN", "compare RUN")
+
+
+def test_what_only_reads_the_folders_of_runs_loads_no_torch(tmp_path: Path) -> None:
+    run = ledger_folder.write(compared_folder.write(tmp_path / "a"))
+    lines = [line.replace("RUN", str(run)) for line in OF_FOLDERS]
+    code, answer, _, packages = ask(*lines, script=ASK_ALL)
+    assert code == 0, answer
+    assert "Where it is" in answer
+    assert not packages & (HEAVY - {"rich"})
 
 
 @pytest.mark.parametrize(("word", "code"), [("device=h100", 0), ("device=h1000", 2)])

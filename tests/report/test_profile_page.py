@@ -1,7 +1,7 @@
 import json
 
 from lmtrain.report.profile_page import profile_lines, profile_section
-from lmtrain.training.profiling.memory_trace import KINDS
+from lmtrain.training.profiling.profiled_steps import MEMORY_KINDS
 from lmtrain.training.profiling.trace_summary import Gap, Operation, TraceSummary
 from tests.report.test_markup import Reader
 
@@ -18,7 +18,7 @@ def test_shares_operators_gaps_and_memory_are_shown_and_a_torn_file_is_not(tmp_p
     )  # fmt: skip
     (folder / "summary_rank0.json").write_text(json.dumps(trace.to_json()))
     (folder / "summary_rank1.json").write_text('{"rank": 1}')
-    sizes = {kind: [0, 0] for kind in KINDS} | {"activations": [1024, 2048]}
+    sizes = {kind: [0, 0] for kind in MEMORY_KINDS} | {"activations": [1024, 2048]}
     memory = {"rank": 0, "step": 9, "device": "cpu", "seconds": [0.0, 0.1], "bytes_of": sizes}
     peak = {kind: max(size) for kind, size in sizes.items()}
     (folder / "memory_rank0.json").write_text(json.dumps({**memory, "peak": peak}))

@@ -10,14 +10,13 @@ from lmtrain.report.charts import HEIGHT, Line, plot, scale, square, ticks
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.web_page import section
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.training.profiling.memory_trace import KINDS
-from lmtrain.training.profiling.profiled_steps import FOLDER
+from lmtrain.training.profiling.profiled_steps import FOLDER, MEMORY_KINDS
 from lmtrain.training.profiling.trace_summary import Operation, TraceSummary
 
 NUM_PRINTED: Final = 6
 NAME_CHARACTERS: Final = 60
 COLOURS: Final = dict(zip(
-    KINDS,
+    MEMORY_KINDS,
     ("#2a78d6", "#4a3aa7", "#898781", "#e87ba4", "#eb6834", "#1baf7a", "#c98500", "#7c5c3e"),
     strict=True,
 ))  # fmt: skip
@@ -103,7 +102,7 @@ def memory_chart(memory: Mapping[str, Any]) -> Markup:
     times = [1e3 * second for second in memory["seconds"]]
     below = [0.0] * len(times)
     lines: list[Line] = []
-    for kind in KINDS:
+    for kind in MEMORY_KINDS:
         above = [low + size for low, size in zip(below, memory["bytes_of"][kind], strict=True)]
         if any(memory["bytes_of"][kind]):
             outline = [*zip(times, above, strict=True), *reversed([*zip(times, below, strict=True)])]
@@ -161,4 +160,4 @@ def _memory_title(memory: Mapping[str, Any]) -> str:
 
 
 def _peak(memory: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(kind, format_quantity(memory["peak"].get(kind, 0), "bytes")) for kind in KINDS]
+    return [(kind, format_quantity(memory["peak"].get(kind, 0), "bytes")) for kind in MEMORY_KINDS]

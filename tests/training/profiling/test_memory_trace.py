@@ -3,7 +3,8 @@ import json
 from torch.profiler import _memory_profiler
 
 from lmtrain.callbacks.token_budget import TokenBudget
-from lmtrain.training.profiling.memory_trace import KINDS, MemoryTrace
+from lmtrain.training.profiling.memory_trace import MemoryTrace
+from lmtrain.training.profiling.profiled_steps import MEMORY_KINDS
 
 
 def test_parameters_and_gradients_are_found_to_the_byte(make_run):
@@ -24,4 +25,4 @@ def test_the_kinds_are_the_columns_of_torch():
     names = [getattr(columns[index], "name", "") for index in range(len(columns))]
     assert names == ["PARAMETER", "OPTIMIZER_STATE", "INPUT", "TEMPORARY", "ACTIVATION", "GRADIENT",
                      "AUTOGRAD_DETAIL", ""]  # fmt: skip
-    assert len(KINDS) == len(names)
+    assert len(MEMORY_KINDS) == len(names)

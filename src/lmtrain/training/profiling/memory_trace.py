@@ -19,20 +19,9 @@ from typing_extensions import override
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import write_json
 from lmtrain.training.context import RunContext
-from lmtrain.training.profiling.profiled_steps import ProfiledSteps, profile_file
+from lmtrain.training.profiling.profiled_steps import MEMORY_KINDS, ProfiledSteps, profile_file
 from lmtrain.training.profiling.traced_steps import TracedSteps
 
-# In the order of torch's columns (2.13), the first of which is always empty.
-KINDS: Final[tuple[str, ...]] = (
-    "parameters",
-    "optimizer state",
-    "inputs",
-    "temporaries",
-    "activations",
-    "gradients",
-    "autograd's own",
-    "others",
-)
 MOST_POINTS: Final = 400
 MOST_SNAPSHOT_EVENTS: Final = 1_000_000
 
@@ -110,12 +99,12 @@ def _timeline(moments: list[tuple[int, list[int]]], *, device: str, rank: int, s
     edges = [round(index * len(inside) / MOST_POINTS) for index in range(MOST_POINTS + 1)]
     parts = [inside[start:end] for start, end in pairwise(edges) if end > start]
     kept = [max(part, key=lambda moment: sum(moment[1])) for part in parts]
-    fullest = max(kept, key=lambda moment: sum(moment[1]), default=(0, [0] * len(KINDS)))
+    fullest = max(kept, key=lambda moment: sum(moment[1]), default=(0, [0] * len(MEMORY_KINDS)))
     return MemoryTimeline(
         rank=rank,
         step=step,
         device=device,
         seconds=tuple((time - began) / 1e6 for time, _ in kept),
-        bytes_of={kind: tuple(row[index] for _, row in kept) for index, kind in enumerate(KINDS)},
-        peak=dict(zip(KINDS, fullest[1], strict=True)),
+        bytes_of={kind: tuple(row[index] for _, row in kept) for index, kind in enumerate(MEMORY_KINDS)},
+        peak=dict(zip(MEMORY_KINDS, fullest[1], strict=True)),
     )

@@ -1,4 +1,4 @@
-"""The steps of an attempt with a profiler: how many before, how many recorded, on which ranks."""
+"""The steps of an attempt with a profiler (how many before, how many recorded, on which ranks), and their folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,17 @@ from lmtrain.errors import ConfigurationError
 from lmtrain.training.loop.last_step import LastStep
 
 FOLDER: Final = "profile"  # of a run
+# In the order of torch's columns (2.13), the first of which is always empty.
+MEMORY_KINDS: Final[tuple[str, ...]] = (
+    "parameters",
+    "optimizer state",
+    "inputs",
+    "temporaries",
+    "activations",
+    "gradients",
+    "autograd's own",
+    "others",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
