@@ -4,31 +4,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
-from lmtrain.tracking.run_log import Point
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
+from lmtrain.tracking.run_log import OF_VALIDATION, Point, held_out_bytes
 
-OF_VALIDATION: Final = "validation/"
 MUCH_MORE_BYTES: Final = 1.01  # beyond it two measurements are of different parts of a text
 
 
 def comparable(points: Sequence[Point]) -> list[Point]:
     """Return the points without validation's scores of other bytes than its newest: no line may join the two."""
-    newest = next((bytes_of(point) for point in reversed(points) if BITS_PER_BYTE in point.metrics), None)
+    newest = next((held_out_bytes(point) for point in reversed(points) if BITS_PER_BYTE in point.metrics), None)
     return [
-        _without_scores(point) if BITS_PER_BYTE in point.metrics and bytes_of(point) != newest else point
+        _without_scores(point) if BITS_PER_BYTE in point.metrics and held_out_bytes(point) != newest else point
         for point in points
     ]
 
 
-def bytes_of(point: Point) -> int | None:
-    """Return the bytes of held-out text behind a point's scores, None where it does not tell."""
-    found = point.metrics.get(VALIDATION_BYTES)
-    return None if found is None else int(found)
-
-
 def other_bytes(points: Sequence[Point]) -> dict[int | None, int]:
     """Count the scores left out by `comparable`, by their bytes."""
-    scored = [bytes_of(point) for point in points if BITS_PER_BYTE in point.metrics]
+    scored = [held_out_bytes(point) for point in points if BITS_PER_BYTE in point.metrics]
     return {each: scored.count(each) for each in dict.fromkeys(scored) if each != scored[-1]}
 
 

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmtrain.accounting.observed.metric_names import VALIDATION_BYTES
 from lmtrain.errors import DataError
 from lmtrain.storage import foreign_json
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.line_file import LineFile
 
 _LOG = logging.getLogger(__name__)
+OF_VALIDATION = "validation/"  # its scores' names begin so
 TAIL_BYTES = 1 << 20
 _ENCODE = json.JSONEncoder(allow_nan=False).encode  # json.dumps makes an encoder a line, unless all is its default
 
@@ -36,6 +38,12 @@ class Point:
 def newest(points: Sequence[Point], metric: str) -> float | None:
     """Return a metric's last value, None where it was never measured."""
     return next((point.metrics[metric] for point in reversed(points) if metric in point.metrics), None)
+
+
+def held_out_bytes(point: Point) -> int | None:
+    """Return the bytes of held-out text behind a point's scores, None where it does not tell."""
+    found = point.metrics.get(VALIDATION_BYTES)
+    return None if found is None else int(found)
 
 
 class RunLog:

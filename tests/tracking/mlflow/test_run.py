@@ -31,6 +31,15 @@ def test_a_long_curve_has_2000_points_there_from_its_first_to_its_last(run):
         assert found == [(step, step / factor) for step in steps]
 
 
+def test_scores_of_other_held_out_text_join_no_curve(run):
+    scores = [(0, 3.0, 900.0), (1, 2.0, 900.0), (2, 2.5, 400.0)]
+    metrics = [{"validation/bits_per_byte": score, "validation/num_bytes": read} for _, score, read in scores]
+    RunLog(run.path).extend([Point(1000.0, step, step, each) for (step, *_), each in zip(scores, metrics, strict=True)])
+    assert send(run)
+    assert history(run, "validation/bits_per_byte") == [(0, 3.0), (1, 2.0)]
+    assert history(run, "validation_of_400_bytes/bits_per_byte") == [(2, 2.5)]
+
+
 def test_parameter_that_a_resume_changes_becomes_a_tag(run):
     assert send(run)
     run.start_attempt("optimizer:\n  lr: 0.2\n  eps: 1.0\n", ["optimizer.eps=1.0"])

@@ -13,13 +13,13 @@ from typing import Any, Final
 from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
 from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
 from lmtrain.errors import ConfigurationError, DataError
-from lmtrain.report.comparable_scores import MUCH_MORE_BYTES, bytes_of
+from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.run_list import newest_points
 from lmtrain.report.scaling.isoflop_minima import SAME_FLOPS, IsoflopFit, isoflop_fit
 from lmtrain.report.scaling.law_fit import LawFit, LawPoint, fit_law, optimum
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_log import read_points
+from lmtrain.tracking.run_log import held_out_bytes, read_points
 from lmtrain.tracking.settled_status import settled_status
 
 BEYOND: Final = 10.0  # times the largest run's compute: the band covers no more
@@ -220,7 +220,7 @@ def _of_one_text(folders: Sequence[Path]) -> str | None:
     """Say where losses are of different parts of a text, as of short budgets; None where they are not."""
     newest = [[point for point in newest_points(folder / "metrics.jsonl") if VALIDATION_LOSS in point.metrics]
               for folder in folders]  # fmt: skip
-    read = [number for points in newest for number in [bytes_of(points[-1]) if points else None] if number]
+    read = [number for points in newest for number in [held_out_bytes(points[-1]) if points else None] if number]
     if not read or max(read) <= MUCH_MORE_BYTES * min(read):
         return None
     return (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from lmtrain.tracking.feeding.held_out_curves import HeldOutCurves
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.run_folder import RunFolder
@@ -56,12 +57,13 @@ class FollowingHandle:
     def _follow(self, open_writer: Callable[[], PointWriter]) -> None:
         try:
             writer, place = open_writer(), LogOffset()
+            curves = HeldOutCurves(self._folder.metrics_path)
             while True:
                 has_ended = self._ended.is_set()  # asked before reading: later points are read once more
                 batch = read_after(self._folder.metrics_path, place)
                 place = batch.next
                 if batch.points:
-                    writer.write(batch.points)
+                    writer.write(curves.apart(batch.points))
                 elif has_ended:
                     break
                 else:

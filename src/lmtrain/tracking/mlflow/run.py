@@ -19,6 +19,7 @@ from mlflow.tracking import MlflowClient
 from lmtrain.storage import foreign_yaml
 from lmtrain.tracking import atomic_files
 from lmtrain.tracking.feeding.curves import curve_points
+from lmtrain.tracking.feeding.held_out_curves import HeldOutCurves
 from lmtrain.tracking.feeding.thinning import BY_THE_CLOCK, BY_TOKENS, Thinning
 from lmtrain.tracking.flat_config import MAXIMUM_VALUE_CHARACTERS, tracking_key
 from lmtrain.tracking.mlflow.checkpoints import MlflowCheckpoints
@@ -57,6 +58,7 @@ class MlflowRun:
     def __init__(self, client: MlflowClient, store: Store, folder: RunFolder) -> None:
         self._client = client
         self._folder = folder
+        self._curves = HeldOutCurves(folder.metrics_path)
         identity = folder.read_identity()
         tags = {RUN_TAG: str(identity["run"]), "lmtrain.folder": str(folder.path), "mlflow.source.type": "LOCAL"}
         if identity.get("sweep"):
@@ -81,7 +83,7 @@ class MlflowRun:
 
     def send_points(self, points: Sequence[Point]) -> None:
         """Send the points missing in the store; infinite values and NaN become tags nonfinite.KEY."""
-        self._send_fresh(points)
+        self._send_fresh(self._curves.apart(points))
         self._newest_step = max([self._newest_step, *(point.step for point in points)])
 
     def send_load(self, points: Sequence[Point]) -> None:
