@@ -1,5 +1,6 @@
+from lmtrain.accounting.observed.agreement import MOST_TRIES
 from lmtrain.accounting.observed.measured import MeasuredDevice
-from lmtrain.doctor.settled import MOST_TRIES, measure_until_two_agree
+from lmtrain.doctor.settled import measure_until_two_agree
 
 
 def measured(*rates):

@@ -48,6 +48,11 @@ def test_what_helps_comes_first_and_what_was_tried_in_vain_last():
     assert "nothing that is known here" in text(USELESS)
 
 
+def test_a_busy_machine_is_told_beside_the_rate_of_products():
+    busy = replace(BENCH, peaks=replace(BENCH.peaks, busy="; the machine is busy"))
+    assert "measured here; the machine is busy" in text(bench=busy)
+
+
 def test_every_bottleneck_has_its_words():
     assert set(BOTTLENECKS) == {"data", "host", "optimizer", "compute", "compute at its limit"}
 

@@ -60,12 +60,12 @@ def _speed(bench: Bench) -> list[tuple[str, str]]:
     spread = f" ({rounds[0]:.1f} to {rounds[-1]:.1f}), median of {len(rounds)} rounds" if len(rounds) > 1 else ""
     steps = f"{bench.num_steps} steps" if bench.num_steps > 1 else "one step"
     first = format_quantity(bench.setup_seconds + bench.first_step_seconds, "seconds")
-    matmul = f"{bench.peaks.matmul / 1e12:.3g} TFLOP/s" if bench.peaks.matmul else ""
+    matmul = f"{(bench.peaks.matmul or 0.0) / 1e12:.3g} TFLOP/s, measured here{bench.peaks.busy}"
     return [
         ("step", f"{1e3 * bench.parts.whole:.1f} ms{spread}, {steps}"),
         ("tokens a second", f"{bench.tokens_per_second:,.0f}"),
         ("MFU", f"{mfu} of {bench.peaks.source}" if mfu else bench.peaks.source),
-        ("of matmul rate", f"{bench.of_matmul:.1%} of {matmul}, measured here" if bench.of_matmul else "not measured"),
+        ("of matmul rate", f"{bench.of_matmul:.1%} of {matmul}" if bench.of_matmul else "not measured"),
         ("peak memory", f"{bench.peak_bytes / 1e9:.2f} GB"),
         ("host syncs", "not counted" if bench.syncs_per_step is None else f"{bench.syncs_per_step:.1f} a step"),
         (

@@ -60,10 +60,24 @@ def test_a_cpu_is_measured_and_says_so():
     assert found is not None
     assert 1e7 < found.flops < 1e14
     threads = torch.get_num_threads()
-    assert (
-        found.source
-        == f"measured here: fp32 product of two 128 x 128 matrices on {threads} thread{'s' * (threads > 1)}"
+    assert found.source.startswith(
+        f"measured here: fp32 product of two 128 x 128 matrices on {threads} thread{'s' * (threads > 1)}"
     )
+
+
+@pytest.mark.parametrize(
+    ("rates", "flops", "note"),
+    [((5.0, 9.0, 8.9), 9.0, "1 thread"), ((9.0, 5.0) * 3, 9.0, "1 thread; the machine is busy: 5 tries")],
+)
+def test_a_cpu_is_measured_until_two_results_agree_or_the_machine_is_called_busy(monkeypatch, rates, flops, note):
+    given = iter(rates)
+    monkeypatch.setattr(peak, "measure_matmul", lambda dtype: next(given))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    found = device_peak(LOCAL, matmul="fp32", accelerator="auto")
+    assert found is not None
+    assert found.flops == flops
+    assert found.source.partition(" on ")[2].startswith(note)
 
 
 @pytest.mark.usefixtures("_quick_measurement")

@@ -44,12 +44,14 @@ class StepParts:
 class Peaks:
     """FLOP/s of a device, as divisors of shares; None: unknown.
 
-    `flops` is MFU's divisor, with its `source`; `matmul` the rate of square matrix products here.
+    `flops` is MFU's divisor, with its `source`; `matmul` the rate of square matrix products here, `busy` a note where
+    other work disturbed that.
     """
 
     flops: float | None
     source: str
     matmul: float | None
+    busy: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,12 @@ import io
 import tempfile
 import time
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
 
 import torch
 
+from lmtrain.accounting.cluster import Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
 from lmtrain.accounting.observed.step_parts import Bench, Peaks
 from lmtrain.accounting.training_plan.fit import memory_of
@@ -23,10 +25,11 @@ from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.doctor.measure import measure_gpu
+from lmtrain.doctor.settled import measure_until_two_agree
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
-from lmtrain.training.measuring.peak import CPU_DTYPES, measure_matmul
+from lmtrain.training.measuring.peak import CPU_DTYPES, settled_matmul
 from lmtrain.training.measuring.step_timer import StepTimer
 
 
@@ -113,14 +116,20 @@ def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Benc
     plan = run.context.plan
     matmul = planned_setting(job.config).bytes_of.matmul
     uses_gpu = run.module.device.type == "cuda"
-    rate = plan.measured_flops or matmul_rate(matmul, uses_gpu=uses_gpu)
+    known = Peak(plan.measured_flops, "") if plan.measured_flops else None
+    rate = known or matmul_rate(matmul, uses_gpu=uses_gpu)
     return Bench(
         parts=timer.parts,
         step_seconds=timer.step_seconds,
         num_steps=timer.num_steps,
         batch=plan.batch,
         flops_per_token=plan.flops_per_token,
-        peaks=Peaks(flops=plan.peak_flops, source=plan.peak_source, matmul=rate),
+        peaks=Peaks(
+            flops=plan.peak_flops,
+            source=plan.peak_source,
+            matmul=rate.flops if rate else None,
+            busy=rate.source if rate else "",
+        ),
         peak_bytes=timer.peak_bytes,
         setup_seconds=setup_seconds,
         first_step_seconds=timer.first_step_seconds,
@@ -129,8 +138,10 @@ def _told(job: Job, run: Run, timer: StepTimer, *, setup_seconds: float) -> Benc
     )
 
 
-def matmul_rate(matmul: MatmulDtype, *, uses_gpu: bool) -> float | None:
-    """Return the FLOP/s of square matrix products in a format here, None where not measured."""
-    if uses_gpu:
-        return measure_gpu(copy_bytes=2**20).matmul_flops.get(matmul)
-    return measure_matmul(CPU_DTYPES[matmul]) if matmul in CPU_DTYPES else None
+def matmul_rate(matmul: MatmulDtype, *, uses_gpu: bool) -> Peak | None:
+    """Return the FLOP/s of square matrix products in a format here, and whether other work disturbed; or None."""
+    if not uses_gpu:
+        return settled_matmul(matmul) if matmul in CPU_DTYPES else None
+    settled = measure_until_two_agree(partial(measure_gpu, copy_bytes=2**20))
+    flops = settled.device.matmul_flops.get(matmul)
+    return Peak(flops, "" if settled.tries.agree else f"; {settled.tries.words}") if flops else None
