@@ -30,7 +30,16 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("words", ["49152x12288 fp32", "49152,12288 dtype=float32", "[49152, 12288] torch.float32"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "49152x12288 fp32",
+        "49152,12288 dtype=float32",
+        "[49152, 12288] torch.float32",
+        "shape=49152x12288 fp32",
+        "shape=(49152,12288) dtype=fp32",
+    ],
+)
 def test_a_tensor_in_one_format(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "tensor", *words.split())
     assert found == {"shape": [49152, 12288], "num_values": 603_979_776, "bytes": {"fp32": 2_415_919_104}}
@@ -115,7 +124,8 @@ def test_what_was_measured_here_stands_beside_the_table(tmp_path: Path, capsys: 
         ("tensor 4096 bananas", "bananas of shape=4096 bananas is not a whole number"),
         ("tensor 4096 dtype=bf17", "Did you mean 'bf16'"),
         ("tensor 4096 bf16 fp32", "dtype=bf16 is given already"),
-        ("tensor 4096 device=h100", "device=h100: tensor has dtype"),
+        ("tensor 4096 device=h100", "device=h100: tensor has shape, dtype"),
+        ("tensor 4096 shape=4x4", "shape=4x4 and 4096 are two shapes"),
         ("matmul", "given: none"),
         ("matmul 4096 4096", "needs m, k and n.*given: 4096 4096"),
         ("matmul m=3 k=4", "given: m=3 k=4"),

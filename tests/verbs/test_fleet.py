@@ -187,16 +187,26 @@ def test_bad_words_are_refused_with_the_nearest_right_form(word: str, message: s
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("H100", "Did you mean 'NVIDIA H100 80GB HBM3'"),
+        ("NVIDIA", "Did you mean 'NVIDIA H100 80GB HBM3'"),
+        ("80GB", "Did you mean 'NVIDIA H100 80GB HBM3' or 'NVIDIA GH200 480GB'"),
         ("NVIDIA H10O PCIe", "Did you mean 'NVIDIA H100 PCIe'"),
         ("NVIDIA H200,NVIDIA L4", "mixes devices.*nearest valid: NVIDIA H200"),
         (None, "fleet.device has no value"),
     ],
 )
-def test_devices_go_by_their_exact_names(device: str | None, message: str) -> None:
+def test_a_device_is_one_of_the_table(device: str | None, message: str) -> None:
     terms = read_terms(["fleet.num_parameters=8B", *([f"fleet.device={device}"] if device else [])])
     with pytest.raises(ConfigurationError, match=message):
         make_fleet_plan(terms, FleetConfig())
+
+
+def test_a_word_of_a_name_is_the_table_s_first_with_it_and_the_others_are_told() -> None:
+    words = ["fleet.num_parameters=8B", "fleet.tokens=1T", "fleet.num_devices=8"]
+    named, called = (
+        make_fleet_plan(read_terms([*words, device]), FleetConfig()) for device in (H100, "fleet.device=h100")
+    )
+    assert called.run == named.run
+    assert called.peak_source == (f"{named.peak_source}; fleet.device=h100 is also NVIDIA H100 PCIe, NVIDIA H100 NVL")
 
 
 def test_too_few_terms_and_more_than_the_peak_are_refused() -> None:

@@ -57,12 +57,12 @@ parameters of a run: `lmtrain plan --help`.
 """
 KINDS: Final = ("tensor", "matmul")
 KEYS: Final = {
-    "tensor": ("dtype",),
+    "tensor": ("shape", "dtype"),
     "matmul": ("dtype", "device", "m", "k", "n", "peak_flops", "memory_bytes_per_second"),
 }
 SYNONYMS: Final = {
     "mm": "matmul", "gemm": "matmul", "product": "matmul", "size": "tensor", "shape": "tensor", "precision": "dtype",
-    "gpu": "device", "bandwidth": "memory_bytes_per_second", "peak": "peak_flops",
+    "dims": "shape", "gpu": "device", "bandwidth": "memory_bytes_per_second", "peak": "peak_flops",
 }  # fmt: skip
 OWN: Final = ("peak_flops", "memory_bytes_per_second")  # of a device outside the table
 SIGNS: Final = ("x", "@", "*")
@@ -114,6 +114,9 @@ def _near(word: str, names: tuple[str, ...]) -> str:
 
 
 def _tensor(places: list[str], settings: Mapping[str, str]) -> tuple[dict[str, Any], Callable[[], str]]:
+    if "shape" in settings and places:
+        raise ConfigurationError(f"shape={settings['shape']} and {' '.join(places)} are two shapes; leave one out.")
+    places = places or [settings[key] for key in ("shape",) if key in settings]
     if not places:
         raise ConfigurationError("a tensor needs its shape, as in `lmtrain calc tensor 4096x4096 bf16`.")
     shape = parse_shape(" ".join(places))

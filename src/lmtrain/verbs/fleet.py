@@ -14,7 +14,7 @@ from lmtrain.accounting.fleets.fleet_plan import (
     solve_in_whole_devices,
     without_limits,
 )
-from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, require_known
+from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, Device, devices_called, require_known
 from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.precision import PrecisionFacts
@@ -109,9 +109,7 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
         allowed_hours=typed.hours,
         allowed_usd=typed.usd,
         allowed_device_hours=typed.device_hours,
-        peak_source=peak.source.replace("cluster.peak_flops", "fleet.peak_flops")
-        if "peak_flops" in terms
-        else peak.source,
+        peak_source=_source(terms, peak),
         mfu_is_assumed=is_assumed,
         device=cluster.known_device,
         model=config.model.name if config.model else None,
@@ -119,6 +117,21 @@ def _plan_at(terms: Mapping[str, Any], config: FleetConfig) -> FleetPlan:
         precision=config.precision.name if config.precision else None,
         bytes_per_parameter=config.bytes_per_parameter,
     )
+
+
+def _source(terms: Mapping[str, Any], peak: Peak) -> str:
+    """Say where the peak is from, and which other devices have the typed words in their names."""
+    if "peak_flops" in terms:
+        return peak.source.replace("cluster.peak_flops", "fleet.peak_flops")
+    others = [device.name for device in _called(terms.get("device") or "")[1:]]
+    also = f"; fleet.device={terms.get('device')} is also {', '.join(others)}" if others else ""
+    return f"{peak.source}{also}"
+
+
+def _called(words: str) -> tuple[Device, ...]:
+    """Return the devices with these words in their names, of one data sheet: h100 is three; none of several."""
+    found = devices_called(words)
+    return found if len({device.data_sheet for device in found}) == 1 else ()
 
 
 def _peak(terms: Mapping[str, Any], cluster: Cluster, precision: PrecisionFacts | None) -> Peak:
@@ -178,7 +191,9 @@ def _cluster(terms: Mapping[str, Any], cluster: Cluster | None) -> Cluster:
     if cluster is not None:
         cluster = cluster if peak_flops is None else replace(cluster, peak_flops=peak_flops)
     elif name is not None or peak_flops is not None:
-        if name is not None:
+        if called := _called(name or ""):
+            name = called[0].name
+        elif name is not None:
             require_known(name, key="fleet", has_peak=peak_flops is not None)
         cluster = Cluster(name="fleet", device=name, peak_flops=peak_flops)
     if cluster is None or (cluster.device is None and cluster.peak_flops is None):

@@ -12,6 +12,9 @@ from lmtrain.composition.command_line.forgotten_verb import forgotten_verb, is_s
         (["[a", "b"], "a list is the value of a key; write lmtrain train source=files 'source.paths=[a, b]'."),
         (["seed=3", "--cfg", "job"], "seed=3 --cfg job: a verb comes first; write lmtrain train seed=3 --cfg job."),
         (["-m", "seed=3,4"], "-m seed=3,4: a verb comes first; write lmtrain train -m seed=3,4."),
+        (["optimizer", "lr=1e-3"], "optimizer lr=1e-3: a key is one word; write lmtrain train optimizer.lr=1e-3."),
+        (["optimizer.lr", "1e-3"], "a key and its value are one word; write lmtrain train optimizer.lr=1e-3."),
+        (["optimizer", "adamw"], "a group and its option are one word; write lmtrain train optimizer=adamw."),
         (["source.paths=[a]", "source=files"], "write lmtrain train 'source.paths=[a]' source=files."),
     ],
 )

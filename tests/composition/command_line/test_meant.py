@@ -28,6 +28,9 @@ from lmtrain.errors import ConfigurationError
         (["--optimizer.lr", "1e-3"], "optimizer.lr=1e-3."),
         (["optimizer.lr", "=", "1e-3"], "optimizer.lr=1e-3."),
         (["optimizer.lr", "=1e-3"], "optimizer.lr=1e-3."),
+        (["optimizer", "lr=1e-3"], "optimizer.lr=1e-3."),
+        (["run", "name=notes"], "run.name=notes."),
+        (["seed=1", "model", "gpt2_124m"], "model=gpt2_124m."),
         (["optimizer.lr=", "1e-3"], "optimizer.lr=1e-3."),
         (["budget.tokens=20", "M"], "budget.tokens=20M."),
         (["run.name=my", "long", "run", "seed=1"], "run.name=my_long_run."),
@@ -42,7 +45,9 @@ def test_a_word_of_other_programs_gets_the_word_that_was_meant(words: list[str],
     assert str(refused.value).endswith(f"; write {meant}")
 
 
-@pytest.mark.parametrize("words", [["notes"], ["seed=1", "-m", "notes"]])
+@pytest.mark.parametrize(
+    "words", [["notes"], ["seed=1", "-m", "notes"], ["optimizer", "seed=1"], ["optimizer", "adamv"]]
+)
 def test_a_word_without_a_value_is_refused(words: list[str]) -> None:
     with pytest.raises(ConfigurationError, match="is not KEY=VALUE or GROUP=OPTION"):
         parse_arguments(words)

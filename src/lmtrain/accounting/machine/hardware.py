@@ -246,16 +246,22 @@ def find_device(name: str) -> Device | None:
     return DEVICES.get(name)
 
 
+def devices_called(words: str) -> tuple[Device, ...]:
+    """Return the device of this name, or those with all of these words in any case; none where there is none."""
+    if words in DEVICES:
+        return (DEVICES[words],)
+    asked = _words(words)
+    return tuple(device for name, device in DEVICES.items() if asked and asked <= _words(name))
+
+
 def find_devices(words: str) -> tuple[Device, ...]:
     """Return the device of this name, or those with all of these words in any case: h100 is three, l4 is no L40S.
 
     Raises: ConfigurationError with the nearest names where there is none.
     """
-    if words in DEVICES:
-        return (DEVICES[words],)
-    asked = _words(words)
-    if found := tuple(device for name, device in DEVICES.items() if asked and asked <= _words(name)):
+    if found := devices_called(words):
         return found
+    asked = _words(words)
     vendors = {name.partition(" ")[0].lower() for name in DEVICES}
     near = did_you_mean([name for name in DEVICES if (asked - vendors) & _words(name)]) or suggest(words, DEVICES)
     listed = "" if near else f", which has {', '.join(DEVICES)}"

@@ -7,6 +7,7 @@ from typing import Final
 
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.meant import MeantWord
+from lmtrain.composition.command_line.paths import is_key_of_training
 from lmtrain.errors import ConfigurationError
 
 TRAIN: Final = "lmtrain train"
@@ -15,7 +16,8 @@ SWEEPS: Final = ("-m", "--multirun")
 
 def is_setting(word: str, following: Sequence[str]) -> bool:
     """Tell whether a word in a verb's place is a setting, a flag or a list."""
-    return "=" in word or word.startswith(("-", "~", "[")) or any(each.startswith("=") for each in following[:1])
+    is_key = bool(following) and (following[0].startswith("=") or is_key_of_training(word.partition(".")[0]))
+    return "=" in word or word.startswith(("-", "~", "[")) or is_key
 
 
 def forgotten_verb(words: Sequence[str]) -> ConfigurationError:

@@ -86,6 +86,8 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
         value = following[0][1:] or "".join(words[index + 2 : index + 3])
         typed = " ".join(words[index : index + (2 if following[0][1:] else 3)])
         raise MeantWord(typed, NO_SPACE, f"{word}={_quoted(value)}")
+    if following and is_key_of_training(word):
+        _refuse_apart(word, following[0])
     if following and _is_key(word) and "=" not in following[0] and not following[0].startswith("-"):
         raise MeantWord(f"{word} {following[0]}", "a key and its value are one word", f"{word}={_quoted(following[0])}")
     key, equals, value = last.partition("=")
@@ -96,6 +98,15 @@ def _refuse_spaces(words: Sequence[str], index: int, last: str) -> None:
         items = ", ".join(re.split(r"[\s,]+", rest.strip("[], ")))
         raise MeantWord(rest, "a list is the value of a key", f"source=files 'source.paths=[{items}]'")
     raise ConfigurationError(f"{word} is not KEY=VALUE or GROUP=OPTION; `--help` lists both.")
+
+
+def _refuse_apart(node: str, word: str) -> None:
+    """Refuse `optimizer lr=1e-3`, `run name=notes` and `optimizer adamw`."""
+    name, equals, _ = word.partition("=")
+    if equals and name.isidentifier() and not is_key_of_training(name):
+        raise MeantWord(f"{node} {word}", "a key is one word", f"{node}.{word}")
+    if not equals and (conf_folder() / node / f"{word}.yaml").is_file():
+        raise MeantWord(f"{node} {word}", "a group and its option are one word", f"{node}={word}")
 
 
 def _is_key(word: str) -> bool:
