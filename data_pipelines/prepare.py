@@ -83,10 +83,8 @@ def prepare(
         references=references,
     )
     folder = Path(root) / f"{source.name}-{question.fingerprint[:12]}"
-    is_new = build_folder(folder, build, tell=tell, is_resumable=True)
-    splits = open_dataset(folder).manifest.splits.items()
-    tokens = ", ".join(f"{split.num_tokens:,} {name}" for name, split in splits)
-    tell(f"data: {folder} ({tokens} tokens{'' if is_new else ', prepared before'})")
+    build_folder(folder, build, tell=tell, is_resumable=True)
+    open_dataset(folder)  # refuses a damaged one
     return DatasetFolder(folder)
 
 

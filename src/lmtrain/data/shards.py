@@ -173,6 +173,12 @@ class Dataset:
         return {name: TokenSplit(self.folder, dtype=self.manifest.dtype, split=split) for name, split in described}
 
     @property
+    def described(self) -> str:
+        """Return its folder, with the tokens of each split."""
+        tokens = ", ".join(f"{split.num_tokens:,} {name}" for name, split in self.manifest.splits.items())
+        return f"{self.folder} ({tokens} tokens)"
+
+    @property
     def tokenizer_folder(self) -> Path:
         """Return where the tokenizer of these tokens lies."""
         return self.folder / TOKENIZER_FOLDER

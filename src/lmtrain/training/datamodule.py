@@ -128,6 +128,10 @@ class TokenDataModule(pl.LightningDataModule):
         context_tokens = self._batch.context_tokens
         return sum(self._packing.epoch_tokens(dataset, context_tokens=context_tokens) for dataset in self._datasets)
 
+    def data_lines(self) -> list[str]:
+        """Return the folder and the tokens of each source, a line each."""
+        return [f"data: {dataset.described}" for dataset in self._datasets]
+
     def packing_lines(self) -> list[str]:
         """Return the shares of text cut and padded by the packing, a line a source; builds its index for that."""
         reports = [

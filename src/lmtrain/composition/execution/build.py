@@ -142,7 +142,7 @@ def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Ca
 
 def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, *, rank: int) -> None:
     """Find or build the packing's index on every rank; log once the data read, the base, the scaling and the export."""
-    lines = [rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
+    lines = [*datamodule.data_lines(), rate_line(config), *datamodule.packing_lines(), *datamodule.loss_lines()]
     lines += [datamodule.sources_line(datamodule.total_steps or 0), base_line(config)]
     lines.append(first_limit_line(config.budget, plan.horizon))
     lines += [plan.scaling.line() if plan.scaling else None, export_line(config.model.values)]

@@ -1,5 +1,6 @@
 """`lmtrain prepare`: check each node of the config under the name a person types, and prepare the data of `data`."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,8 @@ def prepare_data(words: list[str]) -> int:
     def task(config: dict[str, Any], choices: Choices) -> None:
         del choices
         folder: Path = instantiate(checked_folder(config, arguments), key=FOLDER)
-        require_whole(open_dataset(folder))
+        require_whole(dataset := open_dataset(folder))
+        print(f"data: {dataset.described}", file=sys.stderr)
         print(folder)
 
     for_each_config(task, arguments, config_name="prepare")
