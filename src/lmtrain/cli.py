@@ -85,9 +85,10 @@ def _show_failure(kind: type[BaseException], error: BaseException, frames: Trace
 
 def _tell(message: str) -> None:
     # Only where something went wrong: --help is to answer at once.
+    from lmtrain.report.markup import visible
     from lmtrain.tracking.redacting.redaction import redact_text
 
-    print(redact_text(message), file=sys.stderr)
+    print(visible(redact_text(message)), file=sys.stderr)
 
 
 def find_verb(verb: str) -> Callable[..., int]:

@@ -48,3 +48,20 @@ def test_brackets_and_colons_are_shown_as_they_are(monkeypatch, is_terminal):
     show(table)
     shown = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
     assert "source.paths=[/data/notes] :smile:" in shown
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_name_of_somebody_else_s_folder_commands_no_terminal(monkeypatch, is_terminal):
+    class Output(io.StringIO):
+        def isatty(self):
+            return is_terminal
+
+    output = Output()
+    monkeypatch.setattr("sys.stdout", output)
+    table = Table("name\x1b[2J", "\u202emodnar")
+    table.add_row("\x1b]0;mine\x07", "\x9b31m\rover\u2066")
+    show(table)
+    show(Text("a\x1bb\xa0\u3000c"), soft_wrap=True)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", output.getvalue())
+    assert not set(shown) & set("\x1b\x07\x9b\r\u202e\u2066")
+    assert "\xa0\u3000" in shown

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ def test_the_last_lines_of_an_ended_run_are_printed(
 ) -> None:
     assert tail([str(write_run(tmp_path / "a")), "-n", "1", *words]) == 0
     assert capsys.readouterr().out.splitlines() == [LAST, "a: finished at step 2"]
+
+
+def test_a_name_from_a_folder_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_run(tmp_path / "a")
+    identity = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**identity, "name": "b\x1b[2J\u202e\r"}))
+    assert tail([str(folder), "--once"]) == 0
+    assert capsys.readouterr().out.endswith("\nb\N{REPLACEMENT CHARACTER}[2J\ufffd\ufffd: finished at step 2\n")
 
 
 def test_a_run_is_followed_to_its_end(

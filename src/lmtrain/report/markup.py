@@ -2,7 +2,9 @@
 
 import html
 from collections.abc import Iterable, Sequence
+from unicodedata import category
 
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 VOID = frozenset({"meta", "rect", "line", "polyline", "polygon", "circle"})
 
 
@@ -28,8 +30,8 @@ def joined(parts: Iterable[str]) -> Markup:
 
 
 def visible(text: str) -> str:
-    """Replace unprintable characters: a model may write any byte."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    """Replace unprintable characters, spaces of other widths aside: a model may write any byte."""
+    return "".join(c if c.isprintable() or c in "\n\t" or category(c) == "Zs" else REPLACEMENT for c in text)
 
 
 def table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), numeric: bool = False) -> Markup:

@@ -2,9 +2,13 @@
 
 import io
 import sys
+from collections.abc import Iterable
 from typing import Any, Final
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from lmtrain.report.markup import visible
 
 COLUMNS: Final = 92
 
@@ -27,6 +31,15 @@ def plain_text(page: RenderableType, *, soft_wrap: bool = False) -> str:
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
 
 
+class LiteralConsole(Console):
+    """A console for literal text: a name or a path of somebody else's folder may hold anything."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render with a replacement for each character of control, those that turn a line's direction too."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else visible(text), style, control)
+
+
 def literal_console(**settings: Any) -> Console:
-    """Return a console for literal text: a name or a path may hold [/brackets] and :colons:."""
-    return Console(markup=False, emoji=False, **settings)
+    """Return a console that takes [/brackets] and :colons: as they are."""
+    return LiteralConsole(markup=False, emoji=False, **settings)

@@ -49,6 +49,10 @@ class RunFolder:
         inside = self.path.is_relative_to(self.root)
         return self.path.relative_to(self.root).as_posix() if inside else self.path.name
 
+    def owns(self, path: Path) -> bool:
+        """Tell whether a file lies in the folder itself: in somebody else's, a link may lead to any file of ours."""
+        return path.resolve().is_relative_to(self.path.resolve())
+
     def create(self, *, free_bytes: int = MINIMUM_FREE_BYTES, sweep: str | None = None) -> None:
         """Make the folder and give the run its identity, once; sweep names the trial's sweep.
 

@@ -8,6 +8,7 @@ from typing import Final
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.find_runs import find_runs
+from lmtrain.report.markup import visible
 from lmtrain.report.run_list import in_brief
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.stop_request import ask_to_stop
@@ -42,7 +43,7 @@ def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
         for folder in [each for each in left if _has_ended(each)]:
             left = [each for each in left if each != folder]
             run = in_brief(folder)
-            print(f"{run.name} stopped at step {run.step:,}; the command that started it goes on from there")
+            print(f"{visible(run.name)} stopped at step {run.step:,}; the command that started it goes on from there")
     for folder in left:
         sys.stderr.write(f"{folder.name} goes on: it stops after its step, the first one once it has compiled\n")
     return STILL_RUNNING if left else EXIT_DONE

@@ -6,6 +6,7 @@ from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.report.find_runs import find_runs
+from lmtrain.report.markup import visible
 from lmtrain.report.run_list import in_brief, lines_of, newest_points
 from lmtrain.tracking.log_tail import LogOffset, read_after
 from lmtrain.tracking.settled_status import settled_status
@@ -40,5 +41,5 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     except KeyboardInterrupt:
         return 0
     run = in_brief(folder)
-    print(f"{run.name}: {run.status.lower()} at step {run.step:,}")
+    print(f"{visible(run.name)}: {run.status.lower()} at step {run.step:,}")
     return 0

@@ -78,8 +78,13 @@ def test_every_option_that_a_plan_counts_on_says_it(group: str) -> None:
 
 
 def test_a_strategy_that_says_nothing_is_refused_and_one_from_elsewhere_is_not_read(elsewhere: str) -> None:
-    for target in ("lmtrain.parallel.toy.toy", "lmtrain.parallel.fsdp.toy", "toy_strategies.hybrid.hsdp", "toy"):
-        with pytest.raises(ConfigurationError, match="does not say what it shards and sends"):
+    for target, said in (
+        ("lmtrain.parallel.toy.toy", "does not say what it shards and sends"),
+        ("lmtrain.parallel.fsdp.toy", "does not say what it shards and sends"),
+        ("toy_strategies.hybrid.hsdp", "is not allowed: a target here starts with lmtrain.parallel."),
+        ("toy", "is not allowed"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
             require_facts({"_target_": target}, ModelSpread)
     assert "toy_strategies" not in sys.modules
     node = {"_target_": "toy_strategies.hybrid.hsdp"}

@@ -40,6 +40,23 @@ def test_scores_of_other_held_out_text_join_no_curve(run):
     assert history(run, "validation_of_400_bytes/bits_per_byte") == [(2, 2.5)]
 
 
+def test_links_of_a_folder_send_no_file_from_outside_it(run, tmp_path):
+    (tmp_path / "secret").write_text("a key")
+    (run.path / "report.html").symlink_to(tmp_path / "secret")
+    (run.path / "report.md").write_text("its own")
+    attempt = run.start_attempt("optimizer:\n  lr: 0.1\n", [])
+    (attempt / "git.diff").unlink(missing_ok=True)
+    (attempt / "git.diff").symlink_to(tmp_path / "secret")
+    (run.path / "profile").symlink_to(tmp_path)
+    (tmp_path / "memory_rank0.json").write_text("{}")
+    assert send(run)
+    client, run_id = client_of(run), stored(run).info.run_id
+    folders = [None, "attempts/2", "profile"]
+    files = {item.path for folder in folders for item in client.list_artifacts(run_id, folder)}
+    assert "report.md" in files
+    assert not files & {"report.html", "attempts/2/git.diff", "profile/memory_rank0.json"}
+
+
 def test_parameter_that_a_resume_changes_becomes_a_tag(run):
     assert send(run)
     run.start_attempt("optimizer:\n  lr: 0.2\n  eps: 1.0\n", ["optimizer.eps=1.0"])

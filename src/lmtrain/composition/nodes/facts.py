@@ -72,11 +72,15 @@ def require_facts(node: Mapping[str, Any], kind: type[F], *, allowed: Sequence[s
     """Return the facts of a node's option.
 
     Raises:
-        ConfigurationError: It states none, and a plan needs them.
+        ConfigurationError: It is not allowed, or it states none and a plan needs them.
     """
     found = facts_of(node, kind, allowed=allowed, **place)
     if found is None:
+        from lmtrain.composition.nodes.slots import slot_at  # where something is wrong alone
+        from lmtrain.composition.nodes.targets import require_allowed
+
         target = str(node["_target_"])
+        require_allowed(target, key=kind.group, allowed=allowed, slot=slot_at(kind.group))
         module, _, name = target.rpartition(".")
         what = getattr(kind, "saying", "what it is")
         raise ConfigurationError(

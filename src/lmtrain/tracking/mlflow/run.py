@@ -101,8 +101,9 @@ class MlflowRun:
     def send_attempts(self) -> None:
         """Send the parameters and the origin of each attempt not yet sent, and the new files."""
         for folder in self._folder.attempts()[self._num_attempts_sent :]:
-            self._send_params(folder)
-            self._tag(_origin_tags(folder))
+            if all(map(self._folder.owns, [folder, *folder.iterdir()])):
+                self._send_params(folder)
+                self._tag(_origin_tags(folder))
             self._num_attempts_sent += 1
         self._send_files()
         self._send_checkpoints()
@@ -162,7 +163,8 @@ class MlflowRun:
             for path in sorted((self._folder.path / "profile").glob(pattern))
         ]
         for path, place in [*profile, *((self._folder.path / name, None) for name in OF_RUN), *attempts]:
-            changed_at = path.stat().st_mtime_ns if path.exists() and path.stat().st_size > 0 else None
+            is_sent = path.exists() and path.stat().st_size > 0 and self._folder.owns(path)
+            changed_at = path.stat().st_mtime_ns if is_sent else None
             if changed_at is not None and self._sent_files.get(path) != changed_at:
                 if path.name == "dataset.json":
                     self._send_dataset(path)
