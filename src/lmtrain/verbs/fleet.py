@@ -221,15 +221,18 @@ def _composed(words: list[str]) -> FleetConfig:
     """Compose the chosen groups."""
     from lmtrain.composition.command_line.compose import Choices, for_each_config
     from lmtrain.composition.nodes.facts import require_facts
+    from lmtrain.composition.nodes.foreign import refuse_foreign
     from lmtrain.composition.planning.known_models import model_facts
     from lmtrain.composition.planning.setting import planned_setting
     from lmtrain.composition.run_config import read_config
 
     chosen = {word.lstrip("+").partition("=")[0].partition(".")[0] for word in words}
+    arguments = parse_arguments(words)
     found: list[FleetConfig] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
-        config = read_config(composed)
+        refuse_foreign(composed, allowed=arguments.allowed_targets)
+        config = read_config(composed, allowed=arguments.allowed_targets)
         model = precision = None
         if "model" in chosen:
             facts = model_facts(config, planned_setting(config))
@@ -241,5 +244,5 @@ def _composed(words: list[str]) -> FleetConfig:
             precision = require_facts(config.precision.values, PrecisionFacts, allowed=config.allowed, has_bf16=True)
         found.append(FleetConfig(config.cluster if "cluster" in chosen else None, model, precision))
 
-    for_each_config(task, parse_arguments(words), config_name="train")
+    for_each_config(task, arguments, config_name="train")
     return found[0]

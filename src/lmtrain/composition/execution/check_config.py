@@ -1,11 +1,12 @@
 """A composed config, checked and read: typed values first, without torch, whose import takes seconds."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from lmtrain.composition.command_line.unknown_words import leaf_keys, node_at
 from lmtrain.composition.execution.typed_places import refuse_places
 from lmtrain.composition.nodes.check import check_node
+from lmtrain.composition.nodes.foreign import REPEATS, refuse_foreign
 from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed
@@ -13,17 +14,16 @@ from lmtrain.composition.run_config import KEYS, SCALARS, RunConfig, read_config
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.lean_import import import_lightning
 
-REPEATS: Final = "data"  # it holds other nodes: theirs is the key to name, so it is looked at last
-
 
 def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Sequence[str]) -> RunConfig:
     """Refuse wrong typed values, paths and devices of a config, as far as known without torch, and return its reading.
 
     Raises:
-        ConfigurationError: The first wrong value, or nothing under a name.
+        ConfigurationError: The first foreign target or wrong value, or nothing under a name.
         DataError: No data at a path.
         EnvironmentProblem: No such device on this machine, or a folder closed to writing.
     """
+    refuse_foreign(values, allowed=allowed)
     config = read_config(values, allowed=allowed)
     require_passes(config)
     from lmtrain.composition.rules.adapters import require_trained_weights  # not for --cfg

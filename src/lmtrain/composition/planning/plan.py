@@ -15,6 +15,7 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.depth_dial import offered
+from lmtrain.composition.nodes.foreign import refuse_foreign
 from lmtrain.composition.parts.schedules import require_ramps_fit
 from lmtrain.composition.planning.auto_recompute import with_recompute
 from lmtrain.composition.planning.auto_strategy import with_strategy
@@ -67,6 +68,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
     found: list[PlannedRun] = []
 
     def task(composed: dict[str, Any], choices: Choices) -> None:
+        refuse_foreign(composed, allowed=arguments.allowed_targets)
         config = read_config(composed, allowed=arguments.allowed_targets)
         refuse_typed(config, choices.overrides)
         require_settings(config)
