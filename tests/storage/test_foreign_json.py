@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,9 @@ def test_a_file_too_large_is_a_value_error(tmp_path: Path) -> None:
     assert foreign_json.read(tmp_path / "a") == 12345
     with pytest.raises(ValueError, match="more than 4 bytes"):
         foreign_json.read_bytes(tmp_path / "a", max_bytes=4)
+
+
+def test_a_pipe_is_no_file_to_wait_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(OSError, match="a pipe, a socket or a device"):
+        foreign_json.read(tmp_path / "a")

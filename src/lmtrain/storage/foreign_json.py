@@ -3,8 +3,10 @@
 `json.loads` alone answers a depth of some thousand brackets with RecursionError, and takes a file of any size.
 """
 
+import errno
 import json
 import re
+import stat
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,9 +53,12 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Return a file's bytes.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: It cannot be read, or is a pipe, a socket or a device: its end may never come.
         ValueError: There are more than `max_bytes`.
     """
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # of a folder, opening tells
+        raise OSError(errno.EINVAL, "it is a pipe, a socket or a device", str(path))
     with path.open("rb") as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:

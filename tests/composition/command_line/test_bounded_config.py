@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,28 @@ def test_an_option_that_is_a_bomb_is_told_in_a_line(
     error = capsys.readouterr().err
     assert part in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"# @package _global_\nz: \xff\n", "is no option: 'utf-8' codec can't decode byte 0xff"),
+        (b"# @package _global_\nseed: " + b"7" * 6000, "is no option: Exceeds the limit (4300 digits)"),
+        (None, "is no option: it is a pipe, a socket or a device; correct or remove it."),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_named_with_the_reason(
+    content: bytes | None, part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    option = tmp_path / "experiment" / "mine.yaml"
+    os.mkfifo(option) if content is None else option.write_bytes(content)
+    for verb in ("train", "plan"):
+        words = ["--config-dir", str(tmp_path), "experiment=mine", "data=synthetic"]
+        assert serve(verb, words, program="lmtrain") == EXIT_CONFIGURATION
+        error = capsys.readouterr().err
+        assert error.startswith(f"lmtrain: {option} {part}")
+        assert error.count("\n") == 1
 
 
 def test_other_files_of_the_folder_are_left_to_hydra(tmp_path: Path) -> None:

@@ -8,6 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
 from lmtrain.errors import ConfigurationError
 from lmtrain.storage import foreign_yaml
 from lmtrain.storage.foreign_json import MAX_DEPTH, TooMuch
@@ -20,7 +24,7 @@ REFERENCE: Final = re.compile(r"\$\{(\.*)([A-Za-z_][\w.]*)\}")
 
 
 def require_bounded_files(folder: Path) -> None:
-    """Refuse a folder with an option that is nested too deeply, or too large with its aliases written out.
+    """Refuse a folder with an option no file, nested too deeply, or too large with its aliases written out.
 
     Raises:
         ConfigurationError: There is one, or far too many files to be options.
@@ -28,12 +32,34 @@ def require_bounded_files(folder: Path) -> None:
     for number, path in enumerate(folder.rglob("*.yaml")):
         if number == MAX_FILES:
             raise ConfigurationError(f"--config-dir {folder} has more than {MAX_FILES:,} files; name one of options.")
+        if path.exists() and not (path.is_file() or path.is_dir()):  # Hydra would wait for a pipe's end
+            raise ConfigurationError(_no_option(path, "it is a pipe, a socket or a device"))
         try:
             foreign_yaml.read(path)
         except TooMuch as problem:
-            raise ConfigurationError(f"{path} is no option: {problem}; correct or remove it.") from problem
+            raise ConfigurationError(_no_option(path, str(problem))) from problem
         except (OSError, ValueError):
             continue  # Hydra tells, where the option is chosen
+
+
+def unreadable_option(problem: ValueError, folders: Iterable[Path]) -> str | None:
+    """Name the option behind an error of composing: the first one whose own reading fails alike; None without one.
+
+    Such are bytes other than UTF-8, and a number of more digits than Python takes.
+    """
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.yaml")) if path.is_file()):
+        try:
+            OmegaConf.load(path)
+        except (OSError, yaml.YAMLError, OmegaConfBaseException):
+            continue
+        except ValueError as its_own:
+            if type(its_own) is type(problem):
+                return _no_option(path, str(its_own).partition(";")[0])
+    return None
+
+
+def _no_option(path: Path, reason: str) -> str:
+    return f"{path} is no option: {reason}; correct or remove it."
 
 
 def require_bounded_words(words: Iterable[str]) -> None:

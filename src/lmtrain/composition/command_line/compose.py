@@ -29,7 +29,7 @@ from lmtrain.composition.command_line.paths import conf_folder, group_folders
 from lmtrain.composition.command_line.shell_lines import refuse_untyped_shell
 from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
-from lmtrain.composition.command_line.unknown_words import is_setting, unknown_key, unknown_option
+from lmtrain.composition.command_line.unknown_words import is_setting, number_as_option, unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.redacting.secret_values import remember_secrets
 
@@ -87,10 +87,12 @@ def _worded(arguments: Arguments, *, config_name: str) -> Generator[None]:
     except yaml.YAMLError as problem:
         raise ConfigurationError(f"an option is no YAML: {' '.join(str(problem).split())}.") from problem
     except ValueError as problem:
-        reason = str(problem).partition(" : Override(")[0]
-        raise _not_a_word(problem, arguments) or ConfigurationError(
-            f"{' '.join(arguments.overrides)}: one of these words is no GROUP=OPTION, KEY=VALUE or ~KEY: {reason}."
-        ) from problem
+        own = parse_flags(arguments.flags).config_dir
+        told = number_as_option(str(problem), arguments.overrides, conf_folder())
+        told = told or bounded_config.unreadable_option(problem, [*([Path(own)] if own else []), conf_folder()])
+        words, reason = " ".join(arguments.overrides), str(problem).partition(" : Override(")[0]
+        no_word = f"{words}: one of these words is no GROUP=OPTION, KEY=VALUE or ~KEY: {reason}."
+        raise ConfigurationError(told or no_word) from problem
 
 
 def _all_configs(arguments: Arguments, flags: Flags, *, config_name: str) -> list[tuple[DictConfig, bool]]:
@@ -285,15 +287,3 @@ def _chosen(key: str, arguments: Arguments, *, config_name: str) -> dict[str, An
             return _plain(compose(config_name, overrides=chosen))
     except HydraException:
         return {}
-
-
-def _not_a_word(problem: ValueError, arguments: Arguments) -> ConfigurationError | None:
-    """Name an option typed as a number, such as precision=16: Hydra's message does not."""
-    if "Config group override must be" not in str(problem):
-        return None
-    for text in arguments.overrides:
-        group, _, option = text.lstrip("+~").partition("=")
-        options = [path.stem for path in (conf_folder() / group).glob("*.yaml")] if group else []
-        if options and option not in options and not option.startswith("["):
-            return ConfigurationError(unknown_option(group, option, options))
-    return None

@@ -64,6 +64,18 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     return f"{group}={option}: there is no such option; {group} has {', '.join(known)}."
 
 
+def number_as_option(problem: str, overrides: Iterable[str], conf: Path) -> str | None:
+    """Name an option typed as a number, such as precision=16: Hydra's message does not. None for another problem."""
+    if "Config group override must be" not in problem:
+        return None
+    for text in overrides:
+        group, _, option = text.lstrip("+~").partition("=")
+        options = [path.stem for path in (conf / group).glob("*.yaml")] if group else []
+        if options and option not in options and not option.startswith("["):
+            return unknown_option(group, option, options)
+    return None
+
+
 def _not_an_option(group: str, option: str) -> str:
     """Say where a path or a name on the hub belongs, "" for another word."""
     if group == "source" and (option.startswith((".", "~", "/")) or Path(option).exists()):
@@ -176,9 +188,9 @@ def leaf_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Return every dotted key of a config, groups included."""
     keys: list[str] = []
     for name, value in config.items():
-        if name.startswith("_"):
+        if str(name).startswith("_"):  # a number where a setting maps from numbers
             continue
-        keys.append(prefix + name)
+        keys.append(f"{prefix}{name}")
         if isinstance(value, dict):
             keys += leaf_keys(value, f"{prefix}{name}.")
     return keys
