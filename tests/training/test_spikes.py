@@ -80,3 +80,15 @@ def test_nonsense_is_refused():
     with pytest.raises(ConfigurationError, match=r"spikes\.window_steps=2 is not between 4 and 1,000,000"):
         SpikeFilter(num_sigmas=6, window_steps=2)
     assert none() is None
+
+
+@pytest.mark.parametrize(("num_steps", "window_steps"), [(11, 4), (11, 16), (3, 4), (0, 4)])
+def test_a_window_of_another_length_takes_the_newest_steps(num_steps, window_steps):
+    before, after = SpikeFilter(num_sigmas=3, window_steps=8), SpikeFilter(num_sigmas=3, window_steps=window_steps)
+    for step in range(num_steps):
+        judge(before, float(step))
+    after.load_state_dict(before.state_dict())
+    newest = [*range(num_steps)][-min(8, window_steps) :]
+    assert int(after.num_seen) == len(newest)
+    assert after.recent[0, : len(newest)].tolist() == newest
+    assert int(after.num_skipped) == int(before.num_skipped)

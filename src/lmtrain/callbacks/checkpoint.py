@@ -124,6 +124,7 @@ class Checkpoint(pl.Callback):
             "identity": dict(self._context.identity),
             "metrics": self._metrics_at(step),
             "left_out": [*self._context.plan.batch.left_out_before(step)],
+            "attempt": self._context.attempt,
         }
 
     def _is_time(self, trainer: pl.Trainer, batch_idx: int) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -24,6 +25,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from typing_extensions import override
 
@@ -202,7 +204,9 @@ class FullyShardedStrategy(ModelParallelStrategy):
     def _restore_shards(self, sharded: Path) -> None:
         """Do Lightning's part with torch's interfaces: its own loading unpickles (2.6.6)."""
         assert self.model is not None
-        weights = {WEIGHTS: get_model_state_dict(self.model)}
+        there, own = read_metadata(sharded).state_dict_metadata, get_model_state_dict(self.model)
+        asked = {name: (value, there.get(f"{WEIGHTS}.{name}")) for name, value in own.items()}
+        weights = {WEIGHTS: {name: _as_saved(value, facts) for name, (value, facts) in asked.items() if facts}}
         read_shards(weights, sharded)
         self.take_weights(weights[WEIGHTS])
         for index, optimizer in enumerate(self.optimizers):
@@ -249,3 +253,10 @@ class FullyShardedStrategy(ModelParallelStrategy):
     def _sharded_roots(self) -> Iterator[FSDPModule]:
         assert self.lightning_module is not None
         return (module for module in self.lightning_module.children() if isinstance(module, FSDPModule))
+
+
+def _as_saved(value: Any, facts: object) -> Any:
+    """Return a place for a saved value: its own, or one of another length for a buffer that takes such."""
+    if not isinstance(facts, TensorStorageMetadata) or isinstance(value, DTensor) or value.shape == facts.size:
+        return value
+    return torch.empty(facts.size, dtype=value.dtype)

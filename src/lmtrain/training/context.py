@@ -21,8 +21,8 @@ class RunContext:
     """Facts for callbacks; a constructor with a parameter `context` receives it.
 
     `log` is None on every rank but the first, the only writer of metrics and console lines. `identity` holds the facts
-    shared by a checkpoint and a run resuming from it. `earlier_seconds` is the time of the run's earlier attempts.
-    `scores` are the newest of its validation. `pause_after` (k, n) stops the run
+    shared by a checkpoint and a run resuming from it. `attempt` numbers the run's starts; `earlier_seconds` is the time
+    of those before. `scores` are the newest of its validation. `pause_after` (k, n) stops the run
     after the k-th of n equal parts, to be continued.
     """
 
@@ -34,6 +34,7 @@ class RunContext:
     events: EventLog
     log: RunLog | None
     rank: int = 0
+    attempt: int = 1
     earlier_seconds: float = 0.0
     pause_after: tuple[int, int] | None = None
     scores: HeldOutScores = field(default_factory=HeldOutScores)

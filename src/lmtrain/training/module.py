@@ -3,7 +3,7 @@
 That page, from the forward pass to the averaged weights, is `optimizer_step.py`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ from lmtrain.training.weight_average import WeightAverage
 
 MASK: Final = (1 << 64) - 1
 OBJECTIVE: Final = "objective"  # a checkpoint's key
+COMPANIONS: Final = frozenset({"spikes", "weight_average"})  # modules beside the model, saved with it
+STATEFUL: Final = COMPANIONS | {"optimizer", OBJECTIVE}
 
 
 class CausalLMModule(pl.LightningModule):
@@ -102,7 +104,7 @@ class CausalLMModule(pl.LightningModule):
         self._seed = seed
         self._transforms = transforms or ModelTransforms()
         self._is_configured = False
-        self.keeps_optimizer_state = True  # at a resume
+        self.begins_anew: frozenset[str] = frozenset()  # parts whose state a resume leaves behind
 
     def configure_model(self) -> None:
         """Materialise, initialise and transform the model, and start its companions: once."""
@@ -203,14 +205,30 @@ class CausalLMModule(pl.LightningModule):
         Raises:
             ConfigurationError: It is of another number of ranks, or of other micro-batches.
         """
-        if self.objective is not None and OBJECTIVE in checkpoint:
+        if self.objective is not None and OBJECTIVE in checkpoint and OBJECTIVE not in self.begins_anew:
             self.objective.load(of_rank(checkpoint[OBJECTIVE], self.trainer.global_rank, self.trainer.world_size))
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        if not self.keeps_optimizer_state:
+        if "optimizer" in self.begins_anew:
             checkpoint["optimizer_states"] = []
         done = int(checkpoint["global_step"]) * self._micro_steps
         for span in ("total", "current"):
             progress[span].update(dict.fromkeys(progress[span], done))
+
+    def load_state_dict(  # as torch has it
+        self,
+        state_dict: Mapping[str, Any],
+        strict: bool = True,  # noqa: FBT001, FBT002
+        assign: bool = False,  # noqa: FBT001, FBT002
+    ) -> Any:
+        """Take a checkpoint's state; a companion of the model that begins anew keeps its own."""
+        if starts := tuple(f"{name}." for name in COMPANIONS & self.begins_anew):
+            others = {name: value for name, value in state_dict.items() if not name.startswith(starts)}
+            own = {name: value for name, value in self.state_dict().items() if name.startswith(starts)}
+            state_dict = {**others, **own}
+        outcome = super().load_state_dict(state_dict, strict=strict, assign=assign)
+        if "weight_average" in self.begins_anew and self.weight_average is not None:
+            self.weight_average.start_again(self.language_model)
+        return outcome
 
 
 def materialize(model: LanguageModel, *, device: torch.device, seed: int) -> LanguageModel:

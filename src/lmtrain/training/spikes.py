@@ -4,10 +4,11 @@ As in OLMo's skip-step optimizer (https://arxiv.org/abs/2501.00656, section 3.1)
 of the last steps, skipped ones among them, so a run with a lasting higher loss goes on.
 """
 
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.parallel.reduction import sum_over_ranks
@@ -84,6 +85,16 @@ class SpikeFilter(nn.Module):
         self.num_seen += is_finite
         self.num_skipped += skip
         return skip
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Take the newest steps of a window of another length."""
+        recent, num_seen = (state_dict.get(prefix + name) for name in ("recent", "num_seen"))
+        if recent is not None and num_seen is not None and recent.shape[1] != self._window_steps:
+            length, seen = recent.shape[1], int(num_seen)
+            order = [step % length for step in range(max(0, seen - min(length, self._window_steps)), seen)]
+            state_dict[prefix + "recent"] = F.pad(recent[:, order], (0, self._window_steps - len(order)))
+            state_dict[prefix + "num_seen"] = torch.full_like(num_seen, len(order))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def _stands_out(self, values: Tensor) -> Tensor:
         slots = torch.arange(self._window_steps, device=self.recent.device)

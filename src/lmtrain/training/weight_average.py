@@ -51,6 +51,10 @@ class WeightAverage(nn.Module):
                 place = place.get_submodule(part)
             place.register_parameter(last, nn.Parameter(parameter.detach().float().clone(), requires_grad=False))
 
+    def start_again(self, model: LanguageModel) -> None:
+        """Begin with the weights as they are now."""
+        _fill([local(average) for average in self.parameters()], _weights(model))
+
     @torch.no_grad()
     def update(self, model: LanguageModel, *, step: int) -> None:
         """Move towards the weights after step number `step`, counted from 0."""

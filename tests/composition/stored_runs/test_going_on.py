@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_changes_are_told_against_the_attempt_that_was_accepted(tmp_path: Path) 
     (tmp_path / "a" / "run.json").write_text('{"accepted_attempt": "1"}')
     checkpoint = CheckpointFacts(path=tmp_path, step=1, tokens=1, identity={}, metrics={})
     assert going_on_line(job(tmp_path, {**CONFIG, "seed": 8}), checkpoint).endswith("changed: seed 1 -> 8")
+
+
+def test_changes_are_told_against_the_attempt_that_wrote_the_checkpoint_of_another_run_too(tmp_path: Path) -> None:
+    attempt(tmp_path / "there", 1, CONFIG)
+    attempt(tmp_path / "there", 2, {**CONFIG, "seed": 7})
+    attempt(tmp_path, 1, CONFIG)
+    path = tmp_path / "there/a/checkpoints/step_00000001"
+    checkpoint = CheckpointFacts(path=path, step=1, tokens=1, identity={}, metrics={}, attempt=2)
+    assert going_on_line(job(tmp_path, CONFIG), checkpoint).endswith("changed: seed 7 -> 1")
+    assert going_on_line(job(tmp_path, CONFIG), replace(checkpoint, attempt=1)) == "going on from step 1 (1 tokens)"
 
 
 def test_a_tuple_is_no_change_of_the_list_in_its_file() -> None:

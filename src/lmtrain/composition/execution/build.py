@@ -95,6 +95,7 @@ def build_run(
         events=events,
         log=log,
         rank=rank,
+        attempt=job.attempt,
         earlier_seconds=earlier_seconds,
         pause_after=job.pause_after,
     )

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
+from lmtrain.composition.execution.changed_resume import require_same_run
 from lmtrain.composition.execution.device_problems import telling_device_problems
 from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
 from lmtrain.composition.planning.prepared_tokens import remember_folder
@@ -47,12 +47,7 @@ from lmtrain.tracking.atomic_files import write_json
 from lmtrain.tracking.run_folder import RunFolder
 from lmtrain.tracking.run_log import RunLog
 from lmtrain.tracking.status import Status, read_status, status_name, write_status
-from lmtrain.training.checkpointing.checkpoints import (
-    OPTIMIZER,
-    CheckpointFacts,
-    require_same_identity,
-    require_same_left_out,
-)
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts
 from lmtrain.training.stopping import StoppedEarly, ignoring_interrupts, stopping_at_once
 
 EXIT_CODES: dict[int, int] = {
@@ -135,17 +130,11 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         fork_step=broadcast_outcome(lambda: fork_step(job, checkpoint)),
     )
     if checkpoint:
-        allowed = job.config.run.allow_changes
-        accept(run, require_same_identity(checkpoint, run.context.identity, allowed=allowed))
-        require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
+        require_same_run(run, job.config, checkpoint)
         if is_done(run, checkpoint):
             return None, checkpoint
     if run.context.log:  # only now: a refusal has lost nothing
-        line = (
-            going_on_line(job, checkpoint)  # against the last accepted attempt
-            if checkpoint
-            else difference_line(job.config.init_from, job.config.model)
-        )
+        line = going_on_line(job, checkpoint) if checkpoint else difference_line(job.config.init_from, job.config.model)
         RunFolder(job.folder, root=Path(job.root)).accept_newest_attempt()
         run.context.log.truncate_after(checkpoint.step if checkpoint else -1)
         if checkpoint:
@@ -153,24 +142,6 @@ def prepare(job: Job, outer: OuterLauncher | None, *, rank: int) -> tuple[Run | 
         if line:
             print(line, flush=True)
     return run, checkpoint
-
-
-def accept(run: Run, changes: Mapping[str, str]) -> None:
-    """Warn of allowed changes, and leave another optimizer's state behind.
-
-    Raises:
-        ConfigurationError: It is in shards, which are read for one optimizer alone.
-    """
-    if OPTIMIZER in changes:
-        if not run.trainer.strategy.lightning_restore_optimizer:
-            raise ConfigurationError(
-                f"{OPTIMIZER} {changes[OPTIMIZER]}: the shards of strategy={run.parallelism.name} are read for one "
-                "optimizer alone; nearest valid: go on without shards, or a new run with init_from."
-            )
-        run.module.keeps_optimizer_state = False
-    for name, change in changes.items() if run.context.is_main_process else ():
-        also = "; its state begins anew" if name == OPTIMIZER else ""
-        print(f"WARNING: {name} {change}, as run.allow_changes says{also}.", file=sys.stderr)
 
 
 def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:

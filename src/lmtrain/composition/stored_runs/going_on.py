@@ -1,4 +1,4 @@
-"""The first line of a resumed run: the step, and the settings changed since its last attempt."""
+"""The first line of a resumed run: the step, and the settings changed since its checkpoint was written."""
 
 import json
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ MOST: Final = 8  # settings named in one line
 def going_on_line(job: Job, checkpoint: CheckpointFacts) -> str:
     """Return the line of a run resumed from its own checkpoint."""
     line = f"going on from step {checkpoint.step:,} ({format_quantity(checkpoint.tokens)} tokens)"
-    before = _attempt_before(RunFolder(job.folder))
+    before = _writer_of(checkpoint, RunFolder(job.folder))
     if before is None or not (before / "job.json").is_file():
         return line
     changes = changed_settings(load_job(before / "job.json").config, job.config.values)
@@ -34,8 +34,13 @@ def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[
     return [f"{key} {_shown(old.get(key))} -> {_shown(new.get(key))}" for key in keys if old.get(key) != new.get(key)]
 
 
-def _attempt_before(folder: RunFolder) -> Path | None:
-    """Return the attempt before the newest: the last accepted, where the newest is not yet accepted."""
+def _writer_of(checkpoint: CheckpointFacts, folder: RunFolder) -> Path | None:
+    """Return the attempt that wrote a checkpoint, of another run perhaps; of one that does not say, the last accepted.
+
+    The newest attempt of the run's own folder, still to be accepted, is the one to compare.
+    """
+    if checkpoint.attempt is not None:
+        return checkpoint.path.parents[1] / "attempts" / str(checkpoint.attempt)
     earlier, accepted = folder.attempts()[:-1], folder.accepted_attempt()
     return accepted if accepted in earlier else earlier[-1] if earlier else None
 

@@ -1,6 +1,6 @@
 """Find and compare the checkpoints of a run, without reading their tensors."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,15 +12,13 @@ from lmtrain.storage.hashed_folder import MANIFEST, damage
 
 NOT_SET = "not set"
 OPTIMIZER: Final = "optimizer._target_"
-# Changes of the course that the tensors of a checkpoint leave open.
-MAY_CHANGE: Final = (OPTIMIZER, "data.fingerprint", "data.sources", "init_from", "packing", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFacts:
     """A checkpoint's manifest: optimizer steps and tokens done, identity of its run, metrics at that step.
 
-    `left_out` are the batches that those steps passed over.
+    `left_out` are the batches that those steps passed over; `attempt` wrote it (None: before manifests said so).
     """
 
     path: Path
@@ -29,6 +27,7 @@ class CheckpointFacts:
     identity: dict[str, Any]
     metrics: dict[str, float]
     left_out: tuple[int, ...] = ()
+    attempt: int | None = None
 
 
 def list_checkpoints(folder: Path) -> list[CheckpointFacts]:
@@ -57,6 +56,7 @@ def read_facts(path: Path) -> CheckpointFacts | None:
             identity=dict(manifest["identity"]),
             metrics=dict(manifest.get("metrics", {})),
             left_out=tuple(map(int, manifest.get("left_out", ()))),
+            attempt=None if manifest.get("attempt") is None else int(manifest["attempt"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
@@ -82,30 +82,42 @@ def newest_whole(folder: Path, *, fix: str = "Name another run.") -> tuple[Check
 
 
 def require_same_identity(
-    facts: CheckpointFacts, identity: dict[str, Any], *, allowed: Collection[str] = ()
+    facts: CheckpointFacts,
+    identity: dict[str, Any],
+    *,
+    allowed: Collection[str] = (),
+    fixed: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Refuse to resume from a checkpoint of another model, data set, tokenizer, seed or batch.
 
-    Return the differences allowed by their names, each as OLD -> NEW.
+    Return the differences allowed by their names, each as OLD -> NEW. No name allows those in `fixed`, with the reason.
 
     Raises:
         ConfigurationError: Naming each other field, or one that is allowed and cannot differ.
     """
-    names = sorted({*facts.identity, *identity})
+    names, fixed = sorted({*facts.identity, *identity}), fixed or {}
     differing = [name for name in names if facts.identity.get(name) != identity.get(name)]
-    refused = [name for name in differing if name not in allowed or name not in MAY_CHANGE]
+    refused = [name for name in differing if name not in allowed or name in fixed]
     if refused:
         differences = "; ".join(
             f"{name}={identity.get(name, NOT_SET)}, there {facts.identity.get(name, NOT_SET)}" for name in refused
         )
-        can = [name for name in differing if name in MAY_CHANGE]
-        allow = f", or go on otherwise with run.allow_changes=[{','.join(can)}]" if can == differing else ""
-        msg = (
-            f"Checkpoint {facts.path} belongs to another run: {differences}. "
-            f"Put these back{allow}, or start a new run with another run.name."
+        raise ConfigurationError(
+            f"Checkpoint {facts.path} belongs to another run: {differences}. {_ways_on(differing, fixed)}, or start a "
+            "new run with another run.name."
         )
-        raise ConfigurationError(msg)
     return {name: f"{facts.identity.get(name, NOT_SET)} -> {identity.get(name, NOT_SET)}" for name in differing}
+
+
+def _ways_on(differing: Sequence[str], fixed: Mapping[str, str]) -> str:
+    """Say why some names cannot be allowed, and with which word the others are: in quotes, as every shell takes it."""
+    can = [name for name in differing if name not in fixed]
+    word = f"'run.allow_changes=[{','.join(can)}]'"
+    if not fixed:
+        return f"Put these back, or go on otherwise with {word}"
+    by_reason = {reason: [name for name in differing if fixed.get(name) == reason] for reason in fixed.values()}
+    why = " ".join(f"{', '.join(names)} cannot change within a run: {reason}." for reason, names in by_reason.items())
+    return f"{why} Put these back" + (f" ({word} allows the others)" if can else "")
 
 
 def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> None:
@@ -118,5 +130,5 @@ def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> 
         raise ConfigurationError(
             f"Checkpoint {facts.path} was trained without batches {[*facts.left_out]} of the order of its "
             f"{facts.step:,} steps, and batch.left_out says {[*left_out]}; nearest valid: "
-            f"batch.left_out={[*facts.left_out]}."
+            f"'batch.left_out={[*facts.left_out]}'."
         )

@@ -66,10 +66,11 @@ def weight_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
 
     Adapters are none of the model's.
     """
-    return {name: shape for name, shape in _shapes(checkpoint).items() if not is_of_adapter(name)}
+    return {name: shape for name, shape in tensor_shapes(checkpoint).items() if not is_of_adapter(name)}
 
 
-def _shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+def tensor_shapes(checkpoint: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor of the model and its adapters in a checkpoint's folder, without reading any."""
     if (checkpoint / STATE).is_file():
         return {name: tuple(value.shape) for name, value in _read(checkpoint, PREFIX, {}).items()}  # only mapped
     start = f"state_dict.{PREFIX}"

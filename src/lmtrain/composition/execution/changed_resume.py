@@ -1,0 +1,83 @@
+"""Hold a run against the checkpoint it goes on from: a change that would pass without a sign is allowed by name.
+
+No name allows what a checkpoint cannot be read into, or what a run counts in.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from lmtrain.composition.execution.build import Run
+from lmtrain.composition.parts.adapters import planned_model
+from lmtrain.composition.run_config import RunConfig
+from lmtrain.errors import ConfigurationError
+from lmtrain.training.checkpointing.checkpoints import (
+    NOT_SET,
+    OPTIMIZER,
+    CheckpointFacts,
+    require_same_identity,
+    require_same_left_out,
+)
+from lmtrain.training.checkpointing.weights import tensor_shapes
+from lmtrain.training.module import STATEFUL
+
+OF_TENSORS: Final = ("model.", "adapter.")  # settings of the checkpoint's tensors, or of what is done with them
+COUNTED_IN: Final = ("batch.context_tokens", "batch.tokens_per_step")
+
+
+def require_same_run(run: Run, config: RunConfig, checkpoint: CheckpointFacts) -> None:
+    """Refuse a checkpoint of another run; warn of changes allowed by name, and leave the state of such parts behind.
+
+    Raises:
+        ConfigurationError: A change is not allowed, or cannot be.
+    """
+    identity, allowed = run.context.identity, config.run.allow_changes
+    fixed = _fixed(config, checkpoint, identity)
+    _accept(run, require_same_identity(checkpoint, identity, allowed=allowed, fixed=fixed))
+    require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
+
+
+def _fixed(
+    config: RunConfig, checkpoint: CheckpointFacts, identity: Mapping[str, str | int | float | None]
+) -> dict[str, str]:
+    """Return the differing settings that no name allows, each with its reason."""
+    names = {*identity, *checkpoint.identity}
+    differing = [name for name in sorted(names) if identity.get(name) != checkpoint.identity.get(name)]
+    counted = "a run's tokens and its place in the data are counted in it; a new run takes the weights with init_from"
+    fixed = {name: f"{counted}={checkpoint.path.parents[1]}" for name in differing if name in COUNTED_IN}
+    of_tensors = [name for name in differing if name.startswith(OF_TENSORS)]
+    tensor = _other_tensor(config, checkpoint) if of_tensors else None
+    return (
+        fixed if tensor is None else fixed | dict.fromkeys(of_tensors, f"the checkpoint's tensors are others: {tensor}")
+    )
+
+
+def _other_tensor(config: RunConfig, checkpoint: CheckpointFacts) -> str | None:
+    """Return the first tensor of another shape than the checkpoint's, in words; None where all fit."""
+    here = {name: tuple(tensor.shape) for name, tensor in planned_model(config).state_dict().items()}
+    there = tensor_shapes(checkpoint.path)
+    name = next((name for name in {**here, **there} if here.get(name) != there.get(name)), None)
+    return None if name is None else f"{name} is {_told(here.get(name))}, there {_told(there.get(name))}"
+
+
+def _told(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else f"{list(shape)}"
+
+
+def _accept(run: Run, changes: Mapping[str, str]) -> None:
+    """Warn of allowed changes, and leave the state of another optimizer, spike filter, average or objective behind.
+
+    Raises:
+        ConfigurationError: An optimizer's state is in shards, which are read for one optimizer alone.
+    """
+    if OPTIMIZER in changes and not run.trainer.strategy.lightning_restore_optimizer:
+        raise ConfigurationError(
+            f"{OPTIMIZER} {changes[OPTIMIZER]}: the shards of strategy={run.parallelism.name} are read for one "
+            "optimizer alone; nearest valid: go on without shards, or a new run with init_from."
+        )
+    run.module.begins_anew = STATEFUL & {name.partition(".")[0] for name in changes}
+    for name, change in changes.items() if run.context.is_main_process else ():
+        ends = change.endswith(f" -> {NOT_SET}")
+        also = f"; its state {'is left behind' if ends else 'begins anew'}"
+        has_state = name.partition(".")[0] in STATEFUL
+        print(f"WARNING: {name} {change}, as run.allow_changes says{also if has_state else ''}.", file=sys.stderr)
