@@ -16,6 +16,7 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.callbacks.graceful_stop import GracefulStop
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
+from lmtrain.composition.execution.callback_problems import telling_callback_problems, unmasked
 from lmtrain.composition.execution.changed_resume import require_same_run
 from lmtrain.composition.execution.device_problems import telling_device_problems
 from lmtrain.composition.planning.auto_batch import is_out_of_memory, out_of_memory
@@ -78,7 +79,7 @@ def attempt(job: Job, outer: OuterLauncher | None) -> int | GoBack:
     """Train once; return the exit code, or the spike that the run is to go back from, noted."""
     rank = outer.rank if outer else 0
     try:
-        with stopping_at_once(), telling_device_problems(job.folder):
+        with stopping_at_once(), telling_device_problems(job.folder), telling_callback_problems(job.config):
             run, checkpoint = prepare(job, outer, rank=rank)
     except StoppedEarly as stop:
         code = EXIT_CODES[stop.number]
@@ -201,21 +202,22 @@ def _fit_in_memory(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> in
 
     Raises: OutOfMemory in the place of its device's words.
     """
-    try:
-        return fit(run, checkpoint)
-    except LMTRAIN_ERRORS:
-        raise
-    except RuntimeError as failure:
-        if not is_out_of_memory(failure):
+    with telling_callback_problems(job.config):
+        try:
+            return fit(run, checkpoint)
+        except LMTRAIN_ERRORS:
             raise
-        raise out_of_memory(job.config, run.context.plan.batch) from failure
+        except RuntimeError as failure:
+            if not is_out_of_memory(failure):
+                raise
+            raise out_of_memory(job.config, run.context.plan.batch) from failure
 
 
 def fit(run: Run, checkpoint: CheckpointFacts | None) -> int:
     """Run the Trainer and return the exit code for its end."""
     graceful_stop = next((each for each in run.callbacks.values() if isinstance(each, GracefulStop)), None)
     try:
-        with stopping_at_once(), telling_device_problems(run.context.folder):
+        with stopping_at_once(), telling_device_problems(run.context.folder), unmasked():
             run.trainer.fit(
                 run.module,
                 datamodule=run.datamodule,
