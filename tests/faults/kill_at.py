@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,27 @@ class KillAt(pl.Callback):
         if moment == self._moment and trainer.global_rank == self._rank and not self._marker.exists():
             self._marker.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillInValidation(pl.Callback):
+    """Send SIGKILL to the run between two batches of its validation after `step` steps, the first time."""
+
+    def __init__(self, *, step: int, context: RunContext) -> None:
+        super().__init__()
+        self._step, self._marker = step, Path(context.folder) / f"killed-validating-{step}"
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
+        datamodule: Any = trainer.datamodule
+        batches_of = datamodule.held_out_batches
+
+        def batches(*words: Any, **settings: Any) -> Iterator[Any]:
+            for number, batch in enumerate(batches_of(*words, **settings)):
+                if number == 2 and trainer.global_step == self._step and not self._marker.exists():
+                    self._marker.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                yield batch
+
+        datamodule.held_out_batches = batches
 
 
 class InterruptTwiceAt(pl.Callback):

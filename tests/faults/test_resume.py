@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.storage.hashed_folder import damage
+from lmtrain.tracking.run_log import read_points
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from tests import tiny
 
@@ -48,6 +50,20 @@ def test_one_rank_killed_goes_on_bit_for_bit(
     again = tiny.train(tmp_path, *words)
     assert again.returncode == 0, again.stderr
     assert tiny.losses(tmp_path / "runs/a") == untouched
+
+
+@pytest.mark.faults
+def test_a_run_killed_while_it_validates_goes_on_bit_for_bit(untouched: dict[int, float], tmp_path: Path) -> None:
+    validating = ["callbacks.validation.num_passes=null", "callbacks.validation.every_steps=6"]
+    kill = "{_target_: tests.faults.kill_at.KillInValidation, step: 12}"
+    words = [*RESUMABLE, *validating, "run.name=a", "--allow-target", "tests.", f"+callbacks.kill={kill}"]
+    assert tiny.train(tmp_path, *words).returncode == -9
+    assert list_checkpoints(tmp_path / "runs/a/checkpoints")[-1].step == 10
+    again = tiny.train(tmp_path, *words)
+    assert again.returncode == 0, again.stderr
+    assert tiny.losses(tmp_path / "runs/a") == untouched
+    scored = [point.step for point in read_points(tmp_path / "runs/a/metrics.jsonl") if BITS_PER_BYTE in point.metrics]
+    assert scored == [0, 6, 12, 18, 24]
 
 
 # As CUDA's runtime and torch's allocator word them; each in a step behind a checkpoint, on its way while training.
