@@ -44,9 +44,14 @@ On a GPU: not run.
 [`lmtrain data show`](runs.md#the-text-of-a-step).
 """
 END: Final = """
-Not held by a test or a campaign: a run of weeks, a lost node's disk, object storage, a GPU's faults on a GPU.
-Of no other system was found: copies of the weights compared and a micro-batch done twice (NVIDIA's Megatron has a re-run of a
-step, "alpha, not tested at scale" by its own text), the text of a past step of pretraining, a ledger that adds up to the clock.
+## Not held
+
+By no test or campaign: a run of weeks, a lost node's disk, object storage, a GPU's faults on a GPU.
+
+## Found nowhere else
+
+Copies of the weights compared, with the rank named (Megatron re-runs a step, "alpha, not tested at scale" by its own text); the
+text of a past step of pretraining; a ledger that adds up to the clock, lost steps included.
 """
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
+from lmtrain.composition.stored_runs.resume import read_fork
 from lmtrain.errors import EXIT_DONE, ConfigurationError
 from lmtrain.report.show import show as show_page
 from lmtrain.report.trained_step_page import StepDocument, by_loss, documents_table, full_lines
-from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints
+from lmtrain.training.checkpointing.checkpoints import CheckpointFacts, list_checkpoints, read_facts
 
 if TYPE_CHECKING:
     from lmtrain.composition.stored_runs.trained_step import TrainedStep
@@ -52,9 +53,10 @@ def data(words: list[str], *, program: str = "lmtrain data") -> int:
 
 
 def _checkpoint(run: Path, step: int) -> CheckpointFacts | None:
-    """Return the newest checkpoint before a step, else the oldest after it; None without any."""
-    kept = list_checkpoints(run / "checkpoints")
-    earlier = [facts for facts in kept if facts.step < step]
+    """Return the newest checkpoint before a step, be it a fork's first, else the oldest after it; None without any."""
+    kept, fork = list_checkpoints(run / "checkpoints"), read_fork(run)
+    forked = read_facts(fork.checkpoint) if fork else None
+    earlier = [facts for facts in (*([forked] if forked else []), *kept) if facts.step < step]
     return earlier[-1] if earlier else kept[0] if kept else None
 
 
@@ -97,6 +99,8 @@ def _head(step: "TrainedStep", scored_by: CheckpointFacts | None) -> list[str]:
     each = f"{division} x {batch.micro_batch_sequences:,}"
     size = f"{batch.sequences_per_step:,} sequences of {batch.context_tokens:,} tokens: {each}"
     weights = "no losses" if scored_by is None else f"losses by the weights of step {scored_by.step:,}"
+    if scored_by is not None and scored_by.step >= step.step:
+        weights += ", which have learned from this one: no older checkpoint is kept"
     return [f"step {step.step:,} of {step.run}{loss}", f"{size}; {weights}", f"data {step.data}"]
 
 

@@ -1,12 +1,15 @@
 """The text of a past step: what was trained on, and a loss equal to the logged one."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lmtrain.composition.stored_runs.trained_step import _job_of
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.run_ledger import READING
 from lmtrain.verbs.data import data
 from tests import tiny
 
@@ -49,6 +52,21 @@ def test_the_weights_before_a_step_give_its_text_the_logged_loss(
 
 
 @pytest.mark.slow
+def test_weights_that_have_learned_from_the_step_say_so_and_a_forks_first_ones_have_not(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert data(["show", str(runs / "whole"), "--step", "2"]) == 0
+    learned = "losses by the weights of step 3, which have learned from this one: no older checkpoint is kept"
+    assert learned in capsys.readouterr().out
+    shutil.copytree(runs / "whole", tmp_path / "fork")
+    shutil.rmtree(tmp_path / "fork/checkpoints/step_00000003")
+    fork = {"checkpoint": str(runs / "whole/checkpoints/step_00000003"), "step": 3}
+    (tmp_path / "fork/fork.json").write_text(json.dumps(fork))
+    words = [str(tmp_path / "fork"), "--step", "4", "--data", json.loads((runs / "whole/run.json").read_text())["data"]]
+    assert shown(capsys, *words)["scored_by_step"] == 3
+
+
+@pytest.mark.slow
 def test_wrong_steps_and_changed_data_are_refused(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,3 +78,19 @@ def test_wrong_steps_and_changed_data_are_refused(
     printed = capsys.readouterr().out
     assert "no losses" in printed
     assert "8 more" in printed
+
+
+def test_a_step_is_of_the_attempt_that_trained_it_and_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    rows: list[dict[str, Any]] = []
+    for number, first in enumerate((0, 4, 2), start=1):  # the third went on from an older checkpoint
+        folder = tmp_path / "attempts" / str(number)
+        folder.mkdir(parents=True)
+        job = {"config": {"seed": number}, "overrides": [], "name": "a", "root": str(tmp_path)}
+        (folder / "job.json").write_text(json.dumps(job))
+        rows.append({"name": "attempt", "start": number, "attempt": number, "started_at": number})
+        rows += [{"name": READING, "start": number, "step": step} for step in (first, first + 3)]
+    (tmp_path / "events/rank0.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert [_job_of(tmp_path, step).config["seed"] for step in (1, 2, 3, 4)] == [1, 1, 3, 3]
+    (tmp_path / "events/rank0.jsonl").unlink()
+    assert _job_of(tmp_path, 1).config["seed"] == 3

@@ -15,10 +15,11 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
 from lmtrain.composition.run_config import RunConfig, read_config
 from lmtrain.composition.stored_runs.checkpoint_source import checked_part, find_job
-from lmtrain.composition.stored_runs.job import StoredJob
+from lmtrain.composition.stored_runs.job import StoredJob, load_job
 from lmtrain.composition.stored_runs.left_out import as_first_trained, without_left_out
 from lmtrain.data.rows import RowBatch
 from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.run_ledger import read_attempts
 from lmtrain.tokenizers.base import Tokenizer
 from lmtrain.tokenizers.loading import load_tokenizer
 from lmtrain.tracking.atomic_files import read_json
@@ -59,7 +60,7 @@ def trained_step(
         ConfigurationError: No run is there, it has not trained the step, or no spike there took it back.
         DataError: Its data is gone or has changed.
     """
-    job = find_job(run, key="RUN")
+    job = _job_of(run, step)
     config = read_config(job.config, allowed=allowed)
     batch = config.divided(replace(config.batch, micro_batch_sequences=_sequences(config)))
     batch, loss = as_first_trained(batch, run, step) if left_out else _as_kept(batch, run, step)
@@ -77,6 +78,17 @@ def trained_step(
         data=", ".join(str(dataset.folder) for dataset in module.mixture.datasets.values()),
         is_left_out=left_out,
     )
+
+
+def _job_of(run: Path, step: int) -> StoredJob:
+    """Return the job of the attempt that trained a step: a later one may have another seed, or packing, by name.
+
+    The last accepted one's, where the accounts of the run do not tell.
+    """
+    job = find_job(run, key="RUN")
+    numbers = [each.number for each in read_attempts(run) if each.readings and each.readings[0].step < step]
+    file = run / "attempts" / str(numbers[-1] if numbers else 0) / "job.json"
+    return replace(load_job(file), allowed_targets=[]) if file.is_file() else job
 
 
 def _as_kept(batch: BatchPlan, run: Path, step: int) -> tuple[BatchPlan, float | None]:
