@@ -61,6 +61,7 @@ class SpikeFilter(nn.Module):
         self.register_buffer("recent", torch.zeros(2, window_steps))  # loss, gradient norm
         self.register_buffer("num_seen", torch.zeros((), dtype=torch.int64))
         self.register_buffer("num_skipped", torch.zeros((), dtype=torch.int64))
+        self.register_load_state_dict_pre_hook(_fit_window)
 
     @property
     def takes_back(self) -> bool:
@@ -86,16 +87,6 @@ class SpikeFilter(nn.Module):
         self.num_skipped += skip
         return skip
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Take the newest steps of a window of another length."""
-        recent, num_seen = (state_dict.get(prefix + name) for name in ("recent", "num_seen"))
-        if recent is not None and num_seen is not None and recent.shape[1] != self._window_steps:
-            length, seen = recent.shape[1], int(num_seen)
-            order = [step % length for step in range(max(0, seen - min(length, self._window_steps)), seen)]
-            state_dict[prefix + "recent"] = F.pad(recent[:, order], (0, self._window_steps - len(order)))
-            state_dict[prefix + "num_seen"] = torch.full_like(num_seen, len(order))
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
     def _stands_out(self, values: Tensor) -> Tensor:
         slots = torch.arange(self._window_steps, device=self.recent.device)
         is_filled = slots < self.num_seen
@@ -104,3 +95,17 @@ class SpikeFilter(nn.Module):
         variance = ((self.recent - mean[:, None]).square() * is_filled).sum(1) / (num_filled - 1).clamp(min=1)
         is_spike = (values > mean + self._num_sigmas * variance.sqrt()).any()
         return is_spike & (self.num_seen >= self._window_steps // 2)
+
+
+def _fit_window(module: nn.Module, state_dict: dict[str, Any], prefix: str, *rest: object) -> None:
+    """Take the newest steps of a saved window of another length."""
+    del rest
+    assert isinstance(module, SpikeFilter)
+    recent, num_seen = (state_dict.get(prefix + name) for name in ("recent", "num_seen"))
+    width = module.recent.shape[1]
+    if recent is None or num_seen is None or recent.shape[1] == width:
+        return
+    length, seen = recent.shape[1], int(num_seen)
+    order = [step % length for step in range(max(0, seen - min(length, width)), seen)]
+    state_dict[prefix + "recent"] = F.pad(recent[:, order], (0, width - len(order)))
+    state_dict[prefix + "num_seen"] = torch.full_like(num_seen, len(order))
