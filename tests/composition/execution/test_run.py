@@ -274,7 +274,7 @@ def test_a_change_that_no_name_can_allow_says_why(tiny_job: MakeJob, word: str) 
     name = word.partition("=")[0]
     with pytest.raises(ConfigurationError) as refused:
         execute(tiny_job("budget.steps=3", "seed=2", word, f"run.allow_changes=[{name},seed]"))
-    assert f"{name} cannot change within a run: {FIXED[word]}" in str(refused.value)
+    assert f"{name} cannot be allowed: {FIXED[word]}" in str(refused.value)
     assert "seed]' allows the others), or start a new run" in str(refused.value)
     with pytest.raises(ConfigurationError, match=r", or start a new run with another run\.name\.$"):
         execute(tiny_job("budget.steps=3", word))

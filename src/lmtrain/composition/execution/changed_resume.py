@@ -10,7 +10,6 @@ from typing import Final
 from lmtrain.composition.execution.build import Run
 from lmtrain.composition.parts.adapters import planned_model
 from lmtrain.composition.run_config import RunConfig
-from lmtrain.errors import ConfigurationError
 from lmtrain.training.checkpointing.checkpoints import (
     NOT_SET,
     OPTIMIZER,
@@ -32,24 +31,23 @@ def require_same_run(run: Run, config: RunConfig, checkpoint: CheckpointFacts) -
         ConfigurationError: A change is not allowed, or cannot be.
     """
     identity, allowed = run.context.identity, config.run.allow_changes
-    fixed = _fixed(config, checkpoint, identity)
+    fixed = _fixed(run, config, checkpoint)
     _accept(run, require_same_identity(checkpoint, identity, allowed=allowed, fixed=fixed))
     require_same_left_out(checkpoint, run.context.plan.batch.left_out_before(checkpoint.step))
 
 
-def _fixed(
-    config: RunConfig, checkpoint: CheckpointFacts, identity: Mapping[str, str | int | float | None]
-) -> dict[str, str]:
+def _fixed(run: Run, config: RunConfig, checkpoint: CheckpointFacts) -> dict[str, str]:
     """Return the differing settings that no name allows, each with its reason."""
-    names = {*identity, *checkpoint.identity}
-    differing = [name for name in sorted(names) if identity.get(name) != checkpoint.identity.get(name)]
+    here, there = run.context.identity, checkpoint.identity
+    differing = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
     counted = "a run's tokens and its place in the data are counted in it; a new run takes the weights with init_from"
     fixed = {name: f"{counted}={checkpoint.path.parents[1]}" for name in differing if name in COUNTED_IN}
+    if OPTIMIZER in differing and not run.trainer.strategy.lightning_restore_optimizer:
+        fixed[OPTIMIZER] = f"strategy={run.parallelism.name} reads one optimizer's shards alone; without shards it can"
     of_tensors = [name for name in differing if name.startswith(OF_TENSORS)]
-    tensor = _other_tensor(config, checkpoint) if of_tensors else None
-    return (
-        fixed if tensor is None else fixed | dict.fromkeys(of_tensors, f"the checkpoint's tensors are others: {tensor}")
-    )
+    if of_tensors and (tensor := _other_tensor(config, checkpoint)):
+        fixed |= dict.fromkeys(of_tensors, f"the checkpoint's tensors are others: {tensor}")
+    return fixed
 
 
 def _other_tensor(config: RunConfig, checkpoint: CheckpointFacts) -> str | None:
@@ -65,16 +63,7 @@ def _told(shape: tuple[int, ...] | None) -> str:
 
 
 def _accept(run: Run, changes: Mapping[str, str]) -> None:
-    """Warn of allowed changes, and leave the state of another optimizer, spike filter, average or objective behind.
-
-    Raises:
-        ConfigurationError: An optimizer's state is in shards, which are read for one optimizer alone.
-    """
-    if OPTIMIZER in changes and not run.trainer.strategy.lightning_restore_optimizer:
-        raise ConfigurationError(
-            f"{OPTIMIZER} {changes[OPTIMIZER]}: the shards of strategy={run.parallelism.name} are read for one "
-            "optimizer alone; nearest valid: go on without shards, or a new run with init_from."
-        )
+    """Warn of allowed changes, and leave the state of another optimizer, spike filter, average or objective behind."""
     run.module.begins_anew = STATEFUL & {name.partition(".")[0] for name in changes}
     for name, change in changes.items() if run.context.is_main_process else ():
         ends = change.endswith(f" -> {NOT_SET}")

@@ -116,7 +116,7 @@ def _ways_on(differing: Sequence[str], fixed: Mapping[str, str]) -> str:
     if not fixed:
         return f"Put these back, or go on otherwise with {word}"
     by_reason = {reason: [name for name in differing if fixed.get(name) == reason] for reason in fixed.values()}
-    why = " ".join(f"{', '.join(names)} cannot change within a run: {reason}." for reason, names in by_reason.items())
+    why = " ".join(f"{', '.join(names)} cannot be allowed: {reason}." for reason, names in by_reason.items())
     return f"{why} Put these back" + (f" ({word} allows the others)" if can else "")
 
 
