@@ -82,8 +82,9 @@ def build_run(
     datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = tokenizer_of(datamodule.dataset)
     attention = fit_attention(config, compute_dtype=precision.compute_dtype)
-    kernel = attention_for(config, attention.kernel)
-    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=kernel)
+    model = build_model(
+        config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, attention.kernel)
+    )
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
     events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
     context = RunContext(
