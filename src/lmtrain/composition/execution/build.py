@@ -82,9 +82,8 @@ def build_run(
     datamodule = config.data.build(batch=batch, seed=config.seed)
     tokenizer = tokenizer_of(datamodule.dataset)
     attention = fit_attention(config, compute_dtype=precision.compute_dtype)
-    model = build_model(
-        config.model, tokenizer=tokenizer, batch=batch, attention=attention_for(config, attention.kernel)
-    )
+    kernel = attention_for(config, attention.kernel)
+    model = build_model(config.model, tokenizer=tokenizer, batch=batch, attention=kernel)
     events = EventLog(job.folder, rank, began=job.began, waited_before=job.waited)
     events.mark("attempt", attempt=job.attempt, started_at=events.stopwatch.started_at)
     context = RunContext(
@@ -107,7 +106,6 @@ def build_run(
     parallelism = build_strategy(config, facts=facts)
     tell_of_precision(precision, model, context, strategy_casts=parallelism.casts_parameters)
     callbacks = build_callbacks(config, facts)
-    require_watch(config)
     acting = [agreeing(config, datamodule), *callbacks.values(), config.profiler.build(facts=facts)]
     parts: dict[str, Any] = {"model": model, "datamodule": datamodule, "context": context, "parallelism": parallelism}
     return Run(
@@ -139,7 +137,9 @@ def tokenizer_of(dataset: Dataset) -> Tokenizer:
 
 def build_callbacks(config: RunConfig, facts: dict[str, Any]) -> dict[str, pl.Callback]:
     """Build the callbacks switched on, in the config's order."""
-    return {name: node.build(facts=facts) for name, node in config.callbacks.items()}
+    built = {name: node.build(facts=facts) for name, node in config.callbacks.items()}
+    require_watch(config)
+    return built
 
 
 def print_lines(datamodule: TokenDataModule, plan: Plan, config: RunConfig, *, rank: int) -> None:
