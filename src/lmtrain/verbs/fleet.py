@@ -220,8 +220,8 @@ def _require_effect(words: list[str]) -> None:
 def _composed(words: list[str]) -> FleetConfig:
     """Compose the chosen groups."""
     from lmtrain.composition.command_line.compose import Choices, for_each_config
+    from lmtrain.composition.nodes.check import refuse_foreign
     from lmtrain.composition.nodes.facts import require_facts
-    from lmtrain.composition.nodes.foreign import refuse_foreign
     from lmtrain.composition.planning.known_models import model_facts
     from lmtrain.composition.planning.setting import planned_setting
     from lmtrain.composition.run_config import read_config

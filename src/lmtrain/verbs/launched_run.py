@@ -69,7 +69,7 @@ def launched_run(words: list[str], *, program: str, is_here: bool) -> LaunchedRu
 
 def _checked(values: dict[str, Any], typed: list[str], allowed: list[str], *, is_here: bool) -> "RunConfig":
     from lmtrain.composition.execution.typed_places import refuse_places
-    from lmtrain.composition.nodes.foreign import refuse_foreign
+    from lmtrain.composition.nodes.check import refuse_foreign
     from lmtrain.composition.rules.typed_values import refuse_typed
     from lmtrain.composition.run_config import read_config
 

@@ -7,7 +7,7 @@ import pytest
 from lmtrain.cli import serve
 from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.execution.check_config import check_config
-from lmtrain.composition.nodes.foreign import refuse_foreign
+from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.errors import EXIT_CONFIGURATION, ConfigurationError
 from tests.tiny import TINY
 

@@ -5,8 +5,7 @@ from typing import Any
 
 from lmtrain.composition.command_line.unknown_words import leaf_keys, node_at
 from lmtrain.composition.execution.typed_places import refuse_places
-from lmtrain.composition.nodes.check import check_node
-from lmtrain.composition.nodes.foreign import REPEATS, refuse_foreign
+from lmtrain.composition.nodes.check import REPEATS, check_node, refuse_foreign
 from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed

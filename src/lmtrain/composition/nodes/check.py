@@ -10,19 +10,57 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.composition.nodes.parameters import hints_of, parameters_of
-from lmtrain.composition.nodes.slots import SLOTS, Slot, slot_of
-from lmtrain.composition.nodes.targets import find_target
+from lmtrain.composition.nodes.slots import SLOTS, Slot, slot_at, slot_of
+from lmtrain.composition.nodes.targets import find_target, require_allowed
 from lmtrain.errors import ConfigurationError, suggest
 
 TARGET, PARTIAL = "_target_", "_partial_"
 PLAIN = frozenset({int, float, str, bool, type(None)})
+REPEATS: Final = "data"  # it holds other groups: theirs is the key to name, so it is looked at last
+OF_AN_ARGUMENT: Final = Slot(())  # its kind is in a signature, not imported for a name; its packages are all of ours
 LATE_FACTS = frozenset(
     {"context", "num_ranks", "compute_dtype", "tokens_per_step", "device_type", "stochastic_rounding"}
 )
+
+
+def refuse_foreign(values: Mapping[str, Any], *, allowed: Sequence[str]) -> None:
+    """Look at every name of a composed config's code, before any is imported: for every command, first of all.
+
+    Words of Hydra's that would call with more than settings are refused too.
+
+    Raises:
+        ConfigurationError: The first target outside the allow-list, or the first such word.
+    """
+    for name in (*sorted(values.keys() - {REPEATS}), REPEATS):
+        _look(values.get(name), key=name, allowed=allowed, slot=None)
+
+
+def _look(node: Any, *, key: str, allowed: Sequence[str], slot: Slot | None) -> None:
+    """Look at a node and all below it; `slot` is the kind it takes, None: by its key."""
+    if isinstance(node, list):
+        for index, item in enumerate(node):
+            _look(item, key=f"{key}.{index}", allowed=allowed, slot=slot)
+    if not isinstance(node, dict):
+        return
+    if TARGET in node:
+        require_allowed(str(node[TARGET]), key=key, allowed=allowed, slot=slot or slot_at(key))
+        _refuse_words_of_hydra(node, key=key)
+    for name, value in node.items():
+        below = f"{key}.{name}"
+        inner = SLOTS.get(below, OF_AN_ARGUMENT) if TARGET in node else slot
+        _look(value, key=below, allowed=allowed, slot=inner)
+
+
+def _refuse_words_of_hydra(node: Mapping[str, Any], *, key: str) -> None:
+    for name in node:
+        if str(name).startswith("_") and name not in (TARGET, PARTIAL):
+            raise ConfigurationError(
+                f"{key}.{name}={node[name]} is not a setting of this node: settings go by their names; leave it out."
+            )
 
 
 def check_node(node: Any, *, key: str, allowed: Sequence[str] = (), slot: Slot | None = None) -> Any:

@@ -15,7 +15,7 @@ from lmtrain.accounting.training_plan.plan import Plan
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.depth_dial import offered
-from lmtrain.composition.nodes.foreign import refuse_foreign
+from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.parts.schedules import require_ramps_fit
 from lmtrain.composition.planning.auto_recompute import with_recompute
 from lmtrain.composition.planning.auto_strategy import with_strategy

@@ -11,7 +11,7 @@ from lmtrain.accounting.options.strategy import ModelSpread
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.composition.command_line.arguments import parse_arguments
 from lmtrain.composition.command_line.group_options import one_of, words_of
-from lmtrain.composition.nodes.foreign import refuse_foreign
+from lmtrain.composition.nodes.check import refuse_foreign
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
