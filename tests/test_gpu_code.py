@@ -4,6 +4,8 @@ A block stands for all of its model, and every layer sees the whole context by t
 which is chosen on the device.
 """
 
+import re
+from collections import Counter
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,8 +26,14 @@ from lmtrain.composition.parts.precision import build_precision
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.run_config import read_config
 from lmtrain.losses.chunked import AsTheyAre, Rule, score, score_logits
+from lmtrain.models.attention.sdpa import sdpa
+from lmtrain.models.llama import Llama
 from lmtrain.optim.matrices.muon_update import Recipe, StepRates, update_all
 from lmtrain.optim.matrices.orthogonalize import NEWTON_SCHULZ
+from lmtrain.parallel.compilation import compile_blocks
+from lmtrain.parallel.tensor_groups.cuts import cut_model
+from lmtrain.parallel.tensor_groups.regions import Regions
+from lmtrain.simulate.fake_ranks import fake_ranks
 from tests.fake_gpu import GpuBytes, Graph, fake_gpu
 from tests.optim.models import TinyModel
 
@@ -43,6 +51,7 @@ EXPERIMENTS = {
 # Inductor's kernels of a block, forward and backward, and of a chunk's scores, with torch 2.13.
 MOST_KERNELS = {"1B bf16": (6, 16), "1B fp8": (27, 37), "1B fp8 head": (27, 37), "GPT-2": (8, 17), "nano": (5, 12)}
 MOST_OF_SCORES = 2
+MESSAGES = re.compile(r"_c10d_functional\.(\w+)\.default\(")
 
 
 @dataclass(frozen=True)
@@ -225,6 +234,31 @@ def test_muon_s_whole_update_is_one_graph_with_few_kernels_around_its_products()
     assert num_products == 2 * 3 * len(NEWTON_SCHULZ), "of two stacks, all layers at once"
     # Of a stack: gradients joined, norms in two or three, a cast, rows; of a matrix: average, row sizes, weight.
     assert graph.num_kernels <= 2 * 6 + 4 * len(shapes)
+
+
+@pytest.mark.slow
+def test_a_block_of_a_tensor_group_is_one_graph_with_its_messages_in_it():
+    """A small one, of weights with values: its shards are made outside of fake tensors."""
+    counters.clear()
+    with fake_ranks(2) as mesh:
+        model = Llama(
+            width=128, num_layers=2, num_heads=4, feed_forward_width=256, vocab_size=512, max_context_tokens=64,
+            attention=sdpa,
+        )  # fmt: skip
+        cut_model(model, Regions(mesh["data_parallel"]))
+        tokens = torch.zeros(2, 64, dtype=torch.int64)
+        with fake_gpu() as gpu, mock.patch.object(torch, "compile", partial(torch.compile, backend=gpu.backend())):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                hidden, _ = compile_blocks(model).features(tokens)
+            hidden.backward(torch.zeros_like(hidden))
+    assert not counters["graph_break"]
+    graphs = [graph for graph in gpu.graphs if graph.num_kernels > 2]  # not the norm after the blocks
+    assert [graph.is_backward for graph in graphs] == [False, True], "layers share them"
+    in_turn = ["all_gather_into_tensor", "wait_tensor", "reduce_scatter_tensor", "wait_tensor"] * 2
+    forward, backward = (MESSAGES.findall(graph.code.partition("def call")[2]) for graph in graphs)
+    assert forward == in_turn
+    assert Counter(backward) >= Counter(in_turn)
+    assert graphs[0].num_kernels <= 14
 
 
 class Operations(TorchDispatchMode):

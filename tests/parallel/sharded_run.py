@@ -70,10 +70,12 @@ def build_model() -> Llama:
     )
 
 
-def fit(folder: Path, data: Path, callback: AtSteps, *, checkpoint: Path | None = None) -> CausalLMModule:
+def fit(
+    folder: Path, data: Path, callback: AtSteps, *, checkpoint: Path | None = None, **settings: Any
+) -> CausalLMModule:
     """Train a tiny Llama, sharded over the ranks of this job, with two micro-steps a step."""
     num_ranks = dist.get_world_size()
-    parallelism = fsdp(num_ranks=num_ranks, compute_dtype=torch.float32)
+    parallelism = fsdp(num_ranks=num_ranks, compute_dtype=torch.float32, **settings)
     batch = plan_batches(BATCH, num_ranks=num_ranks)
     with torch.device("meta"):
         model = build_model()
@@ -234,6 +236,10 @@ def round_trip(folder: Path, data: Path) -> dict[str, Any]:
     notes["hostile_refusals"] = [hostile_refusal(folder, data, attack) for attack in (in_metadata, in_a_value)]
     notes["num_reductions"] = len(calls)
     notes["has_gradients"] = straight_callback.has_gradients
+    with counted_reductions() as calls:
+        often = fit(folder, data, AtSteps({}, last_step=1), reduce_every_micro_step=True)
+    notes["num_reductions_of_each_micro_step"] = len(calls)
+    notes["often_losses"] = {record.step: record.loss for record in often.step_metrics.drain()}
     for name, module in (("straight", straight), ("resumed", resumed), ("behind", behind)):
         notes[f"{name}_losses"] = {record.step: record.loss for record in module.step_metrics.drain()}
         notes[f"{name}_parameters"] = parameter_hash(module)

@@ -82,10 +82,12 @@ def test_ranks_skip_the_same_steps_and_compute_with_the_average_where_asked(job)
         assert notes["average_swaps"]
 
 
-def test_gradients_are_reduced_once_a_step_however_many_micro_steps(job):
+def test_gradients_are_reduced_once_a_step_however_many_micro_steps_or_at_each_where_asked(job):
     num_groups = NUM_LAYERS + 1  # each block, and the rest of the model
     for notes in job[1]:
         assert notes["num_reductions"] == 4 * num_groups
+        assert notes["num_reductions_of_each_micro_step"] == MICRO_STEPS * num_groups
+        assert notes["often_losses"] == {"1": notes["straight_losses"]["1"]}
         assert notes["has_gradients"] == [step == MICRO_STEPS - 1 for step in range(MICRO_STEPS)] * 4
 
 

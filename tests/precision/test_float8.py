@@ -4,11 +4,13 @@ import importlib.util
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.losses.cross_entropy import CrossEntropy
 from lmtrain.models.llama import Llama
 from lmtrain.models.mixture_of_experts import Experts
+from lmtrain.parallel.activation_checkpoint import every_block, none, selective
 from lmtrain.precision import float8
 from lmtrain.precision.float8 import choose_layers, convert_layers, fp8
 from lmtrain.precision.head_rounding import Float8Rounding
@@ -136,6 +138,29 @@ def test_training_in_fp8_is_near_bf16_and_not_equal(recipe):
         assert gradients[name].dtype == torch.float32
         # e4m3 keeps 3 bits of fraction (6% a value) and e5m2 2 (12%); sums over tokens average some of it out.
         assert (gradients[name] - gradient).norm() < 0.2 * gradient.norm(), name
+
+
+class Maxima(TorchDispatchMode):
+    """Counts the passes for an operand's largest value."""
+
+    num_passes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.num_passes += func is torch.ops.aten.max.default
+        return func(*args, **(kwargs or {}))
+
+
+@needs_torchao
+def test_recomputed_blocks_look_for_no_largest_value_twice():
+    """Three operands a layer and step: input, weight, gradient. torchao takes `max` of the absolute values."""
+    num_passes = {}
+    for transform in (none, selective, every_block):
+        model = transform(converted())
+        with Maxima() as counter:
+            step(model)
+        num_passes[transform] = counter.num_passes
+    assert num_passes[none] > 0
+    assert num_passes[selective] == num_passes[none] < num_passes[every_block]
 
 
 @needs_torchao

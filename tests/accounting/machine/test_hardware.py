@@ -24,8 +24,8 @@ from lmtrain.errors import ConfigurationError
         ("NVIDIA GeForce RTX 4090", 165.2, 82.6, 330.3, 24),
         ("NVIDIA GeForce RTX 5090", 209.5, 104.8, 419, 32),
         ("NVIDIA H800", 989.4, 66.9, 1978.9, 80),
-        ("NVIDIA B300 SXM6 AC", 2250, 75, 4500, 288),
-        ("NVIDIA GB300", 2500, 80, 5000, 278),
+        ("NVIDIA B300 SXM6 AC", 2250, 75, 4500, 270),
+        ("NVIDIA GB300", 2500, 80, 5000, 279),
         ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 126, 1007.6, 96),
         ("AMD Instinct MI250X", 191.5, 47.9, None, 64),
         ("AMD Instinct MI355X", 2516.6, 157.3, 5033.2, 288),
@@ -122,6 +122,7 @@ def test_the_way_to_the_host_is_as_fast_as_the_document_s_pcie_and_none_where_it
         "NVIDIA H100 80GB HBM3": 64e9,
         "AMD Instinct MI355X": 64e9,
         "NVIDIA GH200 480GB": 450e9,
+        "NVIDIA GB300": 450e9,
         "NVIDIA B300 SXM6 AC": None,
     }
     assert {name: DEVICES[name].host_bytes_per_second for name in rates} == rates
