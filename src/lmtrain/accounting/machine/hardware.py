@@ -1,13 +1,20 @@
 """Accelerators we know, by exact product name; any other name has no peak, never a guess.
 
 Figures: those of each product's document, named beside them; of GeForce and RTX PRO cards with fp32 accumulation.
-Peaks are dense, without 2:4 sparsity, as in training ("1979 TFLOP/s" for an H100 in bf16 is the sparse figure). They
-were copied from lists, vendors' pages and reports of owners, and not held against the documents themselves. Bytes are
-the documents' decimal GB: a device reports more (an H200 143,771 MiB, 150.8 GB), and a run on it goes by its report.
-A link's rate is of one direction: NVLink where there is one, else PCIe; of AMD's, Infinity Fabric's links to the
-others of its node. To the host it is PCIe's of 16 lanes (16, 32 or 64 GB/s, generations 3 to 5); of Grace Hopper and
-Grace Blackwell, NVLink-C2C's. AMD's compute units stand as multiprocessors, and its matrix products in fp32 as fp32; of
-an MI250X one of its two dies, the device of torch.
+Peaks are dense, without 2:4 sparsity, as in training ("1979 TFLOP/s" for an H100 in bf16 is the sparse figure). Bytes
+are the documents' decimal GB: a device reports more (an H200 143,771 MiB, 150.8 GB), and a run on it goes by its
+report. A link's rate is of one direction: NVLink where there is one, else PCIe; of AMD's, Infinity Fabric's links to
+the others of its node. To the host it is PCIe's of 16 lanes (16, 32 or 64 GB/s, generations 3 to 5); of Grace Hopper
+and Grace Blackwell, NVLink-C2C's while one GPU copies. AMD's compute units stand as multiprocessors, and its matrix
+products in fp32 as fp32; of an MI250X one of its two dies, the device of torch.
+
+Looked at on 2026-11-25, in stored copies: the L40S's own document; HGX's table of B200 and B300 (fibermall.com);
+NVIDIA's figures of one GPU, B200 to GB300, as Verda copied them (verda.com); a list with links to the documents
+(stas00/ml-engineering, compute/accelerator) of A100, H100, H200, GH200, B200 to GB300, L40S and MI250X to MI355X. No
+other document could be opened: those rows come from lists, vendors' pages and owners' reports. Sources differ on the
+memory of B200 and B300: 8.0 TB/s in DGX's data sheets, 7.7 in NVIDIA's technical brief, 7.67 by a B200's driver
+(pytorch/ao pull request 4002). NVLink of H20, H800 and A800 is half of both directions' 900 and 400 GB/s, as owners
+found it (deepseek-ai/DeepEP issue 16).
 """
 
 import re
@@ -59,7 +66,7 @@ ADA: Final = "NVIDIA Ada GPU Architecture, white paper"
 GH200: Final = "NVIDIA GH200 Grace Hopper Superchip data sheet"
 BLACKWELL: Final = "NVIDIA RTX Blackwell GPU Architecture, white paper"
 RTX_PRO: Final = "NVIDIA RTX PRO Blackwell GPU Architecture, white paper"
-NO_SHEET: Final = "vendors' lists: NVIDIA publishes no data sheet of this export model"
+NO_SHEET: Final = "no document of NVIDIA's for this export model could be opened: owners' reports and lists"
 WITHOUT_BF16: Final = ("Tesla V100", "Tesla T4")  # their half is fp16 alone
 _Row = tuple[str, float, float | None, float | None, float | None, int, float, float, float | None, float, int, str]
 _TABLE: Final[tuple[_Row, ...]] = (
@@ -78,9 +85,9 @@ _TABLE: Final[tuple[_Row, ...]] = (
     ("NVIDIA A100 80GB PCIe", 312, 156, 19.5, None, 80, 1.935, 300, 32, 300, 108, A100),
     ("NVIDIA A800-SXM4-80GB", 312, 156, 19.5, None, 80, 2.039, 200, 32, 400, 108, NO_SHEET),
     ("NVIDIA B200", 2250, 1125, 75, 4500, 180, 8.0, 900, 64, 1000, 148, HGX),
-    ("NVIDIA B300 SXM6 AC", 2250, 1125, 75, 4500, 288, 8.0, 900, None, 1100, 148, HGX),
+    ("NVIDIA B300 SXM6 AC", 2250, 1125, 75, 4500, 270, 8.0, 900, None, 1100, 148, HGX),
     ("NVIDIA GB200", 2500, 1250, 80, 5000, 186, 8.0, 900, 450, 1200, 152, "NVIDIA GB200 NVL72 data sheet"),
-    ("NVIDIA GB300", 2500, 1250, 80, 5000, 278, 8.0, 900, None, 1400, 152, "NVIDIA GB300 NVL72 data sheet"),
+    ("NVIDIA GB300", 2500, 1250, 80, 5000, 279, 8.0, 900, 450, 1400, 152, "NVIDIA GB300 NVL72 data sheet"),
     (
         "AMD Instinct MI300X",
         1307.4,
