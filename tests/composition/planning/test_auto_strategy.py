@@ -7,7 +7,9 @@ from lmtrain.composition.command_line.compose import compose_config
 from lmtrain.composition.planning import auto_strategy
 from lmtrain.composition.planning.auto_strategy import with_strategy
 from lmtrain.composition.planning.setting import PlannedSetting
+from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
+from lmtrain.errors import ConfigurationError
 
 PARAMETERS_OF_A_WIDTH = {2048: 1.2e9, 4096: 8e9, 8192: 70e9, 16384: 405e9}
 
@@ -76,6 +78,16 @@ def test_a_strategy_that_fits_one_sequence_at_a_time_comes_before_none() -> None
     assert chosen.strategy.word == "fsdp"
     assert line is not None
     assert line.startswith("strategy=auto: fsdp takes ")
+    assert " a device with batch.micro_batch_sequences=1; ddp needs " in line
+
+
+def test_a_step_that_tensor_groups_alone_divide_is_theirs_and_one_that_none_divides_is_refused() -> None:
+    words = ["cluster=h100_8x", "model=llama_3_8b", "batch.tokens_per_step=65536", "batch.micro_batch_sequences=8"]
+    refuse_typed(config(*words), words)
+    chosen, _ = with_strategy(config(*words))
+    assert chosen.strategy.word == "fsdp_tensor"
+    with pytest.raises(ConfigurationError, match=r"tokens_per_step=12288 is not a multiple of 65536"):
+        with_strategy(config(*words[:2], "batch.tokens_per_step=12288"))
 
 
 @pytest.mark.parametrize(

@@ -42,21 +42,28 @@ def with_strategy(config: RunConfig) -> tuple[RunConfig, str | None]:
     Copies of the model, where one fits a device; else, on several nodes, a copy a node; else shards over all ranks;
     else tensor groups too, also where nothing fits. A micro batch of a typed size is tried first, then one sequence.
     Activations are measured only where the rest fits.
+
+    Raises:
+        ConfigurationError: No strategy divides the batch.
     """
     device_bytes = config.cluster.device_bytes
     if not config.spread.chooses or config.num_ranks == 1 or device_bytes is None:
         return config, None
     asked, single = config.batch, replace(config.batch, micro_batch_sequences=1)
     tried: list[Tried] = []
+    batch = single
     for batch in dict.fromkeys((asked, single)) if isinstance(asked.micro_batch_sequences, int) else (single,):
         tried = list(_tried(config, batch, device_bytes))
         if tried and tried[-1].num_bytes <= device_bytes:
             break
     if not tried:
+        config.divided(single if asked.micro_batch_sequences == "auto" else asked)
         return config, None  # the plan names the fault
     *others, last = tried
     fits = last.num_bytes <= device_bytes
-    told = [last.told("takes" if fits else "needs") + f" of {_gb(device_bytes)} a device"]
+    is_smaller = batch is single and asked.micro_batch_sequences not in (1, "auto")
+    told = [f"{last.told('takes' if fits else 'needs')} of {_gb(device_bytes)} a device"]
+    told[0] += " with batch.micro_batch_sequences=1" * is_smaller
     told += [one.told("needs") for one in others]
     return last.config, f"strategy={config.strategy.word}: {'' if fits else 'nothing fits; '}{'; '.join(told)}"
 

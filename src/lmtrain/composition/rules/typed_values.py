@@ -34,7 +34,7 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
         _require_target(config, key)
     groups = {key.partition(".")[0] for key in keys}
     if groups & {"batch", "trainer", "strategy"} and config.batch.micro_batch_sequences != "auto":
-        config.divided(config.batch)
+        _require_division(config)
     if groups & {"trainer", "strategy"}:
         require_ranks(config)
     if "budget" in groups:
@@ -49,6 +49,12 @@ def refuse_typed(config: RunConfig, typed: Sequence[str]) -> None:
         sizes = config.model.get("vocab_size"), config.tokenizer.get("vocab_size")
         if isinstance(sizes[0], int) and isinstance(sizes[1], int):
             require_rows(sizes[0], num_entries=sizes[1])
+
+
+def _require_division(config: RunConfig) -> None:
+    """Divide a step, unless a strategy is still to be chosen: a tensor group's ranks share their sequences."""
+    if not (config.spread.chooses and config.cluster.device_bytes):
+        config.divided(config.batch)
 
 
 def _require_target(config: RunConfig, key: str) -> None:
