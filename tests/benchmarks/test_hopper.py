@@ -176,6 +176,7 @@ def test_a_headline_step_has_524288_tokens_and_a_bf16_residual(case, tmp_path):
     assert config.precision.get("residual") == "bf16"
     if case.name != "nano_d24":  # its own batch follows its depth
         assert compose_config(list(case.words))["batch"]["tokens_per_step"] == 524_288, "the experiment itself"
+    assert read_config(compose_config([case.words[0]])).precision.get("residual") == "bf16", "of the experiment itself"
 
 
 def test_a_step_between_log_points_may_not_wait_for_the_device():
