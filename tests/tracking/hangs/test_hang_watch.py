@@ -76,3 +76,17 @@ def test_a_first_step_and_a_checkpoint_may_take_ten_times_as_long(tmp_path):
         clock.ahead = ahead
         watch.look()
     assert len(told) == 1
+
+
+def test_a_step_is_not_the_first_because_the_watch_saw_none_before(tmp_path):
+    clock, told = Clock(), []
+    file = BeatFile(tmp_path, 0)
+    watch = HangWatch(
+        file, folder=tmp_path, num_ranks=1, every_seconds=5, report_after_seconds=60, tell=told.append, clock=clock
+    )
+    for step in (1, 2):  # between two looks
+        file.activity("forward", step=step)
+    for ahead in (61, 62):
+        clock.ahead = ahead
+        watch.look()
+    assert len(told) == 1

@@ -40,7 +40,6 @@ class HangWatch:
         self._stack_at: float | None = None  # this rank wrote its stack of the present stall
         self._stuck_at: Beat | None = None
         self._told = False
-        self._first_step = 0  # of this process; 0: not begun
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -65,7 +64,6 @@ class HangWatch:
         beat = self._heartbeat.beat
         if self._stuck_at is not None and beat.since != self._stuck_at.since:
             self._go_on(now)
-        self._first_step = self._first_step or beat.step
         if self._report_after is None or now - beat.since < self._patience(beat):
             return
         if self._stack_at is None:
@@ -89,7 +87,7 @@ class HangWatch:
     def _patience(self, beat: Beat) -> float:
         """Return the longest allowed time of an activity, in seconds."""
         assert self._report_after is not None
-        is_long = beat.activity in LONG_ACTIVITIES or beat.step == self._first_step
+        is_long = beat.activity in LONG_ACTIVITIES or beat.step == self._heartbeat.first_step
         return self._report_after * (TIMES_AS_LONG if is_long else 1)
 
     def _go_on(self, now: float) -> None:

@@ -53,7 +53,10 @@ class Beat:
 
 
 class BeatFile:
-    """Write a rank's beats; `activity` at each change, `alive` now and then."""
+    """Write a rank's beats; `activity` at each change, `alive` now and then.
+
+    `first_step` is the first one of this process, 0 before it.
+    """
 
     def __init__(self, folder: Path, rank: int) -> None:
         path = beat_path(folder, rank)
@@ -61,7 +64,7 @@ class BeatFile:
         with path.open("w+b") as file:
             file.truncate(_RECORD.size)
             self._memory = mmap.mmap(file.fileno(), _RECORD.size)
-        now = unix_seconds()
+        now, self.first_step = unix_seconds(), _NO_STEP
         self.beat = Beat(
             rank=rank, process=os.getpid(), step=_NO_STEP, micro_steps=0, activity=ACTIVITIES[0], since=now,
             beat_at=now, host=socket.gethostname(),
@@ -70,6 +73,7 @@ class BeatFile:
 
     def activity(self, name: str, *, step: int, begins_micro_step: bool = False) -> None:
         """Begin an activity of a step."""
+        self.first_step = self.first_step or step
         now, micro_steps = unix_seconds(), self.beat.micro_steps + begins_micro_step
         self.beat = replace(self.beat, activity=name, step=step, micro_steps=micro_steps, since=now, beat_at=now)
         self._write()
