@@ -33,6 +33,7 @@ def test_a_pod_is_a_node_and_finds_the_first_one_by_the_service() -> None:
     pod = work["spec"]["template"]["spec"]
     assert (work["spec"]["completions"], work["spec"]["parallelism"]) == (4, 4)
     assert work["spec"]["completionMode"] == "Indexed"
+    assert work["spec"]["backoffLimit"] == 4 * 10, "one pod that fails takes the others along, and each counts"
     assert service["spec"]["clusterIP"] == "None", "a headless service: Kubernetes' own word, no null"
     assert service["spec"]["selector"] == {"job-name": work["metadata"]["name"]}
     assert service["metadata"]["name"] == pod["subdomain"] == "my-run"

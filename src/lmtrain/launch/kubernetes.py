@@ -10,7 +10,7 @@ from lmtrain.launch.nodes import PORT, NodesJob
 
 FOLDER: Final = "/shared"  # of the claim, and where the run's command is typed
 GPU_RESOURCES: Final = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}  # of the vendors' device plugins
-RETRIES: Final = 10  # of pods failed by themselves; disruptions are not counted
+RETRIES: Final = 10  # of a pod failed by itself; disruptions are not counted
 GRACE_SECONDS: Final = 120  # from a pod's SIGTERM to SIGKILL; torchrun passes SIGTERM on and waits 30
 
 
@@ -35,7 +35,7 @@ def objects(job: NodesJob, *, image: str, claim: str) -> list[dict[str, Any]]:
             "completionMode": "Indexed",
             "completions": job.num_nodes,
             "parallelism": job.num_nodes,
-            "backoffLimit": RETRIES,
+            "backoffLimit": RETRIES * job.num_nodes,  # one that fails ends the ranks of all
             "podFailurePolicy": {
                 "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
             },
