@@ -13,8 +13,8 @@ NVIDIA's figures of one GPU, B200 to GB300, as Verda copied them (verda.com); a 
 (stas00/ml-engineering, compute/accelerator) of A100, H100, H200, GH200, B200 to GB300, L40S and MI250X to MI355X. No
 other document could be opened: those rows come from lists, vendors' pages and owners' reports. Sources differ on the
 memory of B200 and B300: 8.0 TB/s in DGX's data sheets, 7.7 in NVIDIA's technical brief, 7.67 by a B200's driver
-(pytorch/ao pull request 4002). NVLink of H20, H800 and A800 is half of both directions' 900 and 400 GB/s, as owners
-found it (deepseek-ai/DeepEP issue 16).
+(as pytorch/ao found). NVLink of H20, H800 and A800 is half of both directions' 900 and 400 GB/s, as owners
+found it (reports at deepseek-ai/DeepEP).
 """
 
 import re
