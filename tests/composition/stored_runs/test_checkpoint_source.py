@@ -75,6 +75,9 @@ def test_the_name_of_a_run_leads_to_its_folder(tmp_path: Path, monkeypatch: pyte
             find_source(Path(typed), key="RUN")
     with pytest.raises(ConfigurationError, match=r"RUN=zzz is neither .*; nearest valid: runs/NAME\.$"):
         find_source(Path("zzz"), key="RUN")
+    (tmp_path / "zzz").mkdir()  # no run, and not the nearest one to itself
+    with pytest.raises(ConfigurationError, match=r"zzz is neither .*; nearest valid: runs/NAME\.$"):
+        find_source(tmp_path / "zzz", key="init_from")
 
 
 def test_a_damaged_checkpoint_named_by_its_path_is_told_as_damaged(tmp_path: Path) -> None:

@@ -102,9 +102,9 @@ def checked_part(job: StoredJob, name: str, *, allowed: Sequence[str] = ()) -> N
 
 
 def _nearest_run(path: Path) -> Path:
-    """Return the run with such a name or nearly, beside the path or below runs/; runs/NAME where there is none."""
+    """Return another folder of such a name or nearly, beside the path or below runs/; runs/NAME without one."""
     root = path.parent if path.parent.is_dir() and path.parent != Path() else Path("runs")
-    names = [folder.name for folder in root.iterdir() if folder.is_dir()] if root.is_dir() else []
+    names = [each.name for each in root.iterdir() if each.is_dir() and each != path] if root.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=1)
     return root / near[0] if near else Path("runs/NAME")
 
