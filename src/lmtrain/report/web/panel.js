@@ -67,7 +67,7 @@ export class Panel {
       output.textContent = show(this.value(key));
       input.setAttribute("aria-valuetext", output.textContent);
     }
-    this.asked = [...this.words(this), ...this.extra];
+    this.asked = [...new Set([...this.words(this), ...this.extra])]; // each once
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.ask(this.asked), wait);
   }
