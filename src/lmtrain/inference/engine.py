@@ -5,6 +5,7 @@ Continuous batching (Orca, OSDI 2022) with prompts in pieces (Sarathi, arXiv 230
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import final
 
@@ -20,6 +21,7 @@ from lmtrain.inference.joint_texts import keep_places
 from lmtrain.inference.kv_cache import KVCache
 from lmtrain.inference.recorded_pass import RecordedPasses
 from lmtrain.inference.sampling import choose, likeliest, likeliest_tokens
+from lmtrain.inference.wanted_rows import only_rows
 from lmtrain.models.base import LanguageModel
 
 
@@ -197,7 +199,9 @@ class TextEngine:
                 lasts.append(len(tokens) - 1)
         step = Step(self.cache, pieces, num_blocks=self.pool.num_touched)
         row = torch.tensor([tokens], device=self.cache.device)
-        hidden = self.read(row, step)[0]  # [N, D]
+        # A pass of single tokens may be recorded, for other tokens than these.
+        with nullcontext() if step.is_single else only_rows(self.model.last_feed_forward, lasts, num_rows=len(tokens)):
+            hidden = self.read(row, step)[0]  # [N, D], of use where a text is read to its end
         for generation, _ in turns:
             if generation.num_cached // self.limits.block_tokens > generation.table.num_shared:
                 self.pool.publish(generation.table, generation.cached_tokens)
