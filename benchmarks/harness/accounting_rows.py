@@ -155,7 +155,7 @@ def memory() -> list[Row]:
     rows.append(Row("fp32 adafactor, matrices", _bytes("fp32", "adafactor"), 8, "bytes", "8 to 10 with its vectors"))
     for billions, gigabytes, devices in ((1, 16, 1), (70, 1120, 14), (405, 6480, 81)):
         rows.append(Row(f"{billions}B, fp32 AdamW", billions * _bytes("fp32", "adamw"), gigabytes, "GB"))
-        rows.append(Row("on so many H100", math.ceil(billions * 16e9 / 80e9), devices, "devices"))
+        rows.append(Row("on so many H100", math.ceil(billions * 16e9 / 80e9), devices))
     sharded = _bytes("fp32", "adamw", num_shards=8)
     num_bytes = 49_152 * 12_288 * FORMATS["fp32"].num_bytes
     return [

@@ -18,6 +18,7 @@ from data_pipelines.sources.chat_rows import WORD, Messages, counted, of_calcula
 from data_pipelines.sources.hub_rows import Wanted, find_dataset
 from data_pipelines.sources.local_files import fingerprint_files, local_file, walk
 from lmtrain.accounting.options.parts import SourceFacts
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, DataError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 
@@ -123,9 +124,11 @@ class ChatMixture(Source):
                 for row in part.rows():
                     num_rows += isinstance(row, Document)
                     yield row
-            told.append(f"{part.label} {num_rows:,} rows x {part.epochs}")
+            told.append(f"{part.label} {format_count(num_rows, 'row')} x {part.epochs}")
             self._rows[part.label] = num_rows * part.epochs
-        tell(f"chat_mixture: {', '.join(told)}; {sum(self._rows.values()):,} rows in all{self._missing()}")
+        tell(
+            f"chat_mixture: {', '.join(told)}; {format_count(sum(self._rows.values()), 'row')} in all{self._missing()}"
+        )
 
     def _parts(self) -> Iterator[_Part]:
         rows_of = {"smoltalk": of_messages, "mmlu": of_choices, "gsm8k": of_calculation}

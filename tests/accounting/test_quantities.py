@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtrain.accounting.quantities import format_at_most, format_quantity, parse_quantity, parse_whole, unit_of
+from lmtrain.accounting.quantities import (
+    format_at_most,
+    format_count,
+    format_quantity,
+    parse_quantity,
+    parse_whole,
+    unit_of,
+)
 from lmtrain.errors import ConfigurationError
 
 
@@ -151,3 +158,9 @@ def test_a_limit_is_written_as_at_most_it_and_no_more_than_a_hundredth_less(limi
 def test_what_is_no_number_is_refused(value):
     with pytest.raises(ConfigurationError, match=r"^budget\.steps=.* is not a number; write it as"):
         parse_quantity(value, "budget.steps")
+
+
+def test_one_thing_has_no_s():
+    assert [format_count(number, "device") for number in (0, 1, 2048)] == ["0 devices", "1 device", "2,048 devices"]
+    assert format_count(1, "process", "processes") == "1 process"
+    assert format_count(3, "process", "processes") == "3 processes"

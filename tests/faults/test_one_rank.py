@@ -16,7 +16,7 @@ def test_a_gradient_that_is_no_number_on_one_rank_is_skipped_or_stops_both(tmp_p
     skipped = tiny.train(tmp_path, *WORDS, "spikes=skip", BREAK % "true", num_ranks=2)
     assert skipped.returncode == 0, skipped.stderr
     assert [*tiny.losses(tmp_path / "runs/a")] == [1, 2, 3, 4, 5, 6]
-    assert "1 steps skipped as spikes" in skipped.stdout
+    assert "1 step skipped as spikes" in skipped.stdout
     stopped = tiny.train(tmp_path, *WORDS, "run.name=b", BREAK % "false", num_ranks=2)
     assert stopped.returncode == 3, stopped.stderr
     assert "Step 4 has loss" in stopped.stderr

@@ -33,7 +33,7 @@ def test_weights_are_read_into_the_dtype_of_the_model(folder):
 
 def test_another_model_is_refused_before_anything_is_read(folder):
     settings = read_facts(folder)["settings"] | {"feed_forward_width": 40, "qk_norm": False}
-    with pytest.raises(ConfigurationError, match=r"init_from=.*out is another model: .*\(8 tensors differ\)"):
+    with pytest.raises(ConfigurationError, match=r"init_from=.*out is another model: .*\(differing tensors: 8\)"):
         require_fit(build(settings), open_weights(folder))
 
 

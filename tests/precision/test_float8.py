@@ -44,11 +44,11 @@ def test_the_filter_takes_the_blocks_large_layers_and_says_why_not_the_others():
     chosen = choose_layers(build(feed_forward_width=72), min_width=32, skip=("layers.1.*.output",))
     assert chosen.lines() == [
         "fp8: layers.*.self_attention.qkv (2 layers)",
-        "fp8: layers.*.self_attention.output (1 layers)",
+        "fp8: layers.*.self_attention.output (1 layer)",
         "fp8: layers.*.feed_forward.gate_up (2 layers)",
         "not fp8: layers.*.feed_forward.down (2 layers): 72 x 32 is not a multiple of 16 both ways",
-        "not fp8: layers.*.self_attention.output (1 layers): precision.skip=layers.1.*.output",
-        "not fp8: head (1 layers): not in a block",
+        "not fp8: layers.*.self_attention.output (1 layer): precision.skip=layers.1.*.output",
+        "not fp8: head (1 layer): not in a block",
     ]
 
 

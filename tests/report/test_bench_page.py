@@ -32,7 +32,7 @@ def test_the_page_has_every_figure_of_the_ruler_and_the_parts():
 
 
 def test_a_single_step_has_no_rounds_to_speak_of():
-    assert "110.0 ms, one step" in text(bench=replace(BENCH, step_seconds=(0.11,), num_steps=1))
+    assert "110.0 ms, 1 step" in text(bench=replace(BENCH, step_seconds=(0.11,), num_steps=1))
 
 
 def test_what_helps_comes_first_and_what_was_tried_in_vain_last():

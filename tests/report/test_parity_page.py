@@ -19,7 +19,7 @@ def text(*differences: RankDifference) -> str:
 
 def test_an_equal_training_is_told_with_its_largest_differences_and_its_changes() -> None:
     told = text(*SAME)
-    assert "Equal: 1 tensors and their gradients over 2 steps" in told
+    assert "Equal: 1 tensor with gradients over 2 steps" in told
     assert "3.0e-07" in told
     assert "Other than asked: precision=fp32." in told
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
 
@@ -127,9 +128,9 @@ def _nearest(value: int, unit: int) -> int:
 def _does_not_divide(batch: Batch, sequences: int, num_ranks: int, unit: int) -> str:
     nearest = _nearest(batch.tokens_per_step, unit)
     most_ranks = batch.tokens_per_step // (sequences * batch.context_tokens)
-    fewer = f", or at most {most_ranks} ranks" if 0 < most_ranks < num_ranks else ""
+    fewer = f", or at most {format_count(most_ranks, 'rank')}" if 0 < most_ranks < num_ranks else ""
     return (
         f"batch.tokens_per_step={batch.tokens_per_step} is not a multiple of {unit} "
-        f"({sequences} sequence{'s' * (sequences != 1)} x {batch.context_tokens} tokens x "
-        f"{num_ranks} rank{'s' * (num_ranks != 1)}); nearest valid: {nearest}{fewer}."
+        f"({format_count(sequences, 'sequence')} x {batch.context_tokens} tokens x "
+        f"{format_count(num_ranks, 'rank')}); nearest valid: {nearest}{fewer}."
     )

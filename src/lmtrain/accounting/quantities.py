@@ -81,6 +81,11 @@ def format_quantity(number: float, unit: Unit = "count") -> str:
     return _format_seconds(number * _SIZE_OF_UNIT[unit])
 
 
+def format_count(number: float, noun: str, plural: str | None = None) -> str:
+    """Write a whole number of things: 1 device, 1,024 devices; `plural` is the noun's where an s does not make it."""
+    return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}"
+
+
 def format_flops(number: float) -> str:
     """Write FLOPs in three digits: 8.36e9, 2e21."""
     mantissa, _, power = f"{number:.2e}".partition("e")

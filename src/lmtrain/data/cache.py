@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.data.manifest import Manifest
 from lmtrain.data.shards import MANIFEST_FILE, TOKENIZER_FOLDER, open_dataset
 from lmtrain.errors import DataError, EnvironmentProblem
@@ -63,7 +64,7 @@ def _make_whole(folder: Path, copy: Path, manifest: Manifest) -> None:
         num_bytes = sum((folder / name).stat().st_size for name in missing)
         _require_space(copy, num_bytes)
         if missing:
-            _notify(f"Copying {len(missing)} of {len(wanted)} files ({num_bytes / 1e9:.2f} GB) of {folder} to {copy}.")
+            _notify(f"Copying {len(missing)} of {format_count(len(wanted), 'file')} ({num_bytes / 1e9:.2f} GB) of {folder} to {copy}.")
         (copy / MANIFEST_FILE).unlink(missing_ok=True)
         for name in missing:
             _copy(folder / name, copy / name, wanted[name])

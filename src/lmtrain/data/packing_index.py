@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.data.atomic_folder import build_folder
 from lmtrain.data.best_fit import best_fit_decreasing
 from lmtrain.data.document_ends import ENDS_FILE, PACKING_FOLDER, ends_of_shards
@@ -59,8 +60,8 @@ class PackingReport:
     def line(self, name: str) -> str:
         """Return one line for people."""
         said = (
-            f"packing={name}: {self.num_rows:,} rows of {self.context_tokens:,} tokens from {self.num_documents:,} "
-            f"documents; {self.cut_share:.2%} of the documents are cut "
+            f"packing={name}: {format_count(self.num_rows, 'row')} of {self.context_tokens:,} tokens from "
+            f"{format_count(self.num_documents, 'document')}; {self.cut_share:.2%} of the documents are cut "
             f"({self.num_tokens_after_a_cut / max(self.num_tokens, 1):.2%} of the tokens follow a cut), "
             f"{self.padding_share:.2%} padding"
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.doctor.finding import Finding, graded
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the system's own folder, only looked at
@@ -26,7 +26,8 @@ def shared_memory(*, num_processes: int, folder: Path = SHARED_MEMORY, free: int
     size = format_quantity(needed, "bytes")
     return graded(
         "shared memory",
-        f"{format_quantity(free, 'bytes')} free in {folder}, {size} wanted for {num_processes} processes",
+        f"{format_quantity(free, 'bytes')} free in {folder}, {size} wanted for "
+        f"{format_count(num_processes, 'process', 'processes')}",
         is_worse=free < needed,
         is_bad=free < needed / 16,
         fix=f"start the container with --shm-size={size}, or mount a larger tmpfs there",
@@ -65,7 +66,7 @@ def cores(num_ranks: int) -> Finding:
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return graded(
         "cores",
-        f"{usable} usable, {num_ranks} rank{'s' * (num_ranks != 1)}",
+        f"{usable} usable, {format_count(num_ranks, 'rank')}",
         is_worse=usable < num_ranks,
         fix="give the job at least one core a rank, or lower trainer.devices",
     )

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.observed.measured import MeasuredDevice
+from lmtrain.accounting.quantities import format_count
 from lmtrain.doctor.finding import Finding
 
 STYLES: Final = {"ok": "green", "warn": "yellow", "bad": "bold red"}
@@ -31,7 +32,7 @@ def page(findings: Sequence[Finding], device: MeasuredDevice | None) -> Renderab
 def measured_line(device: MeasuredDevice) -> str:
     """Return the line of a device's measurements."""
     peaks = ", ".join(f"{flops / 1e12:.3g} TFLOP/s in {dtype}" for dtype, flops in device.matmul_flops.items())
-    threads = "" if device.threads is None else f" on {device.threads} thread{'s' * (device.threads != 1)}"
+    threads = "" if device.threads is None else f" on {format_count(device.threads, 'thread')}"
     copy = "" if device.copy_bytes_per_second is None else f"; copies at {device.copy_bytes_per_second / 1e9:.3g} GB/s"
     return f"{device.name}{threads}: {peaks}{copy}"
 

@@ -52,7 +52,7 @@ def require_shapes(model: nn.Module, found: Mapping[str, tuple[int, ...]], *, so
         name = differing[0]
         raise ConfigurationError(
             f"init_from={source} is another model: {name} is {_told(found.get(name))} there and "
-            f"{_told(wanted.get(name))} here ({len(differing)} tensors differ). {fix}"
+            f"{_told(wanted.get(name))} here (differing tensors: {len(differing)}). {fix}"
         )
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from lmtrain.accounting.quantities import format_count
+
 
 @dataclass(frozen=True, kw_only=True)
 class CardFacts:
@@ -76,7 +78,7 @@ def _rows(facts: CardFacts, architecture: str, dtype: str) -> list[tuple[str, st
 def _amount(facts: CardFacts) -> str:
     if facts.tokens is None or facts.step is None:
         return "nothing: imported weights as they were"
-    return f"{facts.tokens:,} tokens, {facts.step:,} optimizer steps"
+    return f"{facts.tokens:,} tokens, {format_count(facts.step, 'optimizer step')}"
 
 
 def _code(text: str | None) -> str:

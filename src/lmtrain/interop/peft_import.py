@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.adapters.lora import Lora
 from lmtrain.adapters.low_rank import LowRank, adapters_of
 from lmtrain.errors import ConfigurationError, DataError, suggest
@@ -96,8 +97,8 @@ def fill_adapters(model: LanguageModel, start: PeftFolder) -> None:
             taken |= _fill(adapters[name], matrices, start)
     if missing := [module for module in start.factors if module not in taken]:
         raise DataError(
-            f"{start.folder} adapts {missing[0]} ({len(missing)} modules in all), which has no adapter here; "
-            "adapter.targets=null adapts every layer."
+            f"{start.folder} adapts {missing[0]} ({format_count(len(missing), 'module')} in all), which has no "
+            "adapter here; adapter.targets=null adapts every layer."
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
 PORTS: Final = range(15_000, 30_000)  # below the kernel's own range of ports
@@ -66,8 +67,8 @@ def _tasks_per_node(text: str, num_tasks: int, num_nodes: int) -> int:
     if re.fullmatch(r"\d+(\(x\d+\))?", text) and num_tasks % num_nodes == 0:
         return num_tasks // num_nodes
     raise ConfigurationError(
-        f"SLURM started {num_tasks} tasks on {num_nodes} nodes as {text}: every node needs as many as the others; give "
-        f"srun --ntasks-per-node={max(1, num_tasks // num_nodes)}."
+        f"SLURM started {format_count(num_tasks, 'task')} on {format_count(num_nodes, 'node')} as {text}: every node "
+        f"needs as many as the others; give srun --ntasks-per-node={max(1, num_tasks // num_nodes)}."
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, suggest
 
 Group = dict[str, Any]
@@ -85,7 +86,7 @@ def group_lines(optimizer: torch.optim.Optimizer) -> list[str]:
         parameters = group["params"]
         lines.append(
             f"{group.get('name', number)}: {sum(parameter.numel() for parameter in parameters):,} parameters in "
-            f"{len(parameters)} tensor{'s' if len(parameters) > 1 else ''}, lr {float(group['lr']):g}, weight decay "
+            f"{format_count(len(parameters), 'tensor')}, lr {float(group['lr']):g}, weight decay "
             f"{group.get('weight_decay', 0.0):g}"
         )
     return lines

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from lmtrain.accounting.machine.number_formats import PrecisionBytes
 from lmtrain.accounting.options.precision import PrecisionFacts
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.mixture_of_experts import MixtureOfExperts
@@ -40,9 +41,9 @@ class ChosenLayers:
     def lines(self) -> list[str]:
         """Return both as lines for people, layers of one name and reason together."""
         return [
-            *(f"fp8: {name} ({count} layers)" for name, count in _counted(self.converted).items()),
+            *(f"fp8: {name} ({format_count(count, 'layer')})" for name, count in _counted(self.converted).items()),
             *(
-                f"not fp8: {name} ({count} layers): {reason}"
+                f"not fp8: {name} ({format_count(count, 'layer')}): {reason}"
                 for reason in dict.fromkeys(self.skipped.values())
                 for name, count in _counted([name for name, why in self.skipped.items() if why == reason]).items()
             ),

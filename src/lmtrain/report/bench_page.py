@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lmtrain.accounting.observed.step_changes import ChangeOutcome, best_first, without_gain
 from lmtrain.accounting.observed.step_parts import Bench
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.show import show
 
 UNEVEN_WORDS = "Rounds differ widely: other work had this machine for a while. Repeat when it is idle."
@@ -58,7 +58,7 @@ def _speed(bench: Bench) -> list[tuple[str, str]]:
     mfu = ", ".join(f"{value:.1%} {name}" for name, value in bench.mfu.items() if value is not None)
     rounds = sorted(1e3 * seconds for seconds in bench.step_seconds)
     spread = f" ({rounds[0]:.1f} to {rounds[-1]:.1f}), median of {len(rounds)} rounds" if len(rounds) > 1 else ""
-    steps = f"{bench.num_steps} steps" if bench.num_steps > 1 else "one step"
+    steps = format_count(bench.num_steps, "step")
     first = format_quantity(bench.setup_seconds + bench.first_step_seconds, "seconds")
     matmul = f"{(bench.peaks.matmul or 0.0) / 1e12:.3g} TFLOP/s, measured here{bench.peaks.busy}"
     return [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.markup import Markup, joined, tag
 
 Points = Sequence[tuple[float, float]]
@@ -156,7 +156,7 @@ def time_bars(attempts: Sequence[Mapping[str, float]], *, kinds: Sequence[str]) 
                 size = {"width": f"{width:.2f}", "height": BAR_HEIGHT - 6}
                 drawn.append(tag("rect", title, x=f"{x:.2f}", y=row * BAR_HEIGHT, fill=COLOURS[kind], **size))
             x += width
-    label = f"time of {len(attempts)} attempts by kind"
+    label = f"time of {format_count(len(attempts), 'attempt')} by kind"
     height = len(attempts) * BAR_HEIGHT
     stretched = {"preserveAspectRatio": "none", "style": f"height:{height}px"}
     return tag("svg", *drawn, viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label, **stretched)

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lmtrain.accounting.observed.plan_and_fact import UTILIZATION, PlanAndFact
 from lmtrain.accounting.observed.time_accounts import COMPUTE
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.run_ledger import RunLedger
 from lmtrain.report.save_pauses import SavePauses
 from lmtrain.report.show import plain_text, show
@@ -43,7 +43,7 @@ def _body(ledger: RunLedger) -> list[RenderableType]:
 
 
 def _took(ledger: RunLedger) -> Text:
-    attempts = f"{ledger.time.num_attempts} attempt{'s' * (ledger.time.num_attempts != 1)}"
+    attempts = format_count(ledger.time.num_attempts, "attempt")
     return Text(
         f"{ledger.status.lower()}: step {ledger.step:,} of {ledger.num_steps:,}, {format_quantity(ledger.tokens)} "
         f"tokens, {attempts}, {format_quantity(ledger.time.wall_seconds, 'seconds')} on the clock"
@@ -83,7 +83,7 @@ def _facts_table(ledger: RunLedger) -> Table:
         shares = [ledger.mfu(formula, over) for over in ("computing", "clock")]
         if shares[0] is not None and shares[1] is not None:
             table.add_row(f"MFU ({formula})", f"{shares[0]:.1%} while computing, {shares[1]:.1%} over the clock")
-    devices = f"{ledger.num_devices} device{'s' * (ledger.num_devices != 1)}"
+    devices = format_count(ledger.num_devices, "device")
     if ledger.peak_flops is not None:
         table.add_row("peak", f"{ledger.peak_flops / 1e12:.4g} TFLOP/s x {devices} ({ledger.peak_source})")
     if ledger.share_of_roofline is not None:
@@ -131,8 +131,8 @@ def _ranks(found: SlowRanks) -> list[RenderableType]:
         own = (one.own, one.computing, one.data_wait, one.waiting)
         whole, *rest = (format_quantity(seconds, "seconds") for seconds in own)
         table.add_row(f"rank {one.rank}", whole, f"{one.own / found.median:.2f}" if found.median else "", *rest)
-    steps = f"{found.num_steps} traced step{'s' * (found.num_steps != 1)}"
-    return [Text.assemble((f"{len(found.ranks)} ranks: ", "bold"), told, (f" ({steps})", "dim")), table]
+    steps = format_count(found.num_steps, "traced step")
+    return [Text.assemble((f"{format_count(len(found.ranks), 'rank')}: ", "bold"), told, (f" ({steps})", "dim")), table]
 
 
 def _plan_beside_fact(found: PlanAndFact) -> list[RenderableType]:

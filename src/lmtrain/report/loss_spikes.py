@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lmtrain.accounting.observed.metric_names import TRAIN_LOSS
+from lmtrain.accounting.quantities import format_count
 from lmtrain.report.markup import Markup, table, tag
 from lmtrain.report.web_page import section
 from lmtrain.tracking.run_log import Point
@@ -54,8 +55,9 @@ def spikes_section(points: Sequence[Point], *, texts: Texts | None, run: str) ->
     spikes = find_spikes(points)
     if not spikes:
         return Markup("")
-    said = f"{len(spikes):,} steps, each {NUM_SIGMAS:g} deviations above the {WINDOW_STEPS} before it, or skipped; "
-    said += f"the highest {min(MOST_SHOWN, len(spikes))}. All of a step's text: lmtrain data show {run} --step N"
+    said = f"{format_count(len(spikes), 'step')}, each {NUM_SIGMAS:g} deviations above the {WINDOW_STEPS} before it, "
+    said += f"or skipped; the highest {min(MOST_SHOWN, len(spikes))}. "
+    said += f"All of a step's text: lmtrain data show {run} --step N"
     rows = [
         (f"{spike.step:,}", f"{spike.loss:.4g}", f"{spike.mean:.4g}", "skipped" if spike.was_skipped else "trained")
         for spike in spikes[:MOST_SHOWN]

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmtrain.accounting.observed.parity_checks import ORDER, Kind, Parity, RankDifference
+from lmtrain.accounting.quantities import format_count
 from lmtrain.report.show import show
 
 HEADS: dict[Kind, str] = {
@@ -22,7 +23,8 @@ def print_parity(found: Parity) -> None:
 
 def page(found: Parity) -> RenderableType:
     """Lay out the largest relative differences by step, the first beyond the tolerance, and departures."""
-    title = f"strategy={found.strategy} on {found.num_ranks} ranks beside one process: largest relative differences"
+    ranks = format_count(found.num_ranks, "rank")
+    title = f"strategy={found.strategy} on {ranks} beside one process: largest relative differences"
     return Group(
         Text(title, style="bold"),
         _table(found),
@@ -46,10 +48,10 @@ def _cell(worst: RankDifference | None) -> str:
 
 
 def _of_equal(found: Parity) -> str:
-    tensors = len({each.name for each in found.differences if each.name})
+    tensors = format_count(len({each.name for each in found.differences if each.name}), "tensor")
     return (
-        f"Equal: {tensors} tensors and their gradients over {found.num_steps} steps, within {found.tolerance:g} of "
-        "the largest gradient and a hundred times that of the largest update."
+        f"Equal: {tensors} with gradients over {format_count(found.num_steps, 'step')}, within "
+        f"{found.tolerance:g} of the largest gradient and a hundred times that of the largest update."
     )
 
 

@@ -12,7 +12,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.markup import visible
 from lmtrain.report.profile_page import profile_lines
 from lmtrain.report.run_facts import REPORT_FILE, HeldOutScore, RunFacts, command, read_run
@@ -51,7 +51,7 @@ def page(facts: RunFacts) -> RenderableType:
 
 
 def _took(facts: RunFacts) -> Text:
-    said = [f"{format_quantity(facts.tokens)} tokens in {facts.step:,} steps"]
+    said = [f"{format_quantity(facts.tokens)} tokens in {format_count(facts.step, 'step')}"]
     if facts.seconds is not None and facts.tokens_per_second is not None:
         said.append(f"{format_quantity(facts.seconds, 'seconds')} of training")
         speed = f"{format_quantity(round(facts.tokens_per_second))} tokens/s"
@@ -61,7 +61,7 @@ def _took(facts: RunFacts) -> Text:
     if facts.usd is not None:
         said.append(f"${facts.usd:,.2f}")
     if facts.skipped_steps:
-        said.append(f"{facts.skipped_steps:,} steps skipped as spikes")
+        said.append(f"{format_count(facts.skipped_steps, 'step')} skipped as spikes")
     return Text(", ".join(said))
 
 

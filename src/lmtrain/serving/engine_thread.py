@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import final
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.inference.engine import TextEngine
 from lmtrain.inference.generation import Delta, Generation, Request
 
@@ -57,7 +58,7 @@ class EngineWorker:
         """
         with self._lock:
             if self._num_open + len(generations) > self._num_waiting + self._engine.limits.num_texts:
-                raise QueueFull(f"{self.num_queued} texts wait already; try again in a while.")
+                raise QueueFull(f"waiting already: {format_count(self.num_queued, 'text')}; try again in a while.")
             self._num_open += len(generations)
 
         def add() -> None:

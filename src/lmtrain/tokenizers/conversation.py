@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import DataError, suggest
 from lmtrain.storage import foreign_json
 from lmtrain.tokenizers.base import is_unicode
@@ -150,7 +151,12 @@ def _require_order(turns: Sequence[Turn], turn: Turn, index: int) -> None:
     if turn.role == TOOL and owed == 0:
         _refuse(index, TOOL, "tool turn without a call", "an assistant's tool_calls come before, one for each")
     if turn.role != TOOL and owed and before in (ASSISTANT, TOOL):
-        _refuse(index, turn.role, "unanswered tool call", f"{owed} more tool turn{'s' * (owed > 1)} come first")
+        _refuse(
+            index,
+            turn.role,
+            "unanswered tool call",
+            f"{format_count(owed, 'more tool turn')} {'come' if owed > 1 else 'comes'} first",
+        )
     if turn.role == USER and before == USER:
         _refuse(index, USER, "two user turns in a row", "an assistant's turn comes between; join them")
     if turn.role == ASSISTANT and before == ASSISTANT:

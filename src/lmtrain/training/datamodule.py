@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmtrain.accounting.batches import BatchPlan
+from lmtrain.accounting.quantities import format_count
 from lmtrain.data.cache import cached_folder
 from lmtrain.data.checked_shards import BackgroundCheck
 from lmtrain.data.interleave import ScheduledInterleave
@@ -162,7 +163,7 @@ class TokenDataModule(pl.LightningDataModule):
         epochs = self.source_epochs(num_steps)
         listed = ", ".join(f"{name} {number:.3g}" for name, number in epochs.items())
         return (
-            f"data=mixture ({self.mixture.describe_weights()}): epochs in {num_steps:,} steps: {listed}"
+            f"data=mixture ({self.mixture.describe_weights()}): epochs in {format_count(num_steps, 'step')}: {listed}"
             if listed
             else None
         )

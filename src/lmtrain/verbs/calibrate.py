@@ -11,7 +11,7 @@ from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.observed.measured import Calibration
 from lmtrain.accounting.observed.time_accounts import STEP_KINDS, StopwatchReading
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.composition.command_line.group_options import words_of
 from lmtrain.composition.command_line.override_words import without
@@ -54,7 +54,7 @@ def calibrate(config: RunConfig, overrides: list[str], *, num_steps: int | None)
     sys.stderr.write(f"calibration: trains {WARM_STEPS + num_steps} steps{expected} in a run of its own ...\n")
     found = _measured(config, overrides, num_steps=num_steps)
     _keep(config, calibration_key(config, batch, measurements_of(config)), found)
-    told = f"a step takes {found.step_seconds:.4g} s, over {found.num_steps} steps"
+    told = f"a step takes {found.step_seconds:.4g} s, over {format_count(found.num_steps, 'step')}"
     told += f", after a start of {found.setup_seconds:.3g} s; kept for `lmtrain plan`"
     if batch.num_ranks > 1:
         told += f"; {_alone(config, overrides, batch, together=found, num_steps=num_steps)}"

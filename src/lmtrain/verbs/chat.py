@@ -9,6 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.report.markup import visible
@@ -165,7 +166,7 @@ def _answer(session: "ChatSession", text: str) -> None:
                 print(visible(f"({used.call.as_json()} -> {used.result})"), flush=True)
     print(" (stopped)" if interrupted else "" if begun else "(the model ended its answer at once)")
     if session.num_left_out > left_out:
-        print(f"(the first {session.num_left_out} turns are beyond the model's context, and left out)")
+        print(f"(left out, as beyond the model's context: the first {format_count(session.num_left_out, 'turn')})")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
@@ -97,7 +98,7 @@ def _head(step: "TrainedStep", scored_by: CheckpointFacts | None) -> list[str]:
     loss += ", left out since" if step.is_left_out else ""
     division = f"{batch.num_data_ranks} (ranks) x {batch.accumulation_micro_steps} (micro-batches)"
     each = f"{division} x {batch.micro_batch_sequences:,}"
-    size = f"{batch.sequences_per_step:,} sequences of {batch.context_tokens:,} tokens: {each}"
+    size = f"{format_count(batch.sequences_per_step, 'sequence')} of {batch.context_tokens:,} tokens: {each}"
     weights = "no losses" if scored_by is None else f"losses by the weights of step {scored_by.step:,}"
     if scored_by is not None and scored_by.step >= step.step:
         weights += ", which have learned from this one: no older checkpoint is kept"

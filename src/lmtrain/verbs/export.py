@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.quantities import format_count, parse_quantity
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
@@ -57,7 +57,8 @@ def _peft(arguments: argparse.Namespace, name: str) -> tuple[dict[str, Any], str
     found = adapted_model(arguments.source, weights=arguments.weights, allowed=arguments.allow_target)
     base = arguments.base_model or found.base
     modules = export_peft(found.model, found.adapter, settings=found.settings, out=arguments.out, base=base)
-    line = f"{arguments.out}: rank {found.adapter.rank} on {len(modules)} modules, for PeftModel.from_pretrained"
+    where = format_count(len(modules), "module")
+    line = f"{arguments.out}: rank {found.adapter.rank} on {where}, for PeftModel.from_pretrained"
     return {"folder": str(arguments.out), "rank": found.adapter.rank, "modules": modules}, line
 
 

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.accounting.quantities import format_count, parse_quantity
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
 
@@ -57,7 +57,7 @@ def _adapter(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"folder": str(arguments.out), "modules": num_modules, "command": command}))
     else:
-        print(f"{arguments.out}: {arguments.base} with the changes of {num_modules} modules")
+        print(f"{arguments.out}: {arguments.base} with the changes of {format_count(num_modules, 'module')}")
     return EXIT_DONE
 
 

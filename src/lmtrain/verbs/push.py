@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, ALLOW_TARGET_OPTION
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.composition.stored_runs.checkpoint_source import find_job
@@ -42,8 +43,8 @@ def push(words: list[str], *, program: str = "lmtrain push") -> int:
         print(json.dumps({"repository": asked.repository, "files_sent": sent.num_sent, "bytes_sent": sent.num_bytes}))
     else:
         print(
-            f"{asked.repository}: {sent.num_sent} files sent ({sent.num_bytes:,} bytes), "
-            f"{sent.num_there} were there already"
+            f"{asked.repository}: {format_count(sent.num_sent, 'file')} sent ({sent.num_bytes:,} bytes), "
+            f"{sent.num_there} there already"
         )
     return EXIT_DONE
 

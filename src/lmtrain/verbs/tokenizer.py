@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.help import HELP_FLAGS, help_page
 from lmtrain.composition.command_line.paths import conf_folder
 
@@ -41,7 +42,8 @@ def make(words: list[str], *, program: str = "lmtrain tokenizer") -> int:
 
 def _page(report: Any) -> str:
     lines = [
-        f"{report.vocab_size:,} entries: {report.num_used:,} for text, {len(report.special_tokens)} special tokens"
+        f"{report.vocab_size:,} entries: {report.num_used:,} for text, "
+        + format_count(len(report.special_tokens), "special token")
         + (f", {report.num_unused:,} unused (so little text needs no more)" if report.num_unused else ""),
         *(f"left out, because it changes the form of a text: {step}" for step in report.left_out),
         "",

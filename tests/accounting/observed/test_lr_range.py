@@ -38,7 +38,7 @@ def test_a_loss_that_never_falls_or_breaks_at_once_suggests_nothing():
     rising = judge(losses(lambda share: 5.0 + share), num_asked=100)
     assert rising.steepest is None
     early = judge([(0.1, 5.0), (0.2, math.nan)], num_asked=100)
-    assert "broke after 1 steps" in str(early.problem)
+    assert "broke after 1 step," in str(early.problem)
     assert judge([], num_asked=100).steepest is None
 
 

@@ -34,7 +34,7 @@ def test_a_widely_shared_log_implies_nine_percent():
 
 
 def test_utilization_over_the_peak_is_an_error_in_the_numbers():
-    with pytest.raises(ConfigurationError, match=r"150\.0% of a peak of 1e\+12 FLOP/s on each of 2 devices"):
+    with pytest.raises(ConfigurationError, match=r"150\.0% of a peak of 1e\+12 FLOP/s each on 2 devices"):
         model_flops_utilization(3e6, tokens_per_second=1e6, peak_flops=1e12, num_devices=2)
 
 

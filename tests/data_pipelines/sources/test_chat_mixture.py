@@ -50,7 +50,7 @@ def test_each_data_set_comes_as_often_as_in_the_public_mixture_and_is_told(copie
     assert [row.reason for row in rows if isinstance(row, Skipped)] == ["no messages"] * 2
     assert sum(row.id == "mmlu:0" for row in rows) == 3  # a repeated one keeps its name, and with it its split
     told = capsys.readouterr().err
-    assert "smoltalk 3 rows x 1, mmlu 2 rows x 3, gsm8k 1 rows x 4, identity 2 rows x 2, spelling 5 rows x 1" in told
+    assert "smoltalk 3 rows x 1, mmlu 2 rows x 3, gsm8k 1 row x 4, identity 2 rows x 2, spelling 5 rows x 1" in told
     assert "24 rows in all" in told
 
 

@@ -31,7 +31,7 @@ def test_parts_have_their_share():
     text = text_of(PLAN, Advice((), is_possible=True), title="small")
     assert "900,000 (90.0%)" in text
     assert "1,000,000 (1.0M)" in text
-    assert "24 sequences x 10 tokens x 1 micro-steps x 1 devices" in text
+    assert "24 sequences x 10 tokens x 1 micro-step x 1 device" in text
 
 
 def test_bytes_of_rare_meetings_are_told_by_the_step_and_by_the_meeting():

@@ -14,7 +14,7 @@ from lmtrain.accounting.fleets.fleet import (
     solve,
 )
 from lmtrain.accounting.machine.hardware import Device
-from lmtrain.accounting.quantities import format_at_most
+from lmtrain.accounting.quantities import format_at_most, format_count
 from lmtrain.accounting.scaling_laws.compute_optimal import TradeOff, trade_off
 
 # Weights, gradients and two moments in fp32, before activations: AdamW, in fp32 or under autocast.
@@ -100,8 +100,8 @@ class FleetPlan:
         if self.fewest_devices is None or devices is None or devices >= self.fewest_devices:
             return None
         return (
-            f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations on {devices:,.0f} "
-            f"device{'s' * (devices > 1)}; it would with {self._what_fits()}"
+            f"does not fit: {self.static_bytes / 1e9:,.1f} GB before activations on "
+            f"{format_count(devices, 'device')}; it would with {self._what_fits()}"
         )
 
     def _what_fits(self) -> str:

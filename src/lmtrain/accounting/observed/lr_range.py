@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from lmtrain.accounting.quantities import format_count
+
 FADING: Final = 0.9  # of the mean, a step
 LEAST_POINTS: Final = 20
 FIRST_SHARE: Final = 0.1  # of the points: too early for a slope, and the level of the start
@@ -43,7 +45,9 @@ def judge(points: Sequence[tuple[float, float]], *, num_asked: int) -> LrRange:
     noise = _noise(finite, curve)
     found = LrRange(smoothed=tuple(curve), start=start, noise=noise, broke=broke)
     if len(curve) < LEAST_POINTS:
-        return _without(found, f"the loss broke after {len(curve)} steps, too early for a curve; a lower --lowest")
+        return _without(
+            found, f"the loss broke after {format_count(len(curve), 'step')}, too early for a curve; a lower --lowest"
+        )
     bottom = min(range(len(curve)), key=lambda index: curve[index][1])
     if start - curve[bottom][1] < LEAST_FALL * noise or bottom < first:
         return _without(found, "the loss never fell by more than its noise; more --steps, or another --highest")

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from lmtrain.accounting.cluster import MEASURED, Peak
 from lmtrain.accounting.machine.hardware import MatmulDtype
+from lmtrain.accounting.quantities import format_count
 
 Kind = Literal["cpu", "gpu"]
 
@@ -27,7 +28,7 @@ class MeasuredDevice:
     def peak(self, dtype: MatmulDtype) -> Peak | None:
         """Return the measured peak of products in `dtype`, or None without a measurement."""
         flops = self.matmul_flops.get(dtype)
-        threads = "" if self.threads is None else f" on {self.threads} thread{'s' * (self.threads != 1)}"
+        threads = "" if self.threads is None else f" on {format_count(self.threads, 'thread')}"
         return Peak(flops, f"{MEASURED} by lmtrain doctor: {self.name} {dtype}{threads}") if flops else None
 
 

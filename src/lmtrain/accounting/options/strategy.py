@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from lmtrain.accounting.model.model_stages import ONE_STAGE, Pipeline
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
 
@@ -186,6 +187,6 @@ def _require_divisor(key: str, size: int, num_ranks: int) -> None:
         return
     nearest = max(one for one in range(1, max(1, min(size, num_ranks)) + 1) if num_ranks % one == 0)
     raise ConfigurationError(
-        f"{key}={size} does not divide {num_ranks} rank{'s' * (num_ranks != 1)} "
+        f"{key}={size} does not divide {format_count(num_ranks, 'rank')} "
         f"(trainer.devices x trainer.num_nodes); nearest valid: {nearest}."
     )

@@ -5,6 +5,7 @@ from lmtrain.accounting.budgets import Rate
 from lmtrain.accounting.cluster import Cluster, Peak
 from lmtrain.accounting.fleets.fleet import ASSUMED_MFU
 from lmtrain.accounting.observed.measured import Calibration
+from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.communication import CommunicationVolume
 from lmtrain.accounting.training_plan.plan import Speed
 from lmtrain.accounting.training_plan.utilization import training_seconds
@@ -36,7 +37,7 @@ def expected_speed(
     per_model_flop = 1 + recomputed_flops / flops_per_token
     if calibration is not None and cluster.mfu is None:
         mfu = batch.tokens_per_step * flops_per_token / (peak.flops * batch.num_ranks * calibration.step_seconds)
-        source = f"measured over {calibration.num_steps} steps by lmtrain doctor"
+        source = f"measured over {format_count(calibration.num_steps, 'step')} by lmtrain doctor"
         return Speed(
             step_seconds=calibration.step_seconds,
             mfu_palm=mfu,

@@ -7,6 +7,7 @@ from typing import Any
 
 from lmtrain.accounting.machine.hardware import MATMUL_DTYPES, Device, MatmulDtype
 from lmtrain.accounting.observed.measured import MeasuredDevice
+from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.roofline import MatrixProduct, ProductTime, time_of
 from lmtrain.errors import ConfigurationError
 
@@ -67,7 +68,7 @@ def as_measured(device: MeasuredDevice) -> ProductDevice | None:
     """Return a device by the doctor's measurements, None where it measured no copy."""
     if not device.copy_bytes_per_second:
         return None
-    name = device.name if device.threads is None else f"this CPU, {device.threads} thread{'s' * (device.threads != 1)}"
+    name = device.name if device.threads is None else f"this CPU, {format_count(device.threads, 'thread')}"
     return ProductDevice(
         name=name, peaks=device.matmul_flops, bytes_per_second=device.copy_bytes_per_second, is_measured=True
     )

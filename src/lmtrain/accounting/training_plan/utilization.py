@@ -1,5 +1,6 @@
 """Time, utilization and price of FLOPs: t = FLOPs / (devices x dense peak x utilization), and its inverses."""
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
 
@@ -20,8 +21,8 @@ def model_flops_utilization(
     utilization = flops_per_token * tokens_per_second / (peak_flops * num_devices)
     if utilization > 1:
         raise ConfigurationError(
-            f"{utilization:.1%} of a peak of {peak_flops:.4g} FLOP/s on each of {num_devices} devices, and "
-            "over 100% is an error in the numbers"
+            f"{utilization:.1%} of a peak of {peak_flops:.4g} FLOP/s each on {format_count(num_devices, 'device')}, "
+            "and over 100% is an error in the numbers"
         )
     return utilization
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lmtrain.accounting.observed.parity_checks import OF_ALL, WEIGHTS_PER_GRADIENT, Kind, RankDifference, in_order
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.execution.build import Run, build_run
 from lmtrain.composition.execution.caches import keep_caches_in
 from lmtrain.composition.execution.run import fit, quiet_libraries
@@ -55,10 +56,8 @@ def compare(alone: Job, together: Job, *, num_steps: int, tolerance: float) -> t
             more_environment=job.handed_over(),
         )
         if code:
-            ranks = job.config.trainer.devices
-            raise EnvironmentProblem(
-                f"parity: the training on {ranks} rank{'s' * (ranks > 1)} failed with code {code}."
-            )
+            ranks = format_count(job.config.trainer.devices, "rank")
+            raise EnvironmentProblem(f"parity: the training on {ranks} failed with code {code}.")
     found = foreign_json.read(together.folder / FOUND)
     return in_order(RankDifference(**one) for one in found)
 

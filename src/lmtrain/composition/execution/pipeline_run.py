@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Final, cast
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.execution.pipeline_stages import (
     EVALUATE,
     EXPORT,
@@ -85,7 +86,7 @@ def run_preflight(pipeline: CommandPipeline, *, tell: Callable[[str], None]) -> 
     short, kept = pipeline.preflight(), pipeline.folder / STATE
     if not pipeline.preflight_steps or read_json(kept).get(PREFLIGHT) == short.last_key:
         return EXIT_DONE
-    tell(f"preflight: every stage once, trainings for {pipeline.preflight_steps} steps")
+    tell(f"preflight: every stage once, trainings for {format_count(pipeline.preflight_steps, 'step')}")
     code = run_stages(short, tell=lambda line: tell(f"preflight {line}"))
     if code == EXIT_DONE:
         shutil.rmtree(short.folder, ignore_errors=True)

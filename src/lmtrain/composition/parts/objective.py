@@ -7,6 +7,7 @@ from typing import cast
 import numpy as np
 
 from lmtrain.accounting.options.parts import ObjectiveFacts
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.rules.objective import objective_facts, require_examples
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.inference.paged_attention import CachedBeside
@@ -84,9 +85,7 @@ def reference_of(
         )
         num_computed = scores.complete(module.language_model, place)
         if context.is_main_process and num_computed:
-            print(
-                f"reference: log-probabilities of {num_computed:,} answers by the starting model, in {scores.file}",
-                flush=True,
-            )
+            answers = format_count(num_computed, "answer")
+            print(f"reference: log-probabilities of {answers} by the starting model, in {scores.file}", flush=True)
 
     return complete

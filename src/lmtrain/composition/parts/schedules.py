@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from lmtrain.accounting.budgets import Horizon
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError
@@ -60,6 +61,7 @@ def _require_fit(node: Node, num_steps: int, tokens_per_step: int) -> None:
     )
     left = max(0, math.floor(num_steps - lengths["warmdown"]))
     raise ConfigurationError(
-        f"{told} take {math.ceil(sum(lengths.values())):,} steps, longer than the run of {num_steps:,} steps; "
+        f"{told} take {format_count(math.ceil(sum(lengths.values())), 'step')}, longer than the run of "
+        f"{format_count(num_steps, 'step')}; "
         + (f"nearest valid: {node.key}.warmup_steps={left}." if left else "shorten them, or raise the budget.")
     )

@@ -8,6 +8,7 @@ import torch
 
 from lmtrain.accounting.batches import BatchPlan
 from lmtrain.accounting.machine.hardware import find_device
+from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.fit import Setting, largest_micro_batch, memory_of
 from lmtrain.composition.planning.auto_recompute import chooses_recompute, with_recompute
 from lmtrain.composition.planning.fit_setting import fit_setting
@@ -123,8 +124,9 @@ def _half(batch: BatchPlan) -> int:
 def _largest(config: RunConfig) -> BatchPlan:
     found = fitted_batch(config, setting_here(config))
     print(
-        f"batch.micro_batch_sequences=auto: {found.micro_batch_sequences} of {found.sequences_per_rank} sequences at a "
-        f"time, {found.accumulation_micro_steps} micro-steps a step",
+        f"batch.micro_batch_sequences=auto: {found.micro_batch_sequences} of "
+        f"{format_count(found.sequences_per_rank, 'sequence')} at a time, "
+        f"{format_count(found.accumulation_micro_steps, 'micro-step')} a step",
         flush=True,
     )
     return found

@@ -7,6 +7,7 @@ from lmtrain.accounting.observed.step_changes import Change
 from lmtrain.accounting.observed.step_parts import LARGE_OPTIMIZER, WORTH_TELLING, Bench
 from lmtrain.accounting.options.parts import AttentionFacts, CompileFacts, RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.command_line.group_options import choosing_precisions, words_of
 from lmtrain.composition.planning.setting import planned_setting
 from lmtrain.composition.planning.tried_words import with_words
@@ -19,7 +20,11 @@ def changes(config: RunConfig, found: Bench, *, can_compile: bool, free_threads:
     """Return the changes, the largest expected gain first; `free_threads` are the run's idle ones."""
     named = [*_switches(config), *_choices(config, can_compile=can_compile), *_waits(config, found)]
     if free_threads and config.trainer.cpu_threads is not None:
-        named.append(Change(words=("trainer.cpu_threads=null",), why=f"{free_threads} threads of this CPU are unused"))
+        named.append(
+            Change(
+                words=("trainer.cpu_threads=null",), why=f"unused: {format_count(free_threads, 'thread')} of this CPU"
+            )
+        )
     named += [*_batches(config, found), *_of_optimizer(config, found, can_compile=can_compile)]
     return sorted(named, key=lambda change: -(UNKNOWN if change.most_saved is None else change.most_saved))
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from lmtrain.accounting.batches import BatchPlan
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.accounting.training_plan.fit import largest_micro_batch, memory_of
 from lmtrain.composition.planning.auto_batch import held_device, setting_here
 from lmtrain.composition.planning.auto_recompute import with_recompute
@@ -37,7 +37,7 @@ def require_memory(config: RunConfig, batch: BatchPlan, *, num_parameters: int) 
     fitting = largest_micro_batch(setting, batch)
     fix = (
         f"nearest that fits: batch.micro_batch_sequences={fitting.micro_batch_sequences}, accumulated over "
-        f"{fitting.accumulation_micro_steps:,} micro-steps a step"
+        f"{format_count(fitting.accumulation_micro_steps, 'micro-step')} a step"
         if fitting
         else f"not one sequence fits: take a smaller model, {less_memory(config)}"
     )

@@ -9,7 +9,7 @@ import torch
 from lmtrain.accounting.model.flops import flops_per_token
 from lmtrain.accounting.options.parts import CompileFacts, RecomputeFacts
 from lmtrain.accounting.options.strategy import ModelSpread
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.composition.command_line.group_options import one_of, words_of
 from lmtrain.composition.planning.free_memory import available_bytes
 from lmtrain.composition.planning.tried_words import with_words
@@ -127,10 +127,13 @@ def _obstacle(config: RunConfig, *, num_steps: int, free_bytes: int | None) -> s
     num_bytes = shape.num_parameters * BYTES_OF_PARAMETER * (config.num_ranks + 1)
     if free_bytes is not None and num_bytes > MOST_SHARE * free_bytes:
         needed, free = (f"{one / 1e9:.1f} GB" for one in (num_bytes, free_bytes))
-        return f"the model takes {needed} on {config.num_ranks} ranks and one process, and {free} are free"
+        return (
+            f"the model takes {needed} on {format_count(config.num_ranks, 'rank')} and one process, and {free} are free"
+        )
     flops = flops_per_token(shape, batch.context_tokens).palm * batch.tokens_per_step * num_steps * 2
     if flops > MOST_FLOPS:
-        return f"{num_steps} steps twice take {format_quantity(flops)}FLOPs, above {format_quantity(MOST_FLOPS)}FLOPs"
+        steps = format_count(num_steps, "step")
+        return f"{steps} twice take {format_quantity(flops)}FLOPs, above {format_quantity(MOST_FLOPS)}FLOPs"
     return None
 
 

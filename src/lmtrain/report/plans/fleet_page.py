@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lmtrain.accounting.fleets.fleet import FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
-from lmtrain.accounting.quantities import format_at_most, format_quantity
+from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
@@ -138,7 +138,7 @@ def _consequences(plan: FleetPlan) -> Rows:
         rows.append(("", f"weights, gradients and AdamW's moments of precision={plan.precision}", ""))
     if plan.fewest_devices is not None:
         most = f"; these hold up to {format_at_most(plan.most_parameters)} parameters" if plan.most_parameters else ""
-        rows.append(("", f"at least {plan.fewest_devices:,} device{'s' * (plan.fewest_devices > 1)}{most}", ""))
+        rows.append(("", f"at least {format_count(plan.fewest_devices, 'device')}{most}", ""))
     if plan.kwh is not None:
         rows.append(("energy", f"at most {plan.kwh:,.0f} kWh by the devices' rated power", ""))
     return rows

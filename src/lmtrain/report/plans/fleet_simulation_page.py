@@ -8,6 +8,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.accounting.training_plan.simulated_step import SimulatedFleet
 from lmtrain.accounting.training_plan.step_events import MessageCount
 from lmtrain.report.show import plain_text, show
@@ -45,13 +46,13 @@ def page(title: str, fleets: Sequence[SimulatedFleet], bases: Mapping[str, Simul
 
 def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, str]]:
     batch, time = fleet.batch, fleet.figures.time
-    yield "strategy", f"{fleet.strategy} on {batch.num_ranks:,} ranks"
+    yield "strategy", f"{fleet.strategy} on {format_count(batch.num_ranks, 'rank')}"
     yield (
         "batch",
         (
-            f"{batch.tokens_per_step:,} tokens a step: {batch.micro_batch_sequences} sequence"
-            f"{'s' * (batch.micro_batch_sequences > 1)} of {batch.context_tokens:,} x {batch.accumulation_micro_steps} "
-            f"micro-step{'s' * (batch.accumulation_micro_steps > 1)} x {batch.num_data_ranks:,} data ranks"
+            f"{batch.tokens_per_step:,} tokens a step: {format_count(batch.micro_batch_sequences, 'sequence')} of "
+            f"{batch.context_tokens:,} x {format_count(batch.accumulation_micro_steps, 'micro-step')} x "
+            f"{format_count(batch.num_data_ranks, 'data rank')}"
         ),
     )
     yield (
@@ -63,7 +64,10 @@ def _facts(fleet: SimulatedFleet, base: SimulatedFleet) -> Iterator[tuple[str, s
     )
     yield "speed", f"{fleet.tokens_per_second_per_device:,.0f} tokens/s a device, {fleet.mfu:.1%} MFU (PaLM's count)"
     if base.batch.num_ranks != batch.num_ranks:
-        yield "scaling", f"{fleet.efficiency(base):.1%} of a device's speed on {base.batch.num_ranks} ranks"
+        yield (
+            "scaling",
+            f"{fleet.efficiency(base):.1%} of a device's speed on {format_count(base.batch.num_ranks, 'rank')}",
+        )
     held = "" if fleet.device_bytes is None else f" of {fleet.device_bytes / 1e9:.1f} GB"
     yield "memory", f"{fleet.figures.peak_bytes / 1e9:.1f} GB{held} a device"
 
@@ -86,7 +90,7 @@ def _messages(counts: Sequence[MessageCount]) -> Table:
         apart = f", {each.stride} apart" if each.stride > 1 else ""
         table.add_row(
             f"  {KINDS[each.kind]}",
-            f"{each.num_ranks:,} ranks{apart}",
+            f"{format_count(each.num_ranks, 'rank')}{apart}",
             f"{each.num_messages:,.0f}",
             _size(each.num_bytes),
             _size(each.sent_bytes),
@@ -117,9 +121,9 @@ def _problems(fleets: Sequence[SimulatedFleet]) -> list[RenderableType]:
     """Return a line for each fleet too large for its devices."""
     return [
         Text(
-            f"\n{fleet.strategy} on {fleet.batch.num_ranks:,} ranks needs {fleet.figures.peak_bytes / 1e9:.1f} GB of "
-            f"{(fleet.device_bytes or 0) / 1e9:.1f} GB a device: an option of recompute keeps less, and so does a "
-            "smaller batch.micro_batch_sequences.",
+            f"\n{fleet.strategy} on {format_count(fleet.batch.num_ranks, 'rank')} needs "
+            f"{fleet.figures.peak_bytes / 1e9:.1f} GB of {(fleet.device_bytes or 0) / 1e9:.1f} GB a device: "
+            "an option of recompute keeps less, and so does a smaller batch.micro_batch_sequences.",
             style="bold red",
         )
         for fleet in fleets

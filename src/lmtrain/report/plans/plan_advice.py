@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from lmtrain.accounting.quantities import format_at_most, format_quantity
+from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
 from lmtrain.accounting.training_plan.fit import (
     Setting,
     fitting_batches,
@@ -97,7 +97,7 @@ def _sharded(plan: Plan, setting: Setting, changes: Changes) -> list[str]:
             lines += _lines("fits with ", found)
         else:
             found = _first(changes, _on_more_devices(plan, tried, changes, words), _fits)
-            lines += _lines(f"fits on {found[1].batch.num_ranks:,} devices with " if found else "", found)
+            lines += _lines(f"fits on {format_count(found[1].batch.num_ranks, 'device')} with " if found else "", found)
     return lines or ["does not fit on any number of devices: one sequence's activations alone are too large"]
 
 

@@ -5,7 +5,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
 from lmtrain.accounting.training_plan.plan import Plan, Speed
@@ -74,7 +74,10 @@ def _model(plan: Plan) -> Rows:
 def _run(plan: Plan) -> Rows:
     batch, run = plan.batch, plan.horizon
     rows = [
-        ("tokens", f"{format_quantity(run.tokens)} in {run.steps:,} steps, as budget.{run.limited_by} says"),
+        (
+            "tokens",
+            f"{format_quantity(run.tokens)} in {format_count(run.steps, 'step')}, as budget.{run.limited_by} says",
+        ),
         ("tokens a step", f"{batch.tokens_per_step:,} = {_product(plan)}"),
         ("tokens/parameter", f"{run.tokens / plan.shape.num_parameters:.3g} (20 is compute-optimal)"),
     ]
@@ -96,11 +99,14 @@ def _epochs(epochs: float, epoch_tokens: int) -> str:
 def _product(plan: Plan) -> str:
     batch = plan.batch
     size = batch.num_ranks // batch.num_data_ranks
-    return (
-        f"{batch.micro_batch_sequences} sequences x {batch.context_tokens} tokens x "
-        f"{batch.accumulation_micro_steps} micro-steps x {batch.num_data_ranks} "
-        + ("devices" if size == 1 else f"groups of {size} devices")
-    )
+    groups = ("device",) if size == 1 else (f"group of {size} devices", f"groups of {size} devices")
+    factors = [
+        format_count(batch.micro_batch_sequences, "sequence"),
+        format_count(batch.context_tokens, "token"),
+        format_count(batch.accumulation_micro_steps, "micro-step"),
+        format_count(batch.num_data_ranks, *groups),
+    ]
+    return " x ".join(factors)
 
 
 def _flops(plan: Plan) -> Rows:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.charts import HEIGHT, Line, plot, square
 from lmtrain.report.comparing.comparison import Comparison, compare
@@ -70,7 +70,7 @@ def _runs(sweep: Path, told: SweepFile | None) -> list[Path]:
 def _counts(told: SweepFile | None, statuses: Mapping[Path, str]) -> str:
     states = [*statuses.values()] if told is None else [trial.state.replace("_", " ") for trial in told.trials]
     counts = ", ".join(f"{number} {state}" for state, number in Counter(states).items())
-    return f"{len(states)} trial{'s' * (len(states) != 1)}: {counts}"
+    return f"{format_count(len(states), 'trial')}: {counts}"
 
 
 def _tiles(found: Comparison | None) -> Markup:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.storage import foreign_json
 from lmtrain.storage.hashed_folder import MANIFEST, damage
@@ -129,6 +130,6 @@ def require_same_left_out(facts: CheckpointFacts, left_out: tuple[int, ...]) -> 
     if facts.left_out != left_out:
         raise ConfigurationError(
             f"Checkpoint {facts.path} was trained without batches {[*facts.left_out]} of the order of its "
-            f"{facts.step:,} steps, and batch.left_out says {[*left_out]}; nearest valid: "
+            f"{format_count(facts.step, 'step')}, and batch.left_out says {[*left_out]}; nearest valid: "
             f"'batch.left_out={[*facts.left_out]}'."
         )

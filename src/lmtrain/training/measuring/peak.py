@@ -10,6 +10,7 @@ from lmtrain.accounting.machine.hardware import MatmulDtype, find_device
 from lmtrain.accounting.machine.number_formats import utilization_format
 from lmtrain.accounting.observed.agreement import until_two_agree
 from lmtrain.accounting.observed.measured import Measurements
+from lmtrain.accounting.quantities import format_count
 from lmtrain.precision.cpu_features import cpu_name
 
 SIDE = 768  # a product ends within a slice of a shared processor
@@ -48,7 +49,7 @@ def device_peak(
     if matmul not in CPU_DTYPES:
         return None
     found = settled_matmul(matmul)
-    on = f"{threads} thread{'s' * (threads != 1)}"
+    on = format_count(threads, "thread")
     what = f"{MEASURED} here: {matmul} product of two {SIDE} x {SIDE} matrices on {on}"
     return replace(found, source=f"{what}{found.source}")
 

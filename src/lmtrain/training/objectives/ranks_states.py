@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 
 
@@ -14,7 +15,8 @@ def of_rank(states: Sequence[dict[str, Any]], rank: int, num_ranks: int) -> dict
     """
     if len(states) != num_ranks:
         raise ConfigurationError(
-            f"the checkpoint lies between steps that learn from the same answers, written on {len(states)} ranks, and "
-            f"this run has {num_ranks}; go on with as many, or resume from a step that writes its own."
+            f"the checkpoint lies between steps that learn from the same answers, written on "
+            f"{format_count(len(states), 'rank')}, and this run has {num_ranks}; go on with as many, "
+            "or resume from a step that writes its own."
         )
     return states[rank]

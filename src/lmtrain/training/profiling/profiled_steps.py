@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.loop.last_step import LastStep
 
@@ -48,10 +49,10 @@ class ProfiledSteps:
         needed = self.wait_steps + self.num_steps
         if self.last_step.seconds is None and needed > self.last_step.steps:
             most = self.last_step.steps - self.num_steps
-            fix = f"profiler.wait_steps={most}" if most >= 0 else f"a budget of {needed} steps"
+            fix = f"profiler.wait_steps={most}" if most >= 0 else f"a budget of {format_count(needed, 'step')}"
             raise ConfigurationError(
                 f"profiler.wait_steps={self.wait_steps} and the {self.num_steps} steps recorded after them are beyond "
-                f"the run's {self.last_step.steps} steps; nearest valid: {fix}."
+                f"the run's {format_count(self.last_step.steps, 'step')}; nearest valid: {fix}."
             )
 
     def includes_rank(self, rank: int) -> bool:

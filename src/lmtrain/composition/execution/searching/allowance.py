@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Final
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.errors import ConfigurationError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.tracking.sweep_file import SweepFile
@@ -74,7 +74,9 @@ class Allowance:
         Raises:
             ConfigurationError: By the plan not even one trial fits.
         """
-        runs = f"{num_trials} trials" + (f" of {self.settings.seeds} seeds" if self.settings.seeds > 1 else "")
+        runs = format_count(num_trials, "trial") + (
+            f" of {self.settings.seeds} seeds" if self.settings.seeds > 1 else ""
+        )
         if self.planned_seconds is None:
             return f"{runs}; this machine's speed is not known before the first one (lmtrain doctor --calibrate)"
         of_trial = self.planned_seconds * self.settings.seeds

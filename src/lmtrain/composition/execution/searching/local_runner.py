@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, Protocol
 
+from lmtrain.accounting.quantities import format_count
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.launch.exit_codes import plain_exit_code
@@ -67,8 +68,8 @@ class LocalRunner:
         if self.parallel > 1 and 0 < self.num_gpus < needed:
             fitting = max(1, self.num_gpus // self.num_devices)
             raise ConfigurationError(
-                f"sweep.parallel={self.parallel} runs on {self.num_devices} devices each need {needed}, and this "
-                f"machine has {self.num_gpus}; nearest valid: sweep.parallel={fitting}."
+                f"sweep.parallel={self.parallel} runs on {format_count(self.num_devices, 'device')} each need "
+                f"{needed}, and this machine has {self.num_gpus}; nearest valid: sweep.parallel={fitting}."
             )
 
     def start(self, job: Job, job_path: Path, *, slot: int) -> LocalTrial:

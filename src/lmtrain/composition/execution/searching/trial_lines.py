@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.sweeps.trial_words import noise_words, score_words
 from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial
 
@@ -51,7 +51,8 @@ class TrialLines:
         )
         others = [trial.state for trial in sweep.trials if trial.state != "finished"]
         counts = "".join(f", {others.count(state)} {state.replace('_', ' ')}" for state in dict.fromkeys(others))
-        print(f"{len(sweep.trials)} trials: {len(finished)} finished{counts}; {sweep.metric}, lower is better")
+        trials = format_count(len(sweep.trials), "trial")
+        print(f"{trials}: {len(finished)} finished{counts}; {sweep.metric}, lower is better")
         for trial in finished[:MOST_LINES]:
             print(f"  trial {trial.number:<4} {score_words(trial):<24} {' '.join(trial.words)}")
         if finished:
