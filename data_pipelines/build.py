@@ -17,6 +17,7 @@ from data_pipelines.shard_filler import Changed, Filled, ShardFiller
 from data_pipelines.source_pass import REMOVED
 from data_pipelines.stages.split import TRAIN
 from data_pipelines.work_folder import WorkFolder
+from lmtrain.accounting.quantities import format_count
 from lmtrain.data.manifest import Manifest
 from lmtrain.errors import ConfigurationError, DataError
 
@@ -137,13 +138,13 @@ class Build:
         for name, split in filled.splits.items():
             asked, share = held_out.fractions[name], split.text_bytes / max(text_bytes, 1)
             if name != TRAIN and not held_out.is_named and share < LEAST_OF_ASKED * asked:
-                documents = f"{split.num_documents:,} document{'s' * (split.num_documents != 1)}"
+                documents = format_count(split.num_documents, "document")
                 got = f"{share:.2%} of the text ({documents})"
                 tell(f"  the {name} split has {got}, where data.folder.{name}_fraction asks for {asked:.2%}")
 
     def _why_empty(self, filled: Filled) -> str:
         reasons = ", ".join(
-            f"{count:,} {reason} (first: {filled.first[reason]})" if reason in filled.first else f"{count:,} {reason}"
+            f"{reason} ({count:,}{f', first: {filled.first[reason]}' if reason in filled.first else ''})"
             for reason, count in sorted(filled.dropped.items())
         )
         source = self.question.source

@@ -91,11 +91,11 @@ class TurnsOutOfOrder(Poems):
         ({"source": Poems(count=0)}, r"source poems gives no document: it holds none; give it text"),
         (
             {"stages": (LengthFilter(min_characters=10**6),)},
-            r"no document: 60 too short \(first: poem_0\); .*less of cleaning",
+            r"no document: too short \(60, first: poem_0\); .*less of cleaning",
         ),
         (
             {"source": TurnsOutOfOrder(), "stages": (WholeConversations(),)},
-            r"no document: 2 messages: assistant turn before any user turn \(first: talk:1\); correct its messages\.",
+            r"no document: messages: assistant turn before any user turn \(2, first: talk:1\); correct its messages\.",
         ),
     ],
 )

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from lmtrain.errors import DataError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.evaluation.core.bundle import read_bundle
 from tests.evaluation.core.bundles import write_bundle
 
@@ -42,7 +42,7 @@ def test_a_damaged_bundle_says_what_is_wrong(tmp_path, file, text, said):
 
 def test_a_file_outside_the_bundle_and_an_unknown_label_are_refused(tmp_path):
     folder = write_bundle(tmp_path / "bundle")
-    with pytest.raises(DataError, match=r"has no task choice; .* Did you mean 'choices'"):
+    with pytest.raises(ConfigurationError, match=r"--tasks choice is no task of .*; it has .* Did you mean 'choices'"):
         read_bundle(folder, only=("choice",))
     config = folder / "core.yaml"
     config.write_text(config.read_text().replace("some/endings.jsonl", "../../secret.jsonl"))

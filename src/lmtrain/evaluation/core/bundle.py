@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
-from lmtrain.errors import DataError, suggest
+from lmtrain.errors import ConfigurationError, DataError, suggest
 from lmtrain.storage import foreign_json, foreign_yaml
 from lmtrain.storage.damage import told_as_damage
 
@@ -70,13 +70,15 @@ def read_bundle(folder: Path, *, only: tuple[str, ...] = ()) -> list[CoreTask]:
     """Return the tasks of a bundle in their order, or `only` those of these labels.
 
     Raises:
+        ConfigurationError: A label is none of the bundle's.
         DataError: The folder is no bundle, or has not the file of a task.
     """
     tasks = [_task(folder, entry, _baselines(folder)) for entry in _entries(folder)]
     labels = [task.label for task in tasks]
     for label in only:
         if label not in labels:
-            raise DataError(f"{folder} has no task {label}; it has {', '.join(labels)}.{suggest(label, labels)}")
+            has = ", ".join(labels)
+            raise ConfigurationError(f"--tasks {label} is no task of {folder}; it has {has}.{suggest(label, labels)}")
     chosen = [task for task in tasks if not only or task.label in only]
     missing = [f"{task.label} ({task.file.name})" for task in chosen if not task.file.is_file()]
     if missing:
