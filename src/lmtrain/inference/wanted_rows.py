@@ -3,7 +3,7 @@
 N tokens of several texts one after the other, D width, W wanted tokens.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def only_rows(module: nn.Module | None, rows: Sequence[int], *, num_rows: int) -> Iterator[None]:
+def only_rows(module: nn.Module | None, rows: Sequence[int], *, num_rows: int) -> Generator[None]:
     """Let a module transform these rows of [1, N, D] alone meanwhile, and return zeros for the others.
 
     Of a prompt only the last token is predicted from, so the last layer's feed-forward is spared all others. No rows:
