@@ -62,8 +62,10 @@ class Card:
         """Return a score with its standard error, as text; empty where the run has none."""
         found = self.scores_of(run).get(name)
         before = self.previous.get(run, {}).get(name)
-        then = f" (before: {_shown(before)})" if before and before != found else ""
-        return _shown(found) + then if found else ""
+        if not found:
+            return ""
+        then = f"; before {_shown(before)}" if before and _shown(before) != _shown(found) else ""
+        return _shown(found) + then
 
     def scores_of(self, run: str) -> dict[str, Mapping[str, Any]]:
         """Return a run's newest scores by name."""
