@@ -8,7 +8,7 @@ from lmtrain.callbacks.checkpoint import Checkpoint
 from lmtrain.callbacks.evaluate_aside import EvaluateAside
 from lmtrain.callbacks.token_budget import TokenBudget
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.held_checkpoints import held, step_of
+from lmtrain.tracking.held_checkpoints import held, note_start, step_of
 
 
 class Process:
@@ -43,10 +43,23 @@ def test_checkpoints_wait_though_the_run_deletes_them_and_the_oldest_is_given_up
         assert fit(run, most_waiting=3) == [4, 6, 8]
     assert run.saved_steps() == [8]
     assert "Step 2 is not scored aside: the scoring is slower than the saving." in caplog.text
-    command, at_the_end = started  # the first one may have looked for the last time
-    assert command == at_the_end
+    (command,) = started  # it is queued, and will look for all
     assert command[3] == str(run.context.folder)
     assert command[5:] == ["--data", str(run.context.dataset.folder), "--split", "validation", "--device", "cpu"]
+
+
+def test_one_past_its_last_look_gets_another_beside_it(make_run, monkeypatch):
+    Process.started = []
+
+    def begun(command, **settings):
+        note_start(run.context.folder, has_begun=True)
+        return Process(command)
+
+    monkeypatch.setattr(evaluate_aside.subprocess, "Popen", begun)
+    run = make_run(steps=4)
+    fit(run)
+    first, at_the_end = Process.started
+    assert first == at_the_end
 
 
 def test_slurm_gets_the_same_command_as_a_job(make_run, started):

@@ -14,7 +14,17 @@ from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
 from lmtrain.errors import ConfigurationError
-from lmtrain.tracking.held_checkpoints import FOLDER, claim, held, hold, release, step_of, waiting
+from lmtrain.tracking.held_checkpoints import (
+    FOLDER,
+    claim,
+    held,
+    hold,
+    note_start,
+    release,
+    step_of,
+    waiting,
+    will_look,
+)
 from lmtrain.tracking.process_aside import start_process_aside
 from lmtrain.training.checkpointing.checkpoints import list_checkpoints
 from lmtrain.training.context import RunContext
@@ -96,7 +106,7 @@ class EvaluateAside(pl.Callback):
     def _look(self, *, is_last: bool = False) -> None:
         """Hold new checkpoints, give up the oldest beyond the queue, and start the process where none is at it.
 
-        At the last look one is started in any case: that at it may be past its own look already.
+        At the last look one is started beside the one at it, where that may be past its own look already.
         """
         folder = self._context.folder
         for facts in list_checkpoints(self._context.checkpoints_folder):
@@ -114,7 +124,8 @@ class EvaluateAside(pl.Callback):
             self._process = None
             if code:
                 _LOG.warning("A checkpoint could not be scored aside; %s says why.", folder / LOG)
-        if (self._process is None or is_last) and waiting(folder):
+        is_needed = self._process is None or (is_last and not will_look(folder))
+        if is_needed and waiting(folder):
             self._start(folder)
 
     def _start(self, folder: Path) -> None:
@@ -125,6 +136,7 @@ class EvaluateAside(pl.Callback):
             command = ["sbatch", "--wait", *self._slurm, f"--output={folder / LOG}", "--open-mode=append",
                        f"--chdir={Path.cwd()}", "--wrap", shlex.join(command)]  # fmt: skip
         try:
+            note_start(folder, has_begun=False)
             self._process = start_process_aside(command, log=folder / LOG)
         except OSError as problem:  # no process or no file for it: the run goes on without
             _LOG.warning("No process scores checkpoints: %s.", problem)

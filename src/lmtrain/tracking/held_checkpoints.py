@@ -10,8 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from lmtrain.errors import EnvironmentProblem
+from lmtrain.tracking.file_lock import file_lock
+
 FOLDER: Final = "held"
 CLAIMED: Final = ".claimed"
+LOCK: Final = ".lock"  # of the process at it
+BEGUN: Final = ".begun"
 
 
 def hold(run: Path, checkpoint: Path) -> Path:
@@ -66,6 +71,24 @@ def unclaim(run: Path) -> None:
     """Let all claims of a killed process go; the checkpoints wait again."""
     for file in (run / FOLDER).glob(f"step_*{CLAIMED}"):
         file.unlink(missing_ok=True)
+
+
+def note_start(run: Path, *, has_begun: bool) -> None:
+    """Note whether the process started last, perhaps in a queue, has begun to score."""
+    (run / FOLDER).mkdir(exist_ok=True)
+    file = run / FOLDER / BEGUN
+    file.touch() if has_begun else file.unlink(missing_ok=True)
+
+
+def will_look(run: Path) -> bool:
+    """Tell whether the process started last looks for waiting checkpoints after this moment: queued, or at one."""
+    if not (run / FOLDER / BEGUN).exists():
+        return True
+    try:
+        with file_lock(run / FOLDER / LOCK, wait_seconds=0.0):
+            return False
+    except EnvironmentProblem:
+        return True
 
 
 def _claim_file(place: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Final
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.tracking.file_lock import file_lock
-from lmtrain.tracking.held_checkpoints import FOLDER, claim, release, step_of, unclaim, waiting
+from lmtrain.tracking.held_checkpoints import FOLDER, LOCK, claim, note_start, release, step_of, unclaim, waiting
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.status import read_status
 
@@ -29,9 +29,10 @@ def evaluate_held(run: Path, words: Sequence[str], *, trainer: int | None) -> in
     `trainer` is the run's process, None where it is on another machine.
     """
     codes = [0]
+    note_start(run, has_begun=True)
     try:
         while True:
-            with file_lock(run / FOLDER / ".lock", wait_seconds=0.0):
+            with file_lock(run / FOLDER / LOCK, wait_seconds=0.0):
                 unclaim(run)
                 while places := waiting(run):
                     if not claim(places[0]):
