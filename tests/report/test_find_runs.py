@@ -1,7 +1,11 @@
+import os
+from pathlib import Path
+
 import pytest
 
-from lmtrain.errors import ConfigurationError
-from lmtrain.report.find_runs import find_runs
+from lmtrain.errors import ConfigurationError, DataError
+from lmtrain.report.find_runs import find_run, find_runs
+from lmtrain.tracking.sweep_file import SweepFile
 from tests.report.compared_folder import write
 
 
@@ -23,3 +27,24 @@ def test_what_holds_no_run_is_refused_with_the_nearest_name(tmp_path):
         find_runs([tmp_path / "empty"])
     with pytest.raises(ConfigurationError, match="holds no run"):
         find_runs([tmp_path / "sweep-2"])
+
+
+def test_a_sweep_of_another_version_is_refused_by_every_reader_and_named_runs_of_it_are_not(tmp_path):
+    run = write(tmp_path / "race/trial-0000")
+    SweepFile(name="race", kind="search", metric="m", fingerprint="f", command="c").save(tmp_path / "race")
+    text = (tmp_path / "race/sweep.json").read_text()
+    assert find_runs([tmp_path / "race"]) == [run]
+    (tmp_path / "race/sweep.json").write_text(text.replace('"version": 1', '"version": 99'))
+    with pytest.raises(DataError, match="is of another version of lmtrain"):
+        find_runs([tmp_path / "race"])
+    assert find_runs([tmp_path, run]) == [run]
+
+
+def test_one_run_is_asked_for_and_a_sweep_s_newest_is_named(tmp_path, monkeypatch):
+    run = write(tmp_path / "race/trial-0000")
+    monkeypatch.chdir(tmp_path)
+    assert find_run(Path("race")) == run
+    newest = write(tmp_path / "race/trial-0001")
+    os.utime(newest / "status.json", (9e9, 9e9))
+    with pytest.raises(ConfigurationError, match=r"^race holds 2 runs; name one of them, as race/trial-0001\.$"):
+        find_run(Path("race"))

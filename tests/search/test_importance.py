@@ -26,7 +26,7 @@ def test_the_key_behind_the_scores_has_the_largest_share_and_few_trials_have_non
     assert next(iter(found)) == "lr"
     assert found["lr"].share > 0.8
     assert sum(each.share for each in found.values()) == pytest.approx(1.0)
-    assert all(0 <= each.low <= each.high <= 1 for each in found.values())
+    assert all(0 <= each.low <= each.share <= each.high <= 1 for each in found.values())
     assert found["lr"].low > 0.7
     assert importances(*drawn(9)) == {}
 

@@ -26,3 +26,11 @@ def test_a_sweep_of_another_version_is_refused(tmp_path: Path, other: dict[str, 
     path.write_text(json.dumps(json.loads(path.read_text()) | other))
     with pytest.raises(DataError, match="another version of lmtrain"):
         read_sweep(tmp_path)
+
+
+def test_a_truncated_sweep_is_damaged_and_not_absent(tmp_path: Path) -> None:
+    SweepFile(name="s", kind="search", metric="validation/loss", fingerprint="f", command="c").save(tmp_path)
+    path = tmp_path / "sweep.json"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"sweep\.json is damaged: no whole JSON object; restore it"):
+        read_sweep(tmp_path)

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.status import Status
 from lmtrain.verbs.diff import diff
 from tests.report.runs_on_disk import write_run
@@ -23,3 +24,10 @@ def test_settings_versions_and_results_that_differ_are_printed(
     assert found["results"] == {"status": ["FINISHED", "KILLED"]}
     assert diff([str(first), str(first)]) == 0
     assert capsys.readouterr().out.split().count("same") == 3
+
+
+def test_a_folder_of_several_runs_is_refused(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "race/a")
+    write_run(tmp_path / "race/b")
+    with pytest.raises(ConfigurationError, match="race holds 2 runs; name one of them"):
+        diff([str(first), str(tmp_path / "race")])

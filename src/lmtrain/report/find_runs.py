@@ -6,6 +6,7 @@ from pathlib import Path
 from lmtrain.errors import ConfigurationError, suggest
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.sweep_file import NAME as SWEEP_FILE
+from lmtrain.tracking.sweep_file import read_sweep
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -13,8 +14,25 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
     Raises:
         ConfigurationError: A path names no run.
+        DataError: A sweep's file is of another version, or not whole.
     """
     return list(dict.fromkeys(run for path in paths for run in _runs_of(path.absolute())))
+
+
+def find_run(path: Path) -> Path:
+    """Return the folder of the one run named by a path.
+
+    Raises:
+        ConfigurationError: It names no run, or several.
+        DataError: It is a sweep of another version.
+    """
+    found = find_runs([path])
+    if len(found) > 1:
+        newest = max(found, key=lambda run: (run / "status.json").stat().st_mtime)
+        inside = newest.is_relative_to(path.absolute())
+        shown = path / newest.relative_to(path.absolute()) if inside else path.parent / newest.name
+        raise ConfigurationError(f"{path} holds {len(found)} runs; name one of them, as {shown}.")
+    return found[0]
 
 
 def names_sweep(path: Path) -> bool:
@@ -25,6 +43,7 @@ def names_sweep(path: Path) -> bool:
 def _runs_of(path: Path) -> list[Path]:
     if (path / "status.json").exists():
         return [path]
+    read_sweep(path)  # refuses one of another version
     below = _runs_below(path) if path.is_dir() else []
     if names_sweep(path) and not below:
         below = [run for run in _runs_below(path.parent) if read_json(run / "run.json").get("sweep") == path.name]

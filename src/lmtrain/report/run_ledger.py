@@ -1,11 +1,9 @@
 """Where the time, FLOPs and money of a run went, read from its folder: events of the first rank, plan, status."""
 
-import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from lmtrain.accounting.observed.plan_and_fact import PlanAndFact, explain
 from lmtrain.accounting.observed.time_accounts import (
@@ -19,9 +17,9 @@ from lmtrain.accounting.observed.time_accounts import (
 )
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.report.event_rows import event_rows
 from lmtrain.report.save_pauses import SavePauses, save_pauses
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
-from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.settled_status import settled_status
@@ -185,7 +183,7 @@ def read_ledger(folder: Path) -> RunLedger:
         near = suggest(folder.name, names)
         raise ConfigurationError(f"{folder} is not the folder of a run, as runs/NAME is.{near}")
     attempts = read_attempts(folder, is_running=status.status == "RUNNING")
-    if not any(row["name"] in (ACCOUNTS, READING) for row in _rows(folder / "events" / "rank0.jsonl")):
+    if not any(row["name"] in (ACCOUNTS, READING) for row in event_rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
     ledger = _ledger(folder.name, status.shown, plan, attempts)
     return replace(ledger, sent=_sent(folder, plan), by_rank=_by_rank(folder), saves=save_pauses(folder))
@@ -220,7 +218,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
 
 def _by_rank(folder: Path) -> SlowRanks | None:
     paths = sorted((folder / "events").glob("rank*.jsonl"), key=rank_of)
-    return slow_ranks((rank_of(path), list(_rows(path))) for path in paths) if len(paths) > 1 else None
+    return slow_ranks((rank_of(path), list(event_rows(path))) for path in paths) if len(paths) > 1 else None
 
 
 def _sent(folder: Path, plan: dict[str, Any]) -> SentBytes | None:
@@ -255,7 +253,7 @@ def read_attempts(folder: Path, *, is_running: bool = False) -> list[Attempt]:
     attempts: list[Attempt] = []
     rows: list[dict[str, Any]] = []
     path = folder / "events" / "rank0.jsonl"
-    for row in _rows(path):
+    for row in event_rows(path):
         if row["name"] == "attempt" and rows:
             attempts.append(_attempt(rows))
             rows = []
@@ -281,16 +279,6 @@ def _attempt(rows: list[dict[str, Any]], *, quiet_seconds: float = 0.0) -> Attem
 def _reading(row: dict[str, Any]) -> StopwatchReading:
     seconds = {kind: row.get(kind, 0.0) for kind in KINDS}
     return StopwatchReading(step=row["step"], time=row["start"], seconds=seconds, tokens=row.get("tokens"))
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.exists():
-        return
-    for line in path.read_text(errors="replace").splitlines():
-        with contextlib.suppress(ValueError):  # the last line of a killed process
-            row = foreign_json.parse(line)
-            if isinstance(row, dict) and {"name", "start"} <= row.keys():
-                yield cast("dict[str, Any]", row)
 
 
 def _rate(amount: float, seconds: float) -> float | None:

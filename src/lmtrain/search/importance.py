@@ -1,7 +1,7 @@
 """The share of each key in the spread of a search's scores: Optuna's fANOVA (proceedings.mlr.press/v32/hutter14.html).
 
 A forest of trees learns the score from the values, and its variance is divided among the keys. From few trials that is
-a guess: a share comes with its range over repeats, each without another fifth of the trials.
+a guess: a share comes with the range of itself and of repeats, each without another fifth of the trials.
 """
 
 import math
@@ -77,9 +77,13 @@ def importances(
     shares = _shares(trials)
     parts = [_shares([t for i, t in enumerate(trials) if i % NUM_PARTS != p]) for p in range(NUM_PARTS)]
     return {
-        key: Importance(share, min(part.get(key, 0.0) for part in parts), max(part.get(key, 0.0) for part in parts))
+        key: Importance(share, *_range([share, *(part.get(key, 0.0) for part in parts)]))
         for key, share in shares.items()
     }
+
+
+def _range(shares: Sequence[float]) -> tuple[float, float]:
+    return min(shares), max(shares)
 
 
 def _shares(trials: "Sequence[FrozenTrial]") -> dict[str, float]:

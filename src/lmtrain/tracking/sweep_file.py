@@ -59,7 +59,7 @@ class SweepTrial:
 class SweepFile:
     """A sweep as its folder tells it; `fingerprint` is of all that makes its trials comparable.
 
-    `shared` are the values of all trials' config, by dotted keys.
+    `shared` are the values of all trials' config, by dotted keys; `reason` is that of its end, None while it runs.
     """
 
     name: str
@@ -71,6 +71,7 @@ class SweepFile:
     space: Mapping[str, str] = field(default_factory=dict[str, str])
     shared: Mapping[str, Any] = field(default_factory=dict[str, Any])
     state: str = "RUNNING"
+    reason: str | None = None
     best: int | None = None
     trials: list[SweepTrial] = field(default_factory=list[SweepTrial])
 
@@ -84,6 +85,11 @@ class SweepFile:
         self.best = min(finished, key=lambda trial: trial.score or 0.0).number if finished else None
         atomic_files.write_json(folder / NAME, {"version": VERSION, **asdict(self)})
 
+    @property
+    def has_scores(self) -> bool:
+        """Tell whether any trial was judged."""
+        return any(run.score is not None for trial in self.trials for run in trial.runs)
+
     def best_trial(self) -> SweepTrial | None:
         """Return the trial of the lowest mean."""
         return next((trial for trial in self.trials if trial.number == self.best), None)
@@ -93,10 +99,13 @@ def read_sweep(folder: Path) -> SweepFile | None:
     """Read a sweep's folder, None where it is none.
 
     Raises:
-        DataError: The file is of another version.
+        DataError: The file is of another version, or not whole.
     """
-    row: dict[str, Any] = {**atomic_files.read_json(folder / NAME)}
+    path = folder / NAME
+    row: dict[str, Any] = {**atomic_files.read_json(path)}
     if not row:
+        if path.exists():
+            raise DataError(f"{path} is damaged: no whole JSON object; restore it, or give the sweep another run.name.")
         return None
     if row.pop("version", None) != VERSION:
         raise _of_another_version(folder)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE
-from lmtrain.report.find_runs import find_runs
+from lmtrain.report.find_runs import find_run
 from lmtrain.report.run_list import in_brief
 from lmtrain.report.show import show
 from lmtrain.storage import foreign_yaml
@@ -30,7 +30,7 @@ def diff(words: list[str], *, program: str = "lmtrain diff") -> int:
     parser.add_argument("second", type=Path, help="runs/NAME")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     asked = parser.parse_args(words)
-    first, second = (find_runs([path])[0] for path in (asked.first, asked.second))
+    first, second = (find_run(path) for path in (asked.first, asked.second))
     parts = (("settings", _settings), ("made with", _versions), ("results", _results))
     found = {part: _differences(_read(read, first), _read(read, second)) for part, read in parts}
     if asked.json:

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_runs, names_sweep
+from lmtrain.report.find_runs import find_run, names_sweep
 from lmtrain.storage.damage import told_as_damage
 
 
@@ -15,7 +15,7 @@ def report(words: list[str], *, program: str = "lmtrain report") -> int:
     parser.add_argument("run", type=Path, help="the run's folder: runs/NAME, or runs/sweep-ID of a sweep")
     path: Path = parser.parse_args(words).run.absolute()
     if not names_sweep(path):
-        find_runs([path])  # before the page's imports, of seconds
+        path = find_run(path)  # before the page's imports, of seconds
     from lmtrain.report.html_page import write_report
     from lmtrain.report.sweeps.sweep_page import write_sweep_report
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.report.find_runs import find_runs
+from lmtrain.report.find_runs import find_run
 from lmtrain.report.markup import visible
 from lmtrain.report.run_list import in_brief, lines_of, newest_points
 from lmtrain.tracking.log_tail import LogOffset, read_after
@@ -21,7 +21,7 @@ def tail(words: list[str], *, program: str = "lmtrain tail") -> int:
     parser.add_argument("-n", type=int, default=10, metavar="LINES", help="of what is there already (10)")
     parser.add_argument("--once", action="store_true", help="do not follow it")
     asked = parser.parse_args(words)
-    (folder,) = find_runs([asked.run])[:1]
+    folder = find_run(asked.run)
     log, num_steps = folder / "metrics.jsonl", in_brief(folder).num_steps
     found = log.stat() if log.exists() else None
     place = LogOffset() if found is None else LogOffset(found.st_ino, found.st_size)

@@ -47,3 +47,11 @@ def test_a_sweep_whose_trials_were_all_refused_has_a_page(tmp_path: Path) -> Non
     text = Reader(sweep_page(tmp_path)).text
     assert "1 trial: 1 failed" in text
     assert "refused" in text
+
+
+def test_trials_are_numbered_by_whole_numbers(tmp_path: Path) -> None:
+    sweep = searched(tmp_path)
+    sweep.trials = sweep.trials[:3]
+    page = str(sweep_sections(sweep, tmp_path, {}))
+    assert ">1<" in page
+    assert ">0.5<" not in page

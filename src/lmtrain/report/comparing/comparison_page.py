@@ -1,5 +1,7 @@
 """A comparison as people read it: a row for each choice, the best first, its noise beside every difference."""
 
+from typing import Final
+
 from rich.console import Group, RenderableType
 from rich.rule import Rule
 from rich.table import Table
@@ -9,6 +11,8 @@ from lmtrain.accounting.quantities import format_quantity
 from lmtrain.report.comparing.choices import Choice
 from lmtrain.report.comparing.comparison import Comparison, Reach
 from lmtrain.report.show import plain_text, show
+
+DIFFERENCE: Final = "difference ± 95%"
 
 
 def print_comparison(comparison: Comparison) -> None:
@@ -47,7 +51,7 @@ def _table(*columns: str) -> Table:
 
 
 def _finals(comparison: Comparison) -> Table:
-    table = _table("choice", "seeds", "mean", "deviation", "difference", "tokens")
+    table = _table("choice", "seeds", "mean", "deviation", DIFFERENCE, "tokens")
     for choice in comparison.choices:
         deviation = choice.final.standard_deviation
         style = "bold cyan" if choice is comparison.baseline else ""

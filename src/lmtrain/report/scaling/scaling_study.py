@@ -14,7 +14,7 @@ from lmtrain.accounting.observed.metric_names import VALIDATION_LOSS
 from lmtrain.accounting.scaling_laws.compute_optimal import LossSurface
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.report.comparable_scores import MUCH_MORE_BYTES
-from lmtrain.report.find_runs import find_runs
+from lmtrain.report.find_runs import find_run, find_runs
 from lmtrain.report.run_list import newest_points
 from lmtrain.report.scaling.isoflop_minima import SAME_FLOPS, IsoflopFit, isoflop_fit
 from lmtrain.report.scaling.law_fit import LawFit, LawPoint, fit_law, optimum
@@ -107,10 +107,10 @@ class ScalingStudy:
         """Hold a finished run of another size or budget against the fit.
 
         Raises:
-            ConfigurationError: The folder is that of no run.
+            ConfigurationError: The folder is that of no run, or of several.
             DataError: The run cannot be a point.
         """
-        (folder, *_) = find_runs([folder])
+        folder = find_run(folder)
         point = read_law_point(folder)
         if isinstance(point, str):
             raise DataError(f"{folder} is no run to hold against the fit: {point}.")

@@ -69,7 +69,7 @@ def _importance(found: Mapping[str, Importance], *, num_trials: int) -> Markup:
     rows = [(key, _bar(each), f"{each.share:.0%}", f"{each.low:.0%} to {each.high:.0%}") for key, each in found.items()]
     said = (
         f"Share of the scores' variance, by Optuna's fANOVA of {num_trials} finished trials; the range is that of "
-        f"{NUM_PARTS} repeats, each without another fifth of the trials."
+        f"it and {NUM_PARTS} repeats, each without another fifth of the trials."
     )
     few = " So few trials tell little." if num_trials < 2 * LEAST_TRIALS else ""
     return section(
@@ -95,8 +95,10 @@ def _history(scored: Sequence[SweepTrial], *, metric: str) -> Markup:
     up = ticks(min(values), max(values))
     ends = (min(up[0], *values), max(up[-1], *values))
     name = f"best {metric} so far over trials: {values[-1]:.4f} after trial {best[-1][0]:.0f}"
-    drawn = plot([Line(points=best)], across=(best[0][0], best[-1][0]), up=scale(ends, HEIGHT, 0.0),
-                 up_labels=[(value, f"{value:.4g}") for value in up], label=name)  # fmt: skip
+    across = (best[0][0], best[-1][0])
+    numbers = [(place, f"{place:.0f}") for place in ticks(*across) if place.is_integer()]
+    drawn = plot([Line(points=best)], across=across, up=scale(ends, HEIGHT, 0.0),
+                 up_labels=[(value, f"{value:.4g}") for value in up], across_labels=numbers, label=name)  # fmt: skip
     return section(f"Best {metric} so far, over the trials' numbers", drawn)
 
 

@@ -10,7 +10,7 @@ def score_words(trial: SweepTrial) -> str:
     """Return a trial's score, with its spread where several seeds have one."""
     if trial.score is None:
         return "-"
-    spread = "" if trial.deviation is None else f" ± {trial.deviation:.4f}, {len(trial.runs)} seeds"
+    spread = "" if trial.deviation is None else f", deviation {trial.deviation:.4f} of {len(trial.runs)} seeds"
     return f"{trial.score:.4f}{spread}"
 
 

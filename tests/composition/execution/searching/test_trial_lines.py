@@ -11,5 +11,5 @@ def test_the_last_lines_name_the_best_and_the_command_to_train_it(capsys: pytest
     TrialLines("runs/s", "python train.py", ["model=llama_micro"]).last_lines(sweep)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "3 trials: 2 finished, 1 out of memory; validation/loss, lower is better"
-    assert lines[1].split() == ["trial", "4", "1.0500", "±", "0.1000,", "2", "seeds", "optimizer.lr=0.4"]
+    assert lines[1].split() == ["trial", "4", "1.0500,", "deviation", "0.1000", "of", "2", "seeds", "optimizer.lr=0.4"]
     assert lines[-3] == "train the best: python train.py model=llama_micro optimizer.lr=0.4"
