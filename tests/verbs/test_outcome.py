@@ -33,6 +33,12 @@ def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: py
     found = last_line(capsys)
     assert (found["score"], found["tokens"], found["usd"], found["exit_code"]) == (2.5, 32, 0.25, 0)
     assert found["exit_reason"] == "budget.tokens is spent"
+    early = written(tmp_path / "early", step=2)
+    (early / "events").mkdir()
+    row = {"name": "early_stopping", "start": 1.0, "step": 2}
+    (early / "events/rank0.jsonl").write_text(json.dumps(row) + "\n")
+    OutcomeLine(folder=early).told(lambda: 0)
+    assert last_line(capsys)["exit_reason"] == "callbacks.early_stopping ended it at step 2"
     OutcomeLine(folder=written(tmp_path / "stopped", step=2)).told(lambda: 143)
     assert last_line(capsys)["exit_reason"] == "terminated"
 
@@ -54,7 +60,9 @@ def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.
 
 def test_a_sweep_ends_with_its_best_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trials = [SweepTrial(number=0, values={"seed": "1"}, state="finished", score=2.0), SweepTrial(number=1, values={})]
-    SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=trials).save(tmp_path)
+    SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=trials,
+              reason="sweep.max_usd=1 is spent").save(tmp_path)  # fmt: skip
     OutcomeLine(folder=tmp_path).told(lambda: 0)
     found = last_line(capsys)
     assert (found["best"]["number"], found["trials"]) == (0, {"finished": 1, "waiting": 1})
+    assert found["exit_reason"] == "sweep.max_usd=1 is spent"

@@ -5,6 +5,7 @@ import pytest
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.status import Status, write_status
 from lmtrain.tracking.stop_request import is_asked_to_stop
+from lmtrain.tracking.sweep_file import SweepFile, SweepTrial
 from lmtrain.verbs import stop as module
 from lmtrain.verbs.stop import stop
 from tests.report.runs_on_disk import write_run
@@ -33,3 +34,21 @@ def test_a_run_that_goes_on_is_said_to(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_run_that_has_ended_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="is not under way: finished"):
         stop([str(write_run(tmp_path / "a"))])
+
+
+def test_a_sweep_and_its_runs_are_asked_and_the_sweep_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = tmp_path / "race"
+    run, ended = write_run(sweep / "trial-0001", status=Status("RUNNING")), write_run(sweep / "trial-0000")
+    file = SweepFile(name="race", kind="search", metric="m", fingerprint="f", command="c", trials=[
+        SweepTrial(number=0, values={}, state="finished"), SweepTrial(number=1, values={}, state="waiting"),
+    ])  # fmt: skip
+    file.save(sweep)
+    with pytest.raises(ConfigurationError, match="race is not under way: no process holds the sweep"):
+        stop([str(sweep)])
+    looks = iter([True, True, False])
+    monkeypatch.setattr(module, "is_under_way", lambda folder: next(looks))
+    assert stop([str(sweep)]) == 0
+    assert [is_asked_to_stop(folder) for folder in (sweep, run, ended)] == [True, True, False]
+    assert capsys.readouterr().out.startswith("race stopped: trials 1 finished, 1 waiting; the command that started")

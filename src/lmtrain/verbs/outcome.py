@@ -15,6 +15,7 @@ from lmtrain.tracking.sweep_file import read_sweep
 
 STOPPED: Final = {EXIT_INTERRUPTED: "interrupted", EXIT_TERMINATED: "terminated", EXIT_REQUEUE: "queue me again"}
 FLAGS: Final = ("--json", "--against")
+EARLY_STOPPING: Final = "early_stopping"  # its event
 
 
 @dataclass(kw_only=True)
@@ -60,7 +61,8 @@ class OutcomeLine:
             best = sweep.best_trial()
             states = [trial.state for trial in sweep.trials]
             counts = {state: states.count(state) for state in dict.fromkeys(states)}
-            return {**line, "sweep": str(self.folder), "metric": sweep.metric, "trials": counts,
+            reason = line["exit_reason"] or sweep.reason or ""
+            return {**line, "exit_reason": reason, "sweep": str(self.folder), "metric": sweep.metric, "trials": counts,
                     "best": None if best is None else asdict(best)}  # fmt: skip
         return {**line, **run_outcome(self.folder, code, self._message), **self._verdict(baseline)}
 
@@ -82,7 +84,7 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
     facts = read_run(folder)
     horizon: Any = read_json(folder / "plan.json").get("horizon", {})
     spent = facts.step >= int(horizon.get("steps", 0)) > 0
-    ended = f"budget.{horizon.get('limited_by')} is spent" if spent else "stopped before its budget's end"
+    ended = f"budget.{horizon.get('limited_by')} is spent" if spent else _stopped_early(folder, facts.step)
     return {
         "run": str(folder),
         "exit_reason": message or STOPPED.get(code) or (ended if code == EXIT_DONE else "failed"),
@@ -93,6 +95,15 @@ def run_outcome(folder: Path, code: int, message: str | None) -> dict[str, Any]:
         "seconds": sum(attempt.wall_seconds for attempt in read_attempts(folder)),
         "usd": facts.usd,
     }
+
+
+def _stopped_early(folder: Path, step: int) -> str:
+    """Return why a run ended well before its budget's end."""
+    from lmtrain.report.event_rows import last_step_of
+
+    if last_step_of(folder, EARLY_STOPPING) == step:
+        return f"callbacks.early_stopping ended it at step {step}"
+    return "stopped before its budget's end"
 
 
 def outcome_line(words: Sequence[str], *, is_first_rank: bool) -> tuple[OutcomeLine | None, list[str]]:

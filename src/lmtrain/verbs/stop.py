@@ -1,54 +1,123 @@
-"""`lmtrain stop RUN`: a clean stop with a checkpoint, from any machine with the run's folder."""
+"""`lmtrain stop PATH`: a clean stop of a run or a sweep with a checkpoint, from any machine with its folder."""
 
 import sys
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, ConfigurationError
-from lmtrain.report.find_runs import find_runs
+from lmtrain.report.find_runs import find_runs, names_sweep
 from lmtrain.report.markup import visible
 from lmtrain.report.run_list import in_brief
+from lmtrain.tracking.held_sweep import is_under_way
 from lmtrain.tracking.settled_status import settled_status
-from lmtrain.tracking.stop_request import ask_to_stop
+from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
+from lmtrain.tracking.sweep_file import read_sweep
 
 STILL_RUNNING: Final = 1
 POLL_SECONDS: Final = 0.2
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stopping:
+    """A run or a sweep asked to stop: whether it has ended, and a line for that."""
+
+    name: str
+    has_ended: Callable[[], bool]
+    line: Callable[[], str]
+
+
 def stop(words: list[str], *, program: str = "lmtrain stop") -> int:
-    """Ask runs to end after their step, and wait for their ends; 1 where one still goes on after `--wait` seconds.
+    """Ask runs and sweeps to end, and wait for their ends; 1 where one still goes on after `--wait` seconds.
 
     Raises:
-        ConfigurationError: A run is not under way.
+        ConfigurationError: One is not under way.
     """
-    parser = FlagParser(prog=program, description="Stop runs after their step, each with a checkpoint.")
-    parser.add_argument("run", type=Path, nargs="+", help="the run's folder: runs/NAME")
+    parser = FlagParser(prog=program, description="Stop runs after their step, each with a checkpoint; sweeps too.")
+    parser.add_argument("run", type=Path, nargs="+", help="the run's folder, runs/NAME, or runs/sweep-ID of a sweep")
     parser.add_argument("--wait", type=float, default=120.0, metavar="SECONDS", help="for their ends (120)")
     asked = parser.parse_args(words)
-    folders = find_runs(asked.run)
+    sweeps = [path.absolute() for path in asked.run if names_sweep(path.absolute())]
+    folders = find_runs([path for path in asked.run if path.absolute() not in sweeps])
+    for sweep in sweeps:
+        _require_sweep(sweep)
     for folder in folders:
-        status = settled_status(folder)
-        if status is None or status.status != "RUNNING":
-            state = "not a run" if status is None else status.shown.lower()
-            raise ConfigurationError(
-                f"{folder} is not under way: {state}; `lmtrain ls {folder.parent}` lists the runs."
-            )
-    for folder in folders:
-        ask_to_stop(folder)
-    deadline, left = time.monotonic() + asked.wait, folders
+        _require_running(folder)
+    stopping = [*map(_ask_sweep, sweeps), *map(_ask_run, folders)]
+    return _wait_for(stopping, seconds=asked.wait)
+
+
+def _wait_for(stopping: Sequence[Stopping], *, seconds: float) -> int:
+    deadline, left = time.monotonic() + seconds, [*stopping]
     while left and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        for folder in [each for each in left if _has_ended(each)]:
-            left = [each for each in left if each != folder]
-            run = in_brief(folder)
-            print(f"{visible(run.name)} stopped at step {run.step:,}; the command that started it goes on from there")
-    for folder in left:
-        sys.stderr.write(f"{folder.name} goes on: it stops after its step, the first one once it has compiled\n")
+        for each in [each for each in left if each.has_ended()]:
+            left.remove(each)
+            print(f"{visible(each.line())}; the command that started it goes on from there")
+    for each in left:
+        sys.stderr.write(f"{each.name} goes on: it stops after its step, the first one once it has compiled\n")
     return STILL_RUNNING if left else EXIT_DONE
 
 
-def _has_ended(folder: Path) -> bool:
+def _require_running(folder: Path) -> None:
     status = settled_status(folder)
-    return status is None or status.status != "RUNNING"
+    if status is None or status.status != "RUNNING":
+        state = "not a run" if status is None else status.shown.lower()
+        raise ConfigurationError(f"{folder} is not under way: {state}; `lmtrain ls {folder.parent}` lists the runs.")
+
+
+def _require_sweep(sweep: Path) -> None:
+    if not sweep.exists():
+        find_runs([sweep])
+    read_sweep(sweep)  # refuses one of another version
+    if not is_under_way(sweep):
+        raise ConfigurationError(
+            f"{sweep} is not under way: no process holds the sweep; `lmtrain ls {sweep}` lists its runs."
+        )
+
+
+def _ask_run(folder: Path) -> Stopping:
+    ask_to_stop(folder)
+    return Stopping(
+        name=folder.name,
+        has_ended=lambda: not _is_running(folder),
+        line=lambda: f"{(run := in_brief(folder)).name} stopped at step {run.step:,}",
+    )
+
+
+def _ask_sweep(sweep: Path) -> Stopping:
+    """Ask a sweep's process, and its runs too: a grid's trials one after another end with the stopped one."""
+    ask_to_stop(sweep)
+    _ask_runs(sweep)
+    return Stopping(name=sweep.name, has_ended=lambda: _has_ended(sweep), line=lambda: _sweep_line(sweep))
+
+
+def _ask_runs(sweep: Path) -> None:
+    with suppress(ConfigurationError):  # none has begun
+        for folder in find_runs([sweep]):
+            if _is_running(folder) and not is_asked_to_stop(folder):
+                ask_to_stop(folder)
+
+
+def _has_ended(sweep: Path) -> bool:
+    """Tell whether no process holds a sweep; runs begun since then are asked."""
+    if is_under_way(sweep):
+        _ask_runs(sweep)
+        return False
+    return True
+
+
+def _sweep_line(sweep: Path) -> str:
+    found = read_sweep(sweep)
+    states = [trial.state.replace("_", " ") for trial in (found.trials if found else [])]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    return f"{sweep.name} stopped: trials {counts}"
+
+
+def _is_running(folder: Path) -> bool:
+    status = settled_status(folder)
+    return status is not None and status.status == "RUNNING"

@@ -98,18 +98,21 @@ def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher 
     from lmtrain.composition.execution.grid_record import grid_folder
     from lmtrain.composition.execution.start import prepare_data, start
     from lmtrain.composition.execution.sweep import one_after_another, run_sweep
+    from lmtrain.tracking.held_sweep import held_sweep
 
+    folder = grid_folder(jobs[0])
     if settings.parallel == 1 and settings.launcher == "local":
-        return run_sweep(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
+        with held_sweep(folder) if outer is None or outer.rank == 0 else nullcontext():
+            return run_sweep(jobs, one_after_another(jobs, partial(start, outer=outer, isolated=outer is None)))
     if outer is not None:
         raise EnvironmentProblem("sweep.parallel starts the ranks of its trials itself; run it once, without torchrun.")
     from lmtrain.composition.execution.searching.prepared_search import runner_of
     from lmtrain.composition.execution.searching.side_by_side import TrialsSideBySide
 
-    folder = grid_folder(jobs[0])
-    prepare_data(jobs[0])
-    runner = runner_of(jobs[0].config, settings, folder)
-    return run_sweep(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
+    with held_sweep(folder):
+        prepare_data(jobs[0])
+        runner = runner_of(jobs[0].config, settings, folder)
+        return run_sweep(jobs, TrialsSideBySide(runner, parallel=settings.parallel, folder=folder).ends(jobs))
 
 
 def _search(words: "SearchWords", outer: OuterLauncher | None, *, program: str, tell: Callable[[Path], None]) -> int:

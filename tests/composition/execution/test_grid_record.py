@@ -36,7 +36,7 @@ def test_a_grid_leaves_its_trials_in_its_folder(tmp_path: Path) -> None:
         ({"seed": "2"}, "failed", None),
     ]
     assert [trial.runs[0].folder for trial in sweep.trials] == ["../run-1", "../run-2"]
-    assert (sweep.best, sweep.state) == (0, "FAILED")
+    assert (sweep.best, sweep.state, sweep.reason) == (0, "FAILED", "2 of 2 trials have ended")
 
 
 def test_a_named_grid_keeps_its_record_in_its_folder_and_a_second_one_adds_its_trials(tmp_path: Path) -> None:
@@ -59,7 +59,4 @@ def test_a_named_grid_keeps_its_record_in_its_folder_and_a_second_one_adds_its_t
     ]
     replace(sweep, kind="search").save(tmp_path / "race")
     with pytest.raises(ConfigurationError, match="is a search"):
-        run_sweep(grid(4), [])
-    (tmp_path / "race" / "status.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="is a run's folder"):
         run_sweep(grid(4), [])

@@ -1,5 +1,7 @@
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from lmtrain.composition.execution.sweep import (
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigurationError, DataError
 from lmtrain.tracking.no_tracking import NoTracking
+from lmtrain.tracking.stop_request import ask_to_stop
 from tests.configs import config_with
 
 
@@ -60,6 +63,19 @@ def test_the_last_lines_stand_also_when_ctrl_c_comes_between_two_trials(
     assert ended == ["KILLED"]
     last = "  side by side: lmtrain compare runs/sweep-1\n  as a page: lmtrain report runs/sweep-1\n"
     assert capsys.readouterr().out.endswith(last)
+
+
+def test_a_wish_in_the_sweep_s_folder_ends_it_before_its_next_trial(tmp_path: Path) -> None:
+    jobs, started = [replace(job, root=str(tmp_path)) for job in trials("a", "b")], []
+
+    def start(trial: Job) -> int:
+        started.append(trial.name)
+        ask_to_stop(tmp_path / "sweep-1")
+        return 0
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(jobs, start)
+    assert started == ["a"]
 
 
 def test_a_trial_that_is_refused_later_does_not_end_the_sweep(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """sweep.json of a grid, `-m` alone: in runs/NAME with run.name=NAME, else in runs/sweep-ID beside the runs."""
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.redacting.redaction import redact_override
-from lmtrain.tracking.sweep_file import SweepFile, SweepRun, SweepTrial, read_sweep
+from lmtrain.tracking.sweep_file import ENDED, SweepFile, SweepRun, SweepTrial, read_sweep
 
 
 def grid_folder(trial: Job) -> Path:
@@ -22,14 +23,12 @@ class GridRecord:
     """The trials of a grid in their order, then those of earlier grids of its name; each run's end replaces the file.
 
     Raises:
-        ConfigurationError: The name is that of a run or a search.
+        ConfigurationError: The name is that of a search.
         DataError: The folder is of another version.
     """
 
     def __init__(self, trials: Sequence[Job]) -> None:
         self._folder = grid_folder(trials[0])
-        if (self._folder / "status.json").exists():
-            raise ConfigurationError(f"{self._folder} is a run's folder; give the sweep another run.name.")
         self._records: dict[str, SweepTrial] = {}
         self._others()
         shared = set(trials[0].overrides).intersection(*(trial.overrides for trial in trials))
@@ -48,9 +47,13 @@ class GridRecord:
             kind="grid",
             metric=BITS_PER_BYTE,
             fingerprint=str(trials[0].sweep),
-            command=" ".join([trials[0].program, "-m", *fixed]),
+            command=f"{trials[0].program} -m {shlex.join(fixed)}",
             trials=records,
         )
+
+    def begin(self) -> None:
+        """Write the file before the first trial."""
+        self._save()
 
     def close(self, trial: Job, exit_code: int) -> None:
         """Note a trial's end."""
@@ -67,7 +70,8 @@ class GridRecord:
 
     def end(self, state: str) -> None:
         """Note the sweep's end."""
-        self._file.state = state
+        num_ended = sum(trial.state in ENDED for trial in self._records.values())
+        self._file.state, self._file.reason = state, f"{num_ended} of {len(self._records)} trials have ended"
         self._save()
 
     def _save(self) -> None:

@@ -11,6 +11,7 @@ from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.status import status_name
+from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 
 STOPPED: Final = frozenset({EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED})  # meant for the sweep, not for its trial
 NOT_STARTED: Final = -1
@@ -34,8 +35,14 @@ def naming_trial(trials: Sequence[Sequence[str]], number: int) -> Generator[None
 
 
 def one_after_another(trials: Sequence[Job], start: Callable[[Job], int]) -> Generator[tuple[Job, int]]:
-    """Train the trials; yield each with its exit code, no more after a stop."""
+    """Train the trials; yield each with its exit code, no more after a stop or the wish for one.
+
+    Raises: KeyboardInterrupt for a wish between two trials, as Ctrl-C there.
+    """
     for trial in trials:
+        if is_asked_to_stop(grid_folder(trial)):  # lmtrain stop
+            forget_stop(grid_folder(trial))
+            raise KeyboardInterrupt
         code = _outcome(trial, start)
         yield trial, code
         if code in STOPPED:
@@ -46,6 +53,7 @@ def run_sweep(trials: Sequence[Job], ends: Iterable[tuple[Job, int]]) -> int:
     """Train the trials, as `ends` does, and return the worst exit code, or a stop's; name each outcome at the end."""
     outcomes = dict.fromkeys((trial.name for trial in trials), NOT_STARTED)
     record = GridRecord(trials)
+    record.begin()
     code = EXIT_INTERRUPTED  # of Ctrl-C between two trials
     try:
         for trial, outcome in ends:

@@ -23,7 +23,7 @@ def test_a_reached_limit_is_told_with_the_spent_and_the_next_one_s_dollars() -> 
     ]
     sweep = SweepFile(name="s", kind="search", metric="m", fingerprint="f", command="c", trials=done)
     assert not allowance.has_room(sweep, num_running=0)
-    assert allowance.spent_line(sweep) == (
+    assert allowance.room_line(sweep) == (
         "sweep.max_usd=0.01 has no room for another trial of about 6.3s, $0.0035: 13s, $0.007 are spent"
     )
 
@@ -38,4 +38,15 @@ def test_no_room_for_one_trial_and_no_price_are_refused() -> None:
 
 def test_an_unknown_speed_is_said() -> None:
     line = Allowance(settings=SearchSettings(), planned_seconds=None, usd_per_hour=None).line(3)
-    assert "speed is not known" in line
+    assert line.endswith("speed is not known before the first one (lmtrain doctor --calibrate)")
+    hours = Allowance(settings=SearchSettings(max_hours=1.0), planned_seconds=None, usd_per_hour=None)
+    assert hours.line(3).endswith("; its first steps plan all of them")
+
+
+def test_hours_are_of_the_clock_and_dollars_of_all_runs() -> None:
+    two = Allowance(settings=SearchSettings(max_hours=1.0, parallel=2), planned_seconds=None, usd_per_hour=None)
+    assert two.is_spent(run_seconds=3600.0, clock_seconds=3600.0)  # one run alone, all the hour
+    assert not two.is_spent(run_seconds=7000.0, clock_seconds=3500.0)
+    dollars = Allowance(settings=SearchSettings(max_usd=1.0), planned_seconds=None, usd_per_hour=2.0)
+    assert dollars.is_spent(run_seconds=1800.0, clock_seconds=0.0)
+    assert not dollars.is_spent(run_seconds=1700.0, clock_seconds=9e9)

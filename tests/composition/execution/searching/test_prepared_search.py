@@ -38,6 +38,7 @@ def prepared(root: Path, *words: str, outer: OuterLauncher | None = None) -> Pre
             ["sweep.metric=validation/ema_loss"],
             "no weight_average keeps any; nearest valid: sweep.metric=validation/loss.",
         ),
+        (["sweep.metric=validation/code/loss"], "is logged by no trial; there are validation/bits_per_byte, "),
         (["callbacks.graceful_stop=null", "sweep.pruner=median"], "callbacks.graceful_stop, which is switched off"),
         (
             ["callbacks.validation.num_passes=1", "sweep.pruner=median"],

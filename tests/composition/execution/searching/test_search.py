@@ -1,8 +1,5 @@
-"""Searches over runs that are written instead of trained: the folders are real, the processes are not."""
-
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,130 +9,25 @@ from lmtrain.composition.execution.searching import search as search_module
 from lmtrain.composition.execution.searching.allowance import Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
 from lmtrain.composition.execution.searching.search import Search
-from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
-from lmtrain.composition.execution.searching.trial_lines import TrialLines
-from lmtrain.composition.stored_runs.job import Job
+from lmtrain.composition.execution.searching.trial_clock import TrialTime
 from lmtrain.errors import EXIT_NO, EXIT_TERMINATED, ConfigurationError
-from lmtrain.search.halving import step_of_part
 from lmtrain.search.search_settings import SearchSettings
-from lmtrain.search.space import Interval, ListedValues, Space
-from lmtrain.search.study import enqueue_grid, open_study
-from lmtrain.tracking.stop_request import is_asked_to_stop
-from lmtrain.tracking.sweep_file import SweepFile, read_sweep
-from tests.configs import config_with
-
-METRIC = "validation/bits_per_byte"
-NUM_STEPS = 8
-GRID = {"x": ListedValues(values=("1", "2", "3", "4"))}
+from lmtrain.search.space import Interval, ListedValues
+from lmtrain.search.study import open_study
+from lmtrain.tracking.stop_request import ask_to_stop
+from tests.composition.execution.searching.written_search import (
+    METRIC,
+    Killed,
+    WritingRunner,
+    flat,
+    recorded,
+    searching,
+)
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search_module, "POLL_SECONDS", 0.0)
-
-
-class Killed(BaseException):
-    """The search's process is gone."""
-
-
-@dataclass
-class Written:
-    """A run that writes one validation at each look, and stops where it is asked to."""
-
-    folder: Path
-    scores: list[float]
-    code: int
-    step: int
-    end: int
-
-    def exit_code(self) -> int | None:
-        while self.step < self.end and not is_asked_to_stop(self.folder):
-            self.step += 2
-            line = {"time": 0, "step": self.step, "tokens": 0, "metrics": {METRIC: self.scores[self.step // 2 - 1]}}
-            with (self.folder / "metrics.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            return None
-        if self.step < NUM_STEPS:
-            return EXIT_TERMINATED
-        return self.code
-
-    def stop(self, number: int) -> None:
-        raise AssertionError(f"signal {number}")
-
-
-@dataclass
-class WritingRunner:
-    """Write runs: `score` gives a run's four validations by its words, or an exception of its process."""
-
-    score: Callable[[dict[str, str]], list[float] | BaseException]
-    started: list[tuple[str, int]] = field(default_factory=list)
-    running: int = 0
-
-    def start(self, job: Job, job_path: Path, *, slot: int) -> Written:
-        assert json.loads(job_path.read_text())["overrides"] == job.overrides
-        values = dict(word.split("=") for word in job.overrides)
-        scores = self.score(values)
-        self.started.append((job.name.rpartition("/")[2], slot))
-        if isinstance(scores, Killed):
-            raise scores
-        attempt = job.folder / "attempts" / str(1 + len([*job.folder.glob("attempts/*")]))
-        attempt.mkdir(parents=True)
-        if isinstance(scores, BaseException):
-            error = {"message": str(scores), "kind": type(scores).__name__}
-            (attempt / "rank0.error.json").write_text(json.dumps(error))
-            return Written(job.folder, [], 3, NUM_STEPS, NUM_STEPS)
-        log = job.folder / "metrics.jsonl"
-        step = json.loads(log.read_text().splitlines()[-1])["step"] if log.exists() else 0
-        end = step_of_part(job.pause_after, num_steps=NUM_STEPS) or NUM_STEPS
-        return Written(job.folder, scores, 0, step, end)
-
-
-def flat(level: Callable[[dict[str, str]], float]) -> Callable[[dict[str, str]], list[float]]:
-    return lambda values: [level(values)] * 4
-
-
-def searching(
-    root: Path, runner: Any, *, space: Space = GRID, rounds: Sequence[int] = (1,), num_trials: int = 4, **settings: Any
-) -> Search:
-    folder = SweepFolder(root / "s")
-    folder.jobs.mkdir(parents=True, exist_ok=True)
-    asked = SearchSettings(**{"sampler": "grid", **settings})
-    new = SweepFile(name="s", kind="search", metric=METRIC, fingerprint="f", command="c")
-    sweep, study = folder.begin(new), open_study(folder.path, asked)
-    if asked.sampler == "grid":
-        enqueue_grid(study, space)
-
-    def make_job(words: Sequence[str]) -> Job:
-        if "x=refused" in words:
-            raise ConfigurationError("x=refused is no number.")
-        config = config_with(values={})
-        return replace(Job(config=config, overrides=[*words], name="", root=str(root)))
-
-    progress = TrialLines("runs/s", "python train.py", [])
-    return Search(
-        settings=asked,
-        num_trials=num_trials,
-        folder=folder,
-        book=TrialBook(
-            sweep=sweep,
-            study=study,
-            space=space,
-            seeds=range(asked.seeds),
-            rounds=rounds,
-            folder=folder.path,
-            progress=progress,
-        ),
-        make_job=make_job,
-        runner=runner,
-        allowance=Allowance(settings=asked, planned_seconds=60.0, usd_per_hour=None),
-        progress=progress,
-    )
-
-
-def recorded(root: Path) -> SweepFile:
-    found = read_sweep(root / "s")
-    assert found is not None
-    return found
 
 
 def test_bad_trials_are_recorded_and_the_best_of_the_others_is_found(tmp_path: Path) -> None:
@@ -177,7 +69,8 @@ def test_a_killed_search_goes_on_without_a_trial_run_twice(tmp_path: Path) -> No
     with pytest.raises(Killed):
         searching(tmp_path, killed).run()
     assert [name for name, _ in killed.started] == ["trial-0000", "trial-0001", "trial-0002"]
-    resumed = WritingRunner(flat(lambda values: float(values["x"])))
+    assert recorded(tmp_path).state == "KILLED"
+    resumed = WritingRunner(flat(lambda values: _under_way(tmp_path) or float(values["x"])))
     assert searching(tmp_path, resumed).run() == 0
     assert [name for name, _ in resumed.started] == ["trial-0002", "trial-0003"]
     assert [trial.values["x"] for trial in recorded(tmp_path).trials] == ["1", "2", "3", "4"]
@@ -229,22 +122,102 @@ def test_values_drawn_again_are_not_trained_again(tmp_path: Path) -> None:
     assert len(runner.started) == len({trial.values["x"] for trial in recorded(tmp_path).trials}) <= 4
 
 
-def test_a_metric_of_no_run_ends_the_search_with_those_there_are(tmp_path: Path) -> None:
-    search = searching(tmp_path, WritingRunner(flat(lambda values: 1.0)))
-    search.book.sweep.metric = "validation/ema_loss"
-    with pytest.raises(ConfigurationError, match=r"ema_loss is in no point of trial-0000; it has validation/bits_per"):
+def test_a_metric_of_no_run_is_refused_and_its_run_is_kept_for_another_metric(tmp_path: Path) -> None:
+    runner = WritingRunner(flat(lambda values: 1.0))
+    search = searching(tmp_path, runner)
+    search.book.sweep.metric = "validation/mine/loss"
+    with pytest.raises(ConfigurationError, match=r"mine/loss is in no point of trial-0000; .* goes on with it\.$"):
         search.run()
+    sweep = recorded(tmp_path)
+    assert (sweep.state, [trial.state for trial in sweep.trials], len(runner.started)) == ("FAILED", ["waiting"], 1)
+    replace(sweep, metric=METRIC).save(tmp_path / "s")
+    assert searching(tmp_path, runner).run() == 0
+    assert [name for name, _ in runner.started][:2] == ["trial-0000", "trial-0000"]
+    points = (tmp_path / "s" / "trial-0000" / "metrics.jsonl").read_text().splitlines()
+    assert len(points) == 4  # none trained twice
+
+
+def test_a_wish_in_its_folder_stops_the_search_and_its_runs(tmp_path: Path) -> None:
+    def score(values: dict[str, str]) -> list[float]:
+        if values["x"] == "2" and len(runner.started) == 1:
+            ask_to_stop(tmp_path / "s")
+        return [1.0] * 4
+
+    runner = WritingRunner(score)
+    assert searching(tmp_path, runner).run() == EXIT_TERMINATED
+    sweep = recorded(tmp_path)
+    assert (sweep.state, sweep.reason) == ("KILLED", "it was stopped")
+    assert [trial.state for trial in sweep.trials] == ["finished", "waiting"]
+    assert searching(tmp_path, runner).run() == 0
+    assert [trial.state for trial in recorded(tmp_path).trials] == ["finished"] * 4
+    assert recorded(tmp_path).reason == "all 4 trials have ended"
+
+
+def limited(search: Search, clocks: list[TrialTime], monkeypatch: pytest.MonkeyPatch, **limits: float) -> Search:
+    """Give a search a limit, and its runs' clocks these times one after another."""
+    settings = replace(search.settings, **limits)
+    search.allowance = Allowance(settings=settings, planned_seconds=None, usd_per_hour=1.0)
+    monkeypatch.setattr(search_module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(search_module, "clock_of", lambda folder: Clock(clocks))
+    return search
+
+
+@dataclass
+class Clock:
+    times: list[TrialTime]
+
+    def look(self) -> TrialTime:
+        return self.times.pop(0) if len(self.times) > 1 else self.times[0]
+
+
+def test_a_run_is_stopped_at_the_limit_and_goes_on_under_a_higher_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = WritingRunner(flat(lambda values: 1.0))
+    clocks = [TrialTime(spent_seconds=10.0), TrialTime(spent_seconds=40.0)]
+    assert limited(searching(tmp_path, runner), clocks, monkeypatch, max_usd=0.01).run() == EXIT_NO  # 36 s
+    assert "sweep.max_usd=0.01 is spent (40s, $0.011); trials under way stop" in capsys.readouterr().out
+    sweep = recorded(tmp_path)
+    assert [(trial.state, trial.reason) for trial in sweep.trials] == [("waiting", sweep.reason)]
+    assert sweep.reason == "sweep.max_usd=0.01 is spent (40s, $0.011)"
+    spent = [TrialTime(spent_seconds=10.0)]
+    monkeypatch.setattr(search_module, "seconds_of", lambda folder: 40.0)
+    assert limited(searching(tmp_path, runner), spent, monkeypatch, max_usd=0.01).run() == EXIT_NO
+    assert len(runner.started) == 1  # nothing is left to spend
+    monkeypatch.setattr(search_module, "seconds_of", lambda folder: 0.0)
+    assert limited(searching(tmp_path, runner), spent, monkeypatch, max_usd=1.0).run() == 0
+    assert (len(recorded(tmp_path).trials), len(runner.started)) == (4, 5)
+
+
+def test_the_first_steps_plan_all_trials_and_a_limit_below_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runner = WritingRunner(flat(lambda values: 1.0))
+    first = TrialTime(spent_seconds=5.0, whole_seconds=60.0, steps=4)
+    small = limited(searching(tmp_path, runner), [first], monkeypatch, max_usd=0.01)
+    with pytest.raises(
+        ConfigurationError, match=r"max_usd=0\.01 is less than one trial takes by 4 steps of trial 0, 1min"
+    ):
+        small.run()
+    assert [trial.state for trial in recorded(tmp_path).trials] == ["waiting"]
+    assert limited(searching(tmp_path, runner), [first], monkeypatch, max_usd=0.05).run() == 0
+    said = capsys.readouterr().out
+    assert "4min00s, $0.067; sweep.max_usd=0.05 has room for about 3 of them" in said
 
 
 def test_hours_end_the_drawing(tmp_path: Path) -> None:
     runner = WritingRunner(flat(lambda values: float(values["x"])))
     search = searching(tmp_path, runner, space={"x": Interval(low=0.0, high=1.0)}, sampler="random", num_trials=9)
-    limited = replace(search.settings, max_hours=0.02)  # 72 s: room for one planned minute
-    search.allowance = Allowance(settings=limited, planned_seconds=60.0, usd_per_hour=None)
-    monkeypatched = {"seconds": 60.0}
-    search.book.close_run = _with_seconds(search.book, monkeypatched["seconds"])
+    settings = replace(search.settings, max_hours=0.02)  # 72 s: room for one planned minute
+    search.allowance = Allowance(settings=settings, planned_seconds=60.0, usd_per_hour=None)
+    search.book.close_run = _with_seconds(search.book, 60.0)
     search.run()
     assert len(runner.started) == 1
+    assert recorded(tmp_path).reason == "sweep.max_hours=0.02 has no room for another trial"
+
+
+def _under_way(root: Path) -> None:
+    assert (recorded(root).state, recorded(root).reason) == ("RUNNING", None)
 
 
 def _with_seconds(book: TrialBook, seconds: float) -> Any:

@@ -8,6 +8,7 @@ from lmtrain.composition.execution.searching import side_by_side
 from lmtrain.composition.execution.searching.side_by_side import TrialsSideBySide
 from lmtrain.composition.stored_runs.job import Job
 from lmtrain.errors import EXIT_TERMINATED
+from lmtrain.tracking.stop_request import ask_to_stop
 from tests.configs import config_with
 
 
@@ -56,11 +57,12 @@ def test_trials_run_at_once_in_slots_of_their_own_and_a_failure_ends_none_of_the
     assert sorted(path.name for path in (tmp_path / "sweep-1/jobs").iterdir()) == ["a.json", "b.json", "c.json"]
 
 
-def test_a_signal_stops_those_that_run_and_starts_no_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_wish", [False, True])
+def test_a_signal_or_a_wish_stops_those_that_run_and_starts_no_more(tmp_path: Path, is_wish: bool) -> None:
     runner, before = FakeRunner(), signal.getsignal(signal.SIGTERM)
     ends = TrialsSideBySide(runner, parallel=2, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))
     assert next(ends)[0].name == "a"
-    os.kill(os.getpid(), signal.SIGTERM)
+    ask_to_stop(tmp_path / "sweep-1") if is_wish else os.kill(os.getpid(), signal.SIGTERM)
     rest = [(job.name, code) for job, code in ends]
     assert rest in ([("b", 3)], [("b", EXIT_TERMINATED)])
     assert len(runner.trials) == 2

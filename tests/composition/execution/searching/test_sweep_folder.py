@@ -1,16 +1,18 @@
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.search_words import SearchWords
-from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, new_sweep, sweep_folder
+from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, fingerprint_under, new_sweep, sweep_folder
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import ListedValues
 from lmtrain.search.study import open_study
+from lmtrain.tracking.sweep_file import SweepRun, SweepTrial, read_sweep
 from tests.configs import config_with, default_config
 
 
@@ -26,7 +28,8 @@ def words_of(*words: str, space: str = "1", **settings: object) -> SearchWords:
 def begun(folder: SweepFolder, words: SearchWords, config: RunConfig | None = None) -> None:
     folder.path.mkdir(exist_ok=True)
     config = config or default_config()
-    folder.begin(new_sweep(words, config, name="s", command="python train.py -m a=1,2")).save(folder.path)
+    new = new_sweep(words, config, name="s", command="python train.py -m a=1,2")
+    folder.begin(new, under_metric=partial(fingerprint_under, words, config)).save(folder.path)
 
 
 def test_more_trials_go_on_with_the_sweep_and_another_space_is_refused(tmp_path: Path) -> None:
@@ -53,22 +56,37 @@ def test_another_config_is_refused_with_its_keys_named(tmp_path: Path) -> None:
         begun(folder, words_of(), renamed)
 
 
-def test_the_folder_of_a_run_and_of_another_version_are_refused(tmp_path: Path) -> None:
+def test_a_metric_changes_while_no_trial_has_a_score_in_an_unnamed_sweep_too(tmp_path: Path) -> None:
+    config = config_with(run=replace(default_config().run, root=str(tmp_path)))
+    first, second = (words_of(f"sweep.metric={name}", metric=name) for name in ("train/loss", "validation/loss"))
+    folder = sweep_folder(first, config)
+    begun(folder, first, config)
+    assert sweep_folder(second, config) == folder
+    begun(folder, second, config)
+    sweep = read_sweep(folder.path)
+    assert sweep is not None
+    assert sweep.metric == "validation/loss"
+    sweep.trials.append(SweepTrial(number=0, values={}, runs=[SweepRun(folder="a", seed=1, score=1.0)]))
+    sweep.save(folder.path)
+    with pytest.raises(ConfigurationError, match=r"is another sweep \(sweep\.metric=validation/loss and here train/l"):
+        begun(folder, first, config)
+    assert sweep_folder(words_of("sweep.metric=a", metric="train/loss"), config) != folder
+
+
+def test_a_folder_of_another_version_is_refused(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "s")
     begun(folder, words_of())
     text = (folder.path / "sweep.json").read_text()
     (folder.path / "sweep.json").write_text(text.replace('"version": 1', '"version": 0'))
     with pytest.raises(DataError, match="another version"):
         begun(folder, words_of())
-    (folder.path / "status.json").write_text("{}")
-    with pytest.raises(ConfigurationError, match="is a run's folder"):
-        begun(folder, words_of())
 
 
 def test_a_search_killed_before_its_first_trial_goes_on(tmp_path: Path) -> None:
     words = words_of()
     for _ in range(2):
-        sweep = SweepFolder(tmp_path).begin(new_sweep(words, default_config(), name="s", command="c"))
+        new = new_sweep(words, default_config(), name="s", command="c")
+        sweep = SweepFolder(tmp_path).begin(new, under_metric=lambda metric: "")
         assert sweep.trials == []
         open_study(tmp_path, words.settings)  # and killed here
 

@@ -1,7 +1,7 @@
 """The hours and dollars of a sweep: planned before its start, counted while it goes on."""
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lmtrain.accounting.quantities import format_count, format_quantity
@@ -10,18 +10,21 @@ from lmtrain.search.search_settings import SearchSettings
 from lmtrain.tracking.sweep_file import SweepFile
 
 SECONDS_PER_HOUR: Final = 3600.0
+BY_PLAN: Final = "by the plan"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
     """What a sweep may take; `planned_seconds` are one run's by its plan, `usd_per_hour` all devices' of one run.
 
-    Runs side by side share the hours of the clock; dollars are of each run.
+    Runs side by side share the hours of the clock; dollars are of each run. `source` tells whence the plan has its
+    speed: a run's first steps come before a speed measured or assumed elsewhere.
     """
 
     settings: SearchSettings
     planned_seconds: float | None
     usd_per_hour: float | None
+    source: str = BY_PLAN
 
     def __post_init__(self) -> None:
         if self.settings.max_usd is not None and not self.usd_per_hour:
@@ -40,9 +43,19 @@ class Allowance:
             limits.append(self.settings.max_usd / self.usd_per_hour * SECONDS_PER_HOUR)
         return min(limits, default=None)
 
+    def is_spent(self, *, run_seconds: float, clock_seconds: float) -> bool:
+        """Tell whether a limit is reached: the dollars by all runs' seconds, the hours by the sweep's clock too."""
+        most, hours = self.most_seconds, self.settings.max_hours
+        of_clock = hours is not None and clock_seconds >= hours * SECONDS_PER_HOUR
+        return most is not None and (run_seconds >= most or of_clock)
+
+    def measured(self, run_seconds: float, *, source: str) -> "Allowance":
+        """Return the allowance with a run's seconds by its own first steps."""
+        return replace(self, planned_seconds=run_seconds, source=source)
+
     def trial_seconds(self, sweep: SweepFile) -> float | None:
         """Return the expected seconds of a trial: as finished ones took, else as planned; None where neither is."""
-        taken = [trial.seconds for trial in sweep.trials if trial.state == "finished"]
+        taken = [trial.seconds for trial in sweep.trials if trial.state == "finished" and trial.runs]
         if taken:
             return statistics.fmean(taken)
         return None if self.planned_seconds is None else self.planned_seconds * self.settings.seeds
@@ -54,34 +67,33 @@ class Allowance:
         spent = sum(trial.seconds for trial in sweep.trials)
         return spent + (num_running + 1) * (self.trial_seconds(sweep) or 0.0) <= self.most_seconds
 
-    def spent_line(self, sweep: SweepFile) -> str:
-        """Describe a limit that is reached: spent, and the expected time of the next trial."""
+    def room_line(self, sweep: SweepFile) -> str:
+        """Describe a limit without room for the next trial: spent, and that trial's expected time."""
         spent = sum(trial.seconds for trial in sweep.trials)
         return (
-            f"{self._limits()} has no room for another trial of about "
+            f"{self.limits()} has no room for another trial of about "
             f"{self._amount(self.trial_seconds(sweep) or 0.0)}: {self._amount(spent)} are spent"
         )
 
-    def _amount(self, seconds: float) -> str:
-        shown = format_quantity(round(seconds, 1), "seconds")
-        if not self.usd_per_hour:
-            return shown
-        return f"{shown}, {_dollars(seconds / SECONDS_PER_HOUR * self.usd_per_hour)}"
+    def spent_line(self, run_seconds: float) -> str:
+        """Describe a limit reached by trials under way."""
+        return f"{self.limits()} is spent ({self._amount(run_seconds)})"
 
     def line(self, num_trials: int) -> str:
         """Describe the sweep's expected time and price, beside its limits.
 
         Raises:
-            ConfigurationError: By the plan not even one trial fits.
+            ConfigurationError: Not even one trial fits.
         """
         runs = format_count(num_trials, "trial") + (
             f" of {self.settings.seeds} seeds" if self.settings.seeds > 1 else ""
         )
         if self.planned_seconds is None:
-            return f"{runs}; this machine's speed is not known before the first one (lmtrain doctor --calibrate)"
+            then = "" if self.most_seconds is None else "; its first steps plan all of them"
+            return f"{runs}; this machine's speed is not known before the first one (lmtrain doctor --calibrate){then}"
         of_trial = self.planned_seconds * self.settings.seeds
         clock = format_quantity(num_trials * of_trial / self.settings.parallel, "seconds")
-        shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each by the plan: {clock}"
+        shown = f"{runs}, about {format_quantity(of_trial, 'seconds')} each {self.source}: {clock}"
         if self.usd_per_hour:
             usd = num_trials * of_trial / SECONDS_PER_HOUR * self.usd_per_hour
             shown += f", {_dollars(usd)}"
@@ -90,14 +102,21 @@ class Allowance:
         fitting = int(self.most_seconds / of_trial)
         if fitting < 1:
             raise ConfigurationError(
-                f"{self._limits()} is less than one trial takes by the plan, "
-                f"{format_quantity(of_trial, 'seconds')}; raise it, or give the run a smaller budget."
+                f"{self.limits()} is less than one trial takes {self.source}, {self._amount(of_trial)}; raise it, or "
+                "give the run a smaller budget."
             )
-        return f"{shown}; {self._limits()} has room for about {fitting} of them"
+        return f"{shown}; {self.limits()} has room for about {fitting} of them"
 
-    def _limits(self) -> str:
+    def limits(self) -> str:
+        """Name the limits as they are typed."""
         named = {"max_hours": self.settings.max_hours, "max_usd": self.settings.max_usd}
         return " and ".join(f"sweep.{name}={value:g}" for name, value in named.items() if value is not None)
+
+    def _amount(self, seconds: float) -> str:
+        shown = format_quantity(round(seconds, 1), "seconds")
+        if not self.usd_per_hour:
+            return shown
+        return f"{shown}, {_dollars(seconds / SECONDS_PER_HOUR * self.usd_per_hour)}"
 
 
 def _dollars(usd: float) -> str:

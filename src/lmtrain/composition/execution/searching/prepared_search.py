@@ -1,9 +1,10 @@
 """From a search's words to a search ready to run: every refusal comes before the first trial."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 from lmtrain.accounting.training_plan.utilization import usd
 from lmtrain.composition.command_line.arguments import Arguments
@@ -12,12 +13,17 @@ from lmtrain.composition.execution.searching.allowance import SECONDS_PER_HOUR, 
 from lmtrain.composition.execution.searching.book import TrialBook
 from lmtrain.composition.execution.searching.local_runner import LocalRunner, Runner
 from lmtrain.composition.execution.searching.search import Search
+from lmtrain.composition.execution.searching.search_metric import require_metric
 from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner
-from lmtrain.composition.execution.searching.sweep_folder import SweepFolder, new_sweep, sweep_folder
+from lmtrain.composition.execution.searching.sweep_folder import (
+    SweepFolder,
+    fingerprint_under,
+    new_sweep,
+    sweep_folder,
+)
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.start import prepare_data
 from lmtrain.composition.execution.sweep import naming_trial
-from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.kernels import device_type
 from lmtrain.composition.planning.callbacks import callback_facts
 from lmtrain.composition.planning.plan import planned_with
@@ -26,14 +32,14 @@ from lmtrain.composition.stored_runs.job import Job, short_hash
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 from lmtrain.launch.detect import OuterLauncher
 from lmtrain.search.halving import round_ends
-from lmtrain.search.search_settings import KNOWN_METRICS, SearchSettings
+from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.space import checked_words, num_of_grid
 from lmtrain.search.study import enqueue_grid, open_study, require_optuna
 from lmtrain.tracking.redacting.redaction import redact_override
 from lmtrain.tracking.status import status_name
+from lmtrain.tracking.sweep_file import SweepFile
 
 MakeJob = Callable[[Arguments], Job]
-OF_AVERAGES: Final = tuple(metric for metric in KNOWN_METRICS if "ema_" in metric)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +64,7 @@ class PreparedSearch:
     def _run(self) -> int:
         words, settings = self.words, self.words.settings
         name = str(self.folder.path.relative_to(Path(self.base.root)))
-        command = " ".join([self.program, "-m", *map(redact_override, words.arguments.overrides)])
-        sweep = self.folder.begin(new_sweep(words, self.base.config, name=name, command=command))
+        sweep = self._begin(name)
         study = open_study(self.folder.path, settings)
         num_trials = _num_trials(words)
         if settings.sampler == "grid":
@@ -97,8 +102,13 @@ class PreparedSearch:
             logger.finish_sweep(Path(self.base.root), self.sweep_id, status=status_name(code))
         return code
 
+    def _begin(self, name: str) -> SweepFile:
+        typed = shlex.join(map(redact_override, self.words.arguments.overrides))
+        new = new_sweep(self.words, self.base.config, name=name, command=f"{self.program} -m {typed}")
+        return self.folder.begin(new, under_metric=partial(fingerprint_under, self.words, self.base.config))
+
     def _job(self, words: Sequence[str]) -> Job:
-        return replace(self.make_job(self.words.of_trial(words)), sweep=self.sweep_id)
+        return replace(self.make_job(self.words.of_trial(words)), sweep=self.sweep_id, program=self.program)
 
 
 def prepare_search(
@@ -122,13 +132,17 @@ def prepare_search(
             jobs.append(make_job(words.of_trial(values)))
     base = jobs[0]
     _require_resumable(base.config)
+    rounds = _rounds(base.config, words.settings)
+    for number, job in enumerate(jobs[1:], start=1):
+        with naming_trial(extremes, number):
+            require_metric(job.config, words.settings)
     folder = sweep_folder(words, base.config)
     return PreparedSearch(
         words=words,
         base=base,
         make_job=make_job,
         folder=folder,
-        rounds=_rounds(base.config, words.settings),
+        rounds=rounds,
         allowance=_allowance(base.config, words.settings),
         runner=runner_of(base.config, words.settings, folder.path),
         sweep_id=f"sweep-{short_hash(str(folder.path))}" if base.config.run.name else folder.path.name,
@@ -155,23 +169,6 @@ def _require_resumable(config: RunConfig) -> None:
         )
 
 
-def _require_metric(config: RunConfig, settings: SearchSettings, *, has_validation: bool) -> None:
-    """Refuse a metric that no trial logs.
-
-    Raises: ConfigurationError.
-    """
-    if settings.metric.startswith("validation/") and not has_validation:
-        raise ConfigurationError(
-            f"sweep.metric={settings.metric} needs callbacks.validation, which is switched off; nearest valid: "
-            "sweep.metric=train/loss."
-        )
-    if settings.metric in OF_AVERAGES and gives_nothing(config.weight_average.target):
-        raise ConfigurationError(
-            f"sweep.metric={settings.metric} is of averaged weights, and no weight_average keeps any; nearest valid: "
-            f"sweep.metric={settings.metric.replace('ema_', '')}."
-        )
-
-
 def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
     """Return the validations at which halving's rounds end; one round for all else.
 
@@ -180,7 +177,7 @@ def _rounds(config: RunConfig, settings: SearchSettings) -> list[int]:
     """
     facts = callback_facts(config)
     validation = next((each.reads for each in facts if each.reads), None)
-    _require_metric(config, settings, has_validation=validation is not None)
+    require_metric(config, settings)
     if settings.pruner == "none":
         return [1]
     if not any(each.stops_on_signals for each in facts):

@@ -1,7 +1,8 @@
 """A search: draw trials, train their runs side by side, and judge them.
 
 A trial's run is one process group, told its values by a file; its points come back from its folder. A trial that
-failed is recorded, and the search goes on.
+failed is recorded, and the search goes on. At a limit of hours or dollars, after a signal and at the wish for a stop in
+its folder, the runs under way end after their step, with a checkpoint, for the next start of the same command.
 """
 
 import math
@@ -14,22 +15,25 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from lmtrain.composition.execution.searching.allowance import Allowance
+from lmtrain.composition.execution.searching.allowance import BY_PLAN, Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
 from lmtrain.composition.execution.searching.local_runner import Runner, RunningTrial
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
+from lmtrain.composition.execution.searching.trial_clock import TrialClock, TrialTime, clock_of
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.searching.trial_process import refusal_path
-from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of
+from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of, seconds_of
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS
+from lmtrain.errors import EXIT_DONE, EXIT_NO, LMTRAIN_ERRORS, ConfigurationError
 from lmtrain.launch.exit_codes import plain_exit_code
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.tracking.log_tail import LogOffset, read_after
-from lmtrain.tracking.stop_request import ask_to_stop
+from lmtrain.tracking.stop_request import ask_to_stop, forget_stop, is_asked_to_stop
 from lmtrain.tracking.sweep_file import ENDED, SweepRun, SweepTrial
 
 POLL_SECONDS: Final = 0.2
+SURE_SHARE: Final = 0.1
+LOOK_SECONDS: Final = 1.0  # between two looks at the runs' clocks, under a limit
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -41,6 +45,7 @@ class Running:
     run: SweepRun
     process: RunningTrial
     slot: int
+    clock: TrialClock
     place: LogOffset = field(default_factory=LogOffset)
     is_pruned: bool = False
 
@@ -60,32 +65,70 @@ class Search:
     _queue: deque[tuple[SweepTrial, SweepRun]] = field(default_factory=deque, init=False)
     _running: list[Running] = field(default_factory=list, init=False)
     _signal: int | None = field(default=None, init=False)
+    _refusal: ConfigurationError | None = field(default=None, init=False)
+    _limit: str | None = field(default=None, init=False)  # the words of one that is reached
+    _no_room: str | None = field(default=None, init=False)
+    _began: float = field(default_factory=time.monotonic, init=False)
+    _before_seconds: float = field(default=0.0, init=False)  # of the sweep's clock, in earlier processes
+    _looked_at: float = field(default=0.0, init=False)
 
     def run(self) -> int:
-        """Train until the trials or the allowance are spent; return the exit code."""
+        """Train until the trials or the allowance are spent; return the exit code.
+
+        Raises:
+            ConfigurationError: The limits are below a trial's time by its first steps, or no trial logs the metric;
+                what was trained stays.
+        """
         before = {number: signal.signal(number, self._stop) for number in SIGNALS}
+        self.book.sweep.state, self.book.sweep.reason, is_through = "RUNNING", None, False
         try:
             for trial in self.book.adopt():
+                for run in trial.runs:
+                    run.seconds = seconds_of(self._path(run))  # a killed process could not note them
                 self._queue_runs(trial)
+            self._before_seconds = self._run_seconds() / self.settings.parallel
             while self._fill() or self._running:
                 time.sleep(POLL_SECONDS)
                 self._poll()
+            is_through = True
         finally:
             for each in self._running:  # only after an error here
                 each.process.stop(signal.SIGTERM)
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self.book.sweep.state = "KILLED" if self._signal or self._running else "FINISHED"
-            self.book.save()
+            self._close_sweep(is_stopped=bool(self._signal) or not is_through)
+        if self._refusal is not None:
+            raise self._refusal
         if self._signal:
             return plain_exit_code(-self._signal)
         return EXIT_DONE if self.book.sweep.best is not None else EXIT_NO
 
+    def _close_sweep(self, *, is_stopped: bool) -> None:
+        sweep = self.book.sweep
+        sweep.state = "KILLED" if is_stopped else "FAILED" if self._refusal else "FINISHED"
+        stopped = "it was stopped" if is_stopped else None
+        ended = f"all {len(sweep.trials)} trials have ended"
+        sweep.reason = str(self._refusal or stopped or self._limit or self._no_room or ended)
+        self.book.save()
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame
         self._signal = number
+        self._stop_runs(number)
+
+    def _stop_runs(self, number: int = signal.SIGTERM) -> None:
         for each in self._running:
             each.process.stop(number)
+
+    def _refuse(self, refusal: ConfigurationError) -> None:
+        """End the search with a refusal, once its runs have ended."""
+        if self._refusal is None:
+            self._refusal = refusal
+            self._stop_runs()
+
+    @property
+    def _is_ending(self) -> bool:
+        return bool(self._signal or self._refusal or self._limit)
 
     def _queue_runs(self, trial: SweepTrial) -> None:
         self._queue.extend((trial, run) for run in self.book.runs_to_train(trial))
@@ -93,10 +136,12 @@ class Search:
     def _fill(self) -> bool:
         """Start runs while there are free slots; tell whether any was."""
         started = False
-        while len(self._running) < self.settings.parallel and self._signal is None:
+        while len(self._running) < self.settings.parallel and not self._is_ending:
             if not (self._queue or self._draw() or self._close_round()):
                 break
             if self._queue:
+                if self._has_spent():
+                    break
                 trial, run = self._queue.popleft()
                 started = (trial.state not in ENDED and self._start(trial, run)) or started
         return started
@@ -107,7 +152,8 @@ class Search:
         if has_closed or len(self.book.sweep.trials) >= self.num_trials:
             return False
         if not self.allowance.has_room(self.book.sweep, num_running=len(self._running)):
-            self.progress.tell_once(self.allowance.spent_line(self.book.sweep))
+            self._no_room = f"{self.allowance.limits()} has no room for another trial"
+            self.progress.tell_once(self.allowance.room_line(self.book.sweep))
             return False
         self._queue_runs(self.book.draw())
         return True
@@ -134,13 +180,19 @@ class Search:
         path = self.folder.job_path(run.folder)
         job.save(path)
         slot = next(each for each in range(self.settings.parallel) if each not in {one.slot for one in self._running})
-        trial.state = run.state = "running"
-        self._running.append(Running(trial=trial, run=run, process=self.runner.start(job, path, slot=slot), slot=slot))
+        trial.state, run.state, trial.reason = "running", "running", None
+        clock = clock_of(self._path(run))
+        process = self.runner.start(job, path, slot=slot)
+        self._running.append(Running(trial=trial, run=run, process=process, slot=slot, clock=clock))
         self.book.save()
         self.progress.started(trial, run, num_rounds=len(self.book.rounds))
         return True
 
     def _poll(self) -> None:
+        if is_asked_to_stop(self.folder.path):  # lmtrain stop
+            forget_stop(self.folder.path)
+            self._stop(signal.SIGTERM, None)
+        self._watch_limits()
         for each in [*self._running]:
             if self.settings.pruner == "median" and each.run is each.trial.runs[0]:
                 self._report(each)
@@ -149,14 +201,67 @@ class Search:
                 self._running.remove(each)
                 self._close(each, code)
 
+    def _watch_limits(self) -> None:
+        """Plan all trials by the first steps of the first one, and stop the runs where a limit is reached."""
+        now = time.monotonic()
+        if self.allowance.most_seconds is None or self._is_ending or now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        if not self._has_spent():
+            self._plan_anew()
+
+    def _has_spent(self) -> bool:
+        """Tell whether a limit is reached; then all runs are stopped."""
+        if self.allowance.most_seconds is None:
+            return False
+        run_seconds = self._run_seconds()
+        clock_seconds = self._before_seconds + time.monotonic() - self._began
+        if not self.allowance.is_spent(run_seconds=run_seconds, clock_seconds=clock_seconds):
+            return False
+        self._limit = self.allowance.spent_line(run_seconds)
+        under_way = "; trials under way stop, each with a checkpoint" if self._running else ""
+        self.progress.tell_once(f"{self._limit}{under_way}; with a higher limit the same command goes on")
+        self._stop_runs()
+        return True
+
+    def _plan_anew(self) -> None:
+        """Plan by a run's first steps, once, before any trial has finished; refuse limits below a single one."""
+        if self.allowance.source != BY_PLAN or any(trial.state == "finished" for trial in self.book.sweep.trials):
+            return
+        for each in self._running:
+            found = each.clock.look()
+            if found.whole_seconds is not None and self._is_sure(found):
+                source = f"by {found.steps} steps of trial {each.trial.number}" if found.steps else "by their budget"
+                self.allowance = self.allowance.measured(found.whole_seconds, source=source)
+                try:
+                    self.progress.tell_once(self.allowance.line(self.num_trials))
+                except ConfigurationError as refusal:
+                    self._refuse(ConfigurationError(f"{refusal} The trained steps are kept for a higher limit."))
+                return
+
+    def _is_sure(self, found: TrialTime) -> bool:
+        """Tell whether the first steps' pace decides: below a whole trial only once a tenth of the limit is spent."""
+        most = self.allowance.most_seconds or 0.0
+        fits = (found.whole_seconds or 0.0) * self.settings.seeds <= most
+        return fits or found.spent_seconds >= SURE_SHARE * most
+
+    def _run_seconds(self) -> float:
+        """Return the seconds of all runs so far."""
+        now = {id(each.run): each.clock.look().spent_seconds for each in self._running}
+        return sum(now.get(id(run), run.seconds) for trial in self.book.sweep.trials for run in trial.runs)
+
     def _close(self, each: Running, code: int) -> None:
         refusal = refusal_path(self.folder.job_path(each.run.folder))
         words = refusal.read_text() if refusal.exists() else None
-        outcome = outcome_of(self._path(each.run), code, metric=self.book.sweep.metric, refusal=words)
-        if outcome.state == "stopped" and self._signal:  # with the whole sweep: the same command goes on with it
-            each.run.state = each.trial.state = "waiting"
-            each.run.seconds = outcome.seconds
-            self.book.save()
+        try:
+            outcome = outcome_of(self._path(each.run), code, metric=self.book.sweep.metric, refusal=words)
+        except ConfigurationError as unknown:
+            self._wait(each, seconds=seconds_of(self._path(each.run)))
+            kept = "The trained run is kept: the same command with another sweep.metric goes on with it."
+            self._refuse(ConfigurationError(f"{unknown} {kept}"))
+            return
+        if outcome.state == "stopped" and self._is_ending:  # with the whole sweep
+            self._wait(each, seconds=outcome.seconds)
             return
         if outcome.state == "stopped" and each.is_pruned:
             outcome = replace(outcome, state="pruned")
@@ -164,6 +269,12 @@ class Search:
             is_known = outcome.score is not None
             outcome = replace(outcome, state="paused" if is_known else "diverged", reason="no score at its round's end")
         self.book.close_run(each.trial, each.run, outcome)
+
+    def _wait(self, each: Running, *, seconds: float) -> None:
+        """Leave a run to the next start of the same command."""
+        each.run.state = each.trial.state = "waiting"
+        each.run.seconds, each.trial.reason = seconds, self._limit
+        self.book.save()
 
     def _report(self, each: Running) -> None:
         """Hand new validations of a trial's first run to the pruner, and ask for the run's stop where that prunes."""

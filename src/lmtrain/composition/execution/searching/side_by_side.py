@@ -11,6 +11,7 @@ from typing import Final
 from lmtrain.composition.execution.searching.local_runner import Runner, RunningTrial
 from lmtrain.composition.execution.searching.search import SIGNALS
 from lmtrain.composition.stored_runs.job import Job
+from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 
 POLL_SECONDS: Final = 0.2
 JOBS: Final = "jobs"
@@ -21,16 +22,23 @@ class TrialsSideBySide:
 
     def __init__(self, runner: Runner, *, parallel: int, folder: Path) -> None:
         self._runner, self._parallel, self._jobs = runner, parallel, folder / JOBS
+        self._folder = folder
         self._running: dict[int, tuple[Job, RunningTrial]] = {}
         self._is_stopped = False
 
     def ends(self, trials: Sequence[Job]) -> Generator[tuple[Job, int]]:
-        """Train all trials; yield each with its exit code, as they end. A signal stops those that run, and no more."""
+        """Train all trials; yield each with its exit code, as they end.
+
+        A signal, or the wish for a stop in the folder, stops those that run, and no more begin.
+        """
         self._jobs.mkdir(parents=True, exist_ok=True)
         before = {number: signal.signal(number, self._stop) for number in SIGNALS}
         waiting = deque(trials)
         try:
             while self._running or (waiting and not self._is_stopped):
+                if is_asked_to_stop(self._folder):  # lmtrain stop
+                    forget_stop(self._folder)
+                    self._stop(signal.SIGTERM, None)
                 while waiting and not self._is_stopped and len(self._running) < self._parallel:
                     self._start(waiting.popleft())
                 yield from self._ended()

@@ -3,22 +3,19 @@
 One process at a time writes it. Another start of the same command goes on with it.
 """
 
-import os
-import socket
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from lmtrain.composition.command_line.search_words import SearchWords
 from lmtrain.composition.run_config import RunConfig
 from lmtrain.composition.stored_runs.job import EXECUTION_KEYS, flatten, short_hash
-from lmtrain.errors import ConfigurationError
+from lmtrain.errors import ConfigurationError, DataError
 from lmtrain.search.search_settings import SearchSettings
 from lmtrain.search.study import JOURNAL
-from lmtrain.tracking.atomic_files import storage_problem
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.held_sweep import held_sweep, is_under_way
 from lmtrain.tracking.redacting.redaction import redact, redact_override
 from lmtrain.tracking.run_folder import run_path
 from lmtrain.tracking.sweep_file import NAME, SweepFile, read_sweep
@@ -52,25 +49,20 @@ class SweepFolder:
         Raises:
             EnvironmentProblem: It cannot be written, or another process has it.
         """
-        try:
-            self.jobs.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise storage_problem(self.path, problem) from problem
-        refusal = (
-            f"{self.path} is a sweep under way in process HOLDER; wait for it, stop it, or choose another run.name."
-        )
-        with file_lock(self.path / ".lock", wait_seconds=5.0, note=_own_name(), refusal=refusal):
+        with held_sweep(self.path):
+            self.jobs.mkdir(exist_ok=True)
             yield
 
-    def begin(self, new: SweepFile) -> SweepFile:
+    def begin(self, new: SweepFile, *, under_metric: Callable[[str], str]) -> SweepFile:
         """Return the sweep of this folder: as it stands there, else the new one, whose file is there before its study.
 
+        Another metric is that of the same sweep while no trial has a score: `under_metric` is the new one's
+        fingerprint under a metric.
+
         Raises:
-            ConfigurationError: The folder holds another sweep, or a run.
+            ConfigurationError: The folder holds another sweep.
             DataError: It is of another version.
         """
-        if (self.path / "status.json").exists():
-            raise ConfigurationError(f"{self.path} is a run's folder; give the sweep another run.name.")
         found = read_sweep(self.path)
         if found is None:
             if (self.path / JOURNAL).exists():
@@ -79,6 +71,8 @@ class SweepFolder:
                 )
             new.save(self.path)
             return new
+        if not found.has_scores and found.fingerprint == under_metric(found.metric):
+            found.metric, found.fingerprint = new.metric, new.fingerprint
         if found.fingerprint != new.fingerprint:
             raise ConfigurationError(
                 f"{self.path} is another sweep ({_differences(found, new)}); give this one another run.name, or type "
@@ -91,11 +85,28 @@ class SweepFolder:
 def sweep_folder(words: SearchWords, config: RunConfig) -> SweepFolder:
     """Return the folder: as run.name says, else after the sweep's own words.
 
+    A sweep under a metric that no trial logged goes on where it is, under another one.
+
     Raises:
         ConfigurationError: The name cannot be one.
     """
     name = config.run.name or f"sweep-{short_hash(sorted(_telling(words.arguments.overrides)))}"
-    return SweepFolder(run_path(Path(config.run.root).absolute(), name))
+    root = Path(config.run.root).absolute()
+    path = run_path(root, name)
+    unjudged = None if config.run.name or path.exists() else _unjudged(root, words, config)
+    return SweepFolder(unjudged or path)
+
+
+def _unjudged(root: Path, words: SearchWords, config: RunConfig) -> Path | None:
+    """Return the unnamed sweep of another metric alone, none of whose trials has a score, and not under way."""
+    for file in sorted(root.glob(f"sweep-*/{NAME}")):
+        with suppress(DataError):
+            found = read_sweep(file.parent)
+            if found is None or found.has_scores or is_under_way(file.parent):
+                continue
+            if found.fingerprint == fingerprint_under(words, config, found.metric):
+                return file.parent
+    return None
 
 
 def new_sweep(words: SearchWords, config: RunConfig, *, name: str, command: str) -> SweepFile:
@@ -117,6 +128,11 @@ def fingerprint(words: SearchWords, config: RunConfig) -> str:
     judged = {name: value for name, value in _plain(words.settings).items() if name not in FREE_SETTINGS}
     space = {key: dimension.describe() for key, dimension in words.space.items()}
     return short_hash([_shared_groups(words, config), judged, space, _words_of_swept(words)])
+
+
+def fingerprint_under(words: SearchWords, config: RunConfig, metric: str) -> str:
+    """Return the fingerprint of a search, was it judged by another metric."""
+    return fingerprint(replace(words, settings=replace(words.settings, metric=metric)), config)
 
 
 def _shared_groups(words: SearchWords, config: RunConfig) -> dict[str, Any]:
@@ -170,7 +186,3 @@ def _differences(found: SweepFile, new: SweepFile) -> str:
 def _shown(values: Mapping[str, Any], key: str) -> str:
     value = values.get(key, "none")
     return "null" if value is None else str(value)
-
-
-def _own_name() -> str:
-    return f"{os.getpid()} on {socket.gethostname()}\n"
