@@ -161,5 +161,5 @@ def _kept_out(held_out: HeldOutRun, place_x: Place, place_y: Place) -> list[Mark
         tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=f"{low:.1f}", y2=f"{high:.1f}", stroke=INK, stroke_width=5,
             stroke_opacity=0.3),
         tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=6, fill="none", stroke=INK, stroke_width=2),
-        tag("text", name, y=f"{y + 4:.1f}", fill=INK, **beside, **halo),
+        tag("text", name, y=f"{max(y + 6, low) + 16:.1f}", fill=INK, **beside, **halo),
     ]  # fmt: skip
