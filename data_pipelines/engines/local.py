@@ -15,6 +15,7 @@ from data_pipelines.sources.base import Source
 from data_pipelines.stages.pieces import PieceFolder, Remaining, characters_of, cut_into_pieces, read_items, write_items
 from data_pipelines.stages.stage import Item, Stage, in_turn, key_of, runs_of
 from lmtrain.errors import ConfigurationError
+from lmtrain.storage.durable import write_durably
 
 BATCH_CHARACTERS = 1_000_000
 TRIAL_CHARACTERS = 4_000_000
@@ -67,9 +68,7 @@ class LocalEngine:
         count = folder / "num_pieces"
         if not count.exists():
             pieces = cut_into_pieces(folder / "pieces", items, piece_characters=self._piece_characters)
-            written = count.with_suffix(".tmp")
-            written.write_text(str(pieces.count))
-            written.replace(count)
+            write_durably(count, str(pieces.count).encode())
         pieces = PieceFolder(folder / "pieces", int(count.read_text()))
         for job in stage.jobs(pieces, folder):
             with shown_stage(job.name) as progress:

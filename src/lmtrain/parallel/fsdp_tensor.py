@@ -39,6 +39,7 @@ def fsdp_tensor_facts(
     return ModelSpread(
         tensor_ranks=tensor_size,
         shards_over=shard_size or "all ranks",
+        word_of_shards="shard_size",
         casts_parameters=True,
         reshard_after_forward=reshard_after_forward,
     )

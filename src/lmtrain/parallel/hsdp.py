@@ -42,4 +42,9 @@ def hsdp(
 
 def hsdp_facts(*, shard_size: int = 8, reshard_after_forward: bool = True) -> ModelSpread:
     """Shard over neighbours, and compute with weights cast in their gathering."""
-    return ModelSpread(shards_over=shard_size, casts_parameters=True, reshard_after_forward=reshard_after_forward)
+    return ModelSpread(
+        shards_over=shard_size,
+        word_of_shards="shard_size",
+        casts_parameters=True,
+        reshard_after_forward=reshard_after_forward,
+    )

@@ -10,6 +10,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from lmtrain.parallel.all_ranks import on_all_ranks
 from lmtrain.parallel.shard_reading import unpickle
+from lmtrain.storage.durable import write_durably
 
 T = TypeVar("T")
 POLL_SECONDS: Final = 0.02
@@ -33,12 +34,12 @@ def write_and_report(folder: Path, rank: int, write: Callable[[], T]) -> T:
     done, failed = _reports(folder, rank)
     try:
         result = write()
-        half = done.with_suffix(".half")
-        half.write_bytes(pickle.dumps(result))
-        half.rename(done)
+        write_durably(done, pickle.dumps(result))
     except (OSError, RuntimeError) as problem:
-        failed.touch()  # a name fits where the disk is too full for a word
-        failed.write_text(str(problem) or repr(problem))
+        try:
+            write_durably(failed, (str(problem) or repr(problem)).encode())
+        except OSError:
+            failed.touch()  # a name fits where the disk is too full for a word
         raise
     return result
 

@@ -41,7 +41,7 @@ def is_panic(kind: type[BaseException] | None) -> bool:
 
 
 def held_output(content: Mapping[str, Any]) -> "HeldOutput | None":
-    """Return what holds the output back for a tokenizer with expressions of its own, None for the usual ones."""
+    """Return a guard on the output for a tokenizer with expressions of its own, None for the usual ones."""
     waiting, found = [content.get("normalizer"), content.get("pre_tokenizer")], set[str]()
     while waiting:
         each = waiting.pop()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from lmtrain.errors import EnvironmentProblem
+from lmtrain.storage.durable import rename_durably
 from lmtrain.tracking.file_lock import file_lock
 
 FOLDER: Final = "held"
@@ -30,7 +31,7 @@ def hold(run: Path, checkpoint: Path) -> Path:
     shutil.rmtree(aside, ignore_errors=True)
     shutil.copytree(checkpoint, aside, copy_function=os.link)
     release(place)
-    aside.rename(place)
+    rename_durably(aside, place)
     return place
 
 

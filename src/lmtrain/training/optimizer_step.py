@@ -21,7 +21,7 @@ Workers that train apart (DiLoCo) divide by their own valid tokens, and meet in 
 weights are this step's.
 
 An `objective` other than the loss of next tokens (preferences) takes its place in `share_of`: model and batch to a
-micro-batch's sums. Its reference model spoke before the first step, and the batch holds those log-probabilities; a
+micro-batch's sums. The reference model's log-probabilities were computed before the first step and are in the batch; a
 second, frozen model would be called there, beside the first.
 
 One of rewards (GRPO) writes there too: the loader reads questions ahead, and the answers to a micro-batch of them are

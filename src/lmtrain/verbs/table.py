@@ -29,7 +29,7 @@ VERBS: Final = {
         "hold a strategy on CPU ranks to one process, tensor by tensor",
     ),
     "prepare": ("lmtrain.verbs.prepare:prepare", "turn text into tokenized shards"),
-    "verify": ("data_pipelines.verify:verify", "hold every byte of prepared data against its manifest"),
+    "verify": ("lmtrain.verbs.verify:verify", "hold every byte of prepared data against its manifest"),
     "data": ("lmtrain.verbs.data:data", "show the text of a run's past step, with losses"),
     "tokenizer": (
         "lmtrain.verbs.tokenizer:make",

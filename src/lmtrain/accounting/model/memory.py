@@ -119,7 +119,7 @@ def device_memory(
     keeps_whole_gradients: bool = False,
     tensor_ranks: int = 1,
     pipeline: Pipeline = ONE_STAGE,
-    num_gathered_blocks: int = 2,
+    num_gathered_blocks: int | None = 2,
     activations: int = 0,
     workspace: int = 0,
     allocator_margin: float = ALLOCATOR_MARGIN,
@@ -131,7 +131,8 @@ def device_memory(
     Each shard is of a rank's part, where `tensor_ranks` compute together. `keeps_whole_gradients` in fp32, beside
     those of the shards.
 
-    `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way. `host`
+    `num_gathered_blocks` are whole at once under sharding: the computing one and the next one on its way; None is all
+    blocks, kept from the forward pass to the backward pass. `host`
     is the rest on a CPU; None is a GPU, with `allocator_margin` of everything in its allocator. `state_share` of the
     optimizer's state is on the device at once, of averages all.
     """
@@ -183,9 +184,9 @@ def state_bytes(parameters: TrainedParameters, *, precision: PrecisionBytes, opt
     return math.ceil(large + small + averages + optimizer.bytes_per_long_edge * parameters.num_long_edge)
 
 
-def _gathered(parameters: TrainedParameters, precision: PrecisionBytes, num_blocks: int) -> int:
-    num_values = parameters.num_outside_blocks + num_blocks * parameters.num_largest_block
-    return num_values * precision.activations
+def _gathered(parameters: TrainedParameters, precision: PrecisionBytes, num_blocks: int | None) -> int:
+    some = parameters.num_outside_blocks + (num_blocks or 0) * parameters.num_largest_block
+    return (parameters.num_total if num_blocks is None else some) * precision.activations
 
 
 def _share(num_values: int, num_shards: int) -> int:

@@ -62,7 +62,9 @@ class ModelSpread:
 
     `shards_over` None shards nothing; otherwise weights, gradients and optimizer state are cut over all ranks, or over
     so many neighbours, and the shards are copied across the others. `casts_parameters` computes with weights in the
-    format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward pass.
+    format of the products: no copy is kept. `reshard_after_forward` gathers weights again for the backward pass;
+    otherwise a whole model in the format of the products is there at the end of the forward pass. `word_of_shards` is
+    the setting of so many neighbours, None where there is none.
     `reduces_every_micro_step` sends shards' gradients at each micro-batch; otherwise each rank keeps whole ones between
     those of a step, and `word_to_reduce` is the setting against that, None where there is none. `reduces_alone`: a
     single rank reduces its gradients in the backward pass too. `gradient_bytes` are those of a gradient as it is sent.
@@ -78,6 +80,7 @@ class ModelSpread:
 
     shards_over: int | Literal["all ranks"] | None = None
     casts_parameters: bool = False
+    word_of_shards: str | None = None
     reshard_after_forward: bool = True
     reduces_every_micro_step: bool = False
     word_to_reduce: str | None = None
@@ -142,7 +145,8 @@ class ModelSpread:
         _require_divisor("strategy.num_stages", self.pipeline.num_stages, num_ranks)
         _require_divisor("strategy.tensor_size", self.tensor_ranks, num_ranks)
         if self.most_shards is not None:
-            _require_divisor("strategy.shard_size", self.most_shards, num_ranks // self.tensor_ranks)
+            key = f"{self.group}.{self.word_of_shards}" if self.word_of_shards else "the strategy's number of shards"
+            _require_divisor(key, self.most_shards, num_ranks // self.tensor_ranks)
 
     def collectives(
         self, *, num_ranks: int, gathered: float, num_gradients: float, micro_steps: int, stream: Stream | None = None

@@ -39,8 +39,9 @@ class Setting:
 
     Its parts are as many as ranks, and no more than `most_shards`, None for no such end. `keeps_whole_gradients` of
     a rank's part, in fp32, between the micro-batches of a step beside the shards' own, unless `word_against` these is
-    typed, where a strategy has one. `host` is the memory of a CPU beside the tensors; None is a GPU. `offloads_state`:
-    optimizer state is in host memory between steps, and comes in pieces.
+    typed, where a strategy has one. `keeps_gathered_blocks` from the forward to the backward pass. `host` is the
+    memory of a CPU beside the tensors; None is a GPU. `offloads_state`: optimizer
+    state is in host memory between steps, and comes in pieces.
     """
 
     facts: ModelFacts
@@ -50,6 +51,7 @@ class Setting:
     device_bytes: int | None
     most_shards: int | None = None
     keeps_whole_gradients: bool = False
+    keeps_gathered_blocks: bool = False
     word_against: str | None = None
     tensor: TensorGroup = TensorGroup()
     pipeline: Pipeline = ONE_STAGE
@@ -74,6 +76,7 @@ def memory_of(setting: Setting, batch: BatchPlan) -> DeviceMemory:
         keeps_whole_gradients=setting.keeps_whole_gradients and batch.accumulation_micro_steps > 1,
         tensor_ranks=setting.tensor.num_ranks,
         pipeline=setting.pipeline,
+        num_gathered_blocks=None if setting.keeps_gathered_blocks else 2,
         activations=setting.tensor.activations(
             round(kept),
             num_tokens=batch.micro_batch_sequences * batch.context_tokens,

@@ -167,7 +167,7 @@ def train(job: Job, run: Run, checkpoint: CheckpointFacts | None) -> int:
         raise
     finally:
         step = run.trainer.global_step
-        tokens = step * run.context.plan.batch.tokens_per_step
+        tokens = run.context.tokens_at(step)
         with ignoring_interrupts():
             try:
                 run.context.log.close()

@@ -176,7 +176,7 @@ def recomputed(config: RunConfig, setting: PlannedSetting) -> dict[str, Setting 
 
 
 def offloaded(config: RunConfig) -> dict[str, Setting]:
-    """Return the memory's setting with optimizer state in host memory; nothing where that is so, or refused."""
+    """Return the memory's setting with optimizer state in host memory; None where it is there, or may not be."""
     word = f"{KEY}=true"
     if config.optimizer_cpu_offload:
         return {}

@@ -123,7 +123,7 @@ def _checked(config: RunConfig) -> RunConfig:
 def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
     """Return the config with a batch of one long sequence a device, unless its words say otherwise."""
     keys = {word.lstrip("+").partition("=")[0] for word in typed}
-    batch = dict(config.values["batch"])
+    context, words = config.batch.context_tokens, list[str]()
     sequences = config.batch.micro_batch_sequences
     if sequences == "auto":
         raise ConfigurationError(
@@ -131,11 +131,11 @@ def _with_batch(config: RunConfig, typed: Sequence[str]) -> RunConfig:
             "number, as batch.micro_batch_sequences=1."
         )
     if "batch.context_tokens" not in keys:
-        longest = config.values["model"].get("max_context_tokens") or CONTEXT_TOKENS
-        batch["context_tokens"] = min(CONTEXT_TOKENS, int(longest))
+        context = min(CONTEXT_TOKENS, int(config.model.get("max_context_tokens") or CONTEXT_TOKENS))
+        words.append(f"batch.context_tokens={context}")
     if "batch.tokens_per_step" not in keys:
-        batch["tokens_per_step"] = (sequences or 1) * config.num_ranks * int(batch["context_tokens"])
-    return config.changed(batch=batch)
+        words.append(f"batch.tokens_per_step={(sequences or 1) * config.num_ranks * context}")
+    return with_words(config, words)
 
 
 def _on_ranks(config: RunConfig, number: int) -> RunConfig:
@@ -155,7 +155,5 @@ def _on_ranks(config: RunConfig, number: int) -> RunConfig:
             f"--ranks={number} is no whole number of nodes of {a_node} devices (cluster={config.cluster.name}); "
             f"nearest valid: --ranks={nearest}."
         )
-    changed = with_words(config, words_of_devices(config, number))
-    batch = dict(changed.values["batch"])
-    batch["tokens_per_step"] = config.batch.tokens_per_step * number // config.num_ranks
-    return changed.changed(batch=batch)
+    tokens = config.batch.tokens_per_step * number // config.num_ranks
+    return with_words(config, (*words_of_devices(config, number), f"batch.tokens_per_step={tokens}"))

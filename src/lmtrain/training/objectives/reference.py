@@ -21,6 +21,7 @@ from lmtrain.losses.sequence_log_probs import SequenceLogProbs
 from lmtrain.models.base import LanguageModel
 from lmtrain.models.loss import LossTotal
 from lmtrain.parallel.resharding import reshard
+from lmtrain.storage.durable import open_durably
 from lmtrain.training.batches.token_batch import TokenBatch, to_batch, training_tokens
 
 LOG_PROBS: Final = SequenceLogProbs()
@@ -69,9 +70,8 @@ class ReferenceScores:
         rows = (missing[:, None] * self._together + np.arange(self._together)).reshape(-1)
         self.values[rows] = self._scored(model, rows, place)
         if place.rank == 0:
-            aside = self.file.with_suffix(".tmp.npy")
-            np.save(aside, self.values)
-            aside.rename(self.file)
+            with open_durably(self.file) as file:
+                np.save(file, self.values)
         return len(rows)
 
     def _share_first(self) -> None:
