@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,3 +24,15 @@ def make_run(dataset_folder: Path, tmp_path: Path) -> Callable[..., TinyRun]:
         return TinyRun(context=make_context(tmp_path / "runs" / name, dataset_folder, **settings))
 
     return make
+
+
+@pytest.fixture
+def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Make the clock that a run reads go on by so many seconds at once; nothing waits for them."""
+    real, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: real() + passed[0])
+
+    def let_pass(seconds: float) -> None:
+        passed[0] += seconds
+
+    return let_pass

@@ -1,4 +1,4 @@
-import time
+import queue
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -121,13 +121,16 @@ def stop(trainer):
     trainer.should_stop = True
 
 
-def test_a_long_pause_is_told_of_where_there_is_no_terminal(make_run, capsys, monkeypatch):
-    monkeypatch.setattr("lmtrain.callbacks.progress.SILENCE_SECONDS", 0.5)
+def test_a_long_pause_is_told_of_where_there_is_no_terminal(make_run, let_pass, monkeypatch):
+    told = queue.SimpleQueue()
+    monkeypatch.setattr("lmtrain.callbacks.progress._tell", told.put)
     run = make_run(steps=1)
 
     def wait(_):
         with run.context.events.pause("checkpoint"):
-            time.sleep(2.5)
+            let_pass(100)
+            while "saving" not in (line := told.get(timeout=60)):
+                pass
+            assert line.startswith("saving a checkpoint… 1min4")
 
     train(run, AtStep(1, wait))
-    assert "saving a checkpoint… 1s" in capsys.readouterr().out

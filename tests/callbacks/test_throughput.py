@@ -1,5 +1,4 @@
 import logging
-import time
 from dataclasses import replace
 
 import pytest
@@ -20,38 +19,38 @@ def train(run, *callbacks, **settings):
     )
 
 
-def test_pauses_do_not_count_as_training_time(make_run):
+def test_pauses_do_not_count_as_training_time(make_run, let_pass):
     run = make_run(steps=4)
 
     def pause(_):
         with run.context.events.pause("validation"):
-            time.sleep(0.5)
+            let_pass(50)
 
     train(run, AtStep(3, pause))
-    assert run.points("speed/tokens_per_second")[4] > 2 * TOKENS_PER_STEP / 0.5  # what it would be with the pause
+    assert run.points("speed/tokens_per_second")[4] > 2 * TOKENS_PER_STEP / 50  # what it would be with the pause
 
 
-def test_the_first_step_which_compiles_does_not_count(make_run):
+def test_the_first_step_which_compiles_does_not_count(make_run, let_pass):
     class CompilesFirst(TinyModel):
         def features(self, tokens, documents=None):
             if not hasattr(self, "compiled"):
                 self.compiled = True
-                time.sleep(0.5)
+                let_pass(50)
             return super().features(tokens, documents)
 
     run = make_run(steps=3)
     train(run, module=run.module(CompilesFirst()))
-    assert run.points("speed/tokens_per_second")[2] > 2 * TOKENS_PER_STEP / 0.5
-    assert run.context.events.paused_seconds > 0.5
+    assert run.points("speed/tokens_per_second")[2] > 2 * TOKENS_PER_STEP / 50
+    assert run.context.events.paused_seconds > 50
 
 
-def test_time_outside_pauses_counts(make_run):
+def test_time_outside_pauses_counts(make_run, let_pass):
     run = make_run(steps=4)
-    train(run, AtStep(3, lambda _: time.sleep(0.2)))
-    assert run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 0.2
+    train(run, AtStep(3, lambda _: let_pass(20)))
+    assert run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 20
 
 
-def test_tokens_without_loss_do_not_count(make_run):
+def test_tokens_without_loss_do_not_count(make_run, let_pass):
     class HalfPadding(CausalLMModule):
         def training_step(self, batch, batch_idx):
             mask = torch.zeros(len(batch), CONTEXT_TOKENS, dtype=torch.bool)
@@ -61,9 +60,9 @@ def test_tokens_without_loss_do_not_count(make_run):
     run = make_run(steps=5)
     module = run.module(TinyModel())
     module.__class__ = HalfPadding
-    train(run, AtStep(3, lambda _: time.sleep(0.2)), module=module)
+    train(run, AtStep(3, lambda _: let_pass(20)), module=module)
     assert module.step_metrics.trained_tokens == 5 * TOKENS_PER_STEP // 2
-    assert 0 < run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 2 / 0.2
+    assert 0 < run.points("speed/tokens_per_second")[4] < 2 * TOKENS_PER_STEP / 2 / 20
 
 
 def test_mfu_is_flops_over_peak_by_both_conventions(make_run):
@@ -110,27 +109,27 @@ def test_a_measured_peak_is_no_reason_to_set_a_key(make_run, caplog):
     assert caplog.messages[-1].endswith("the peak is measured here: a product; `lmtrain doctor` measures it again.")
 
 
-def test_dollars_are_for_all_the_time_of_all_attempts(make_run):
+def test_dollars_are_for_all_the_time_of_all_attempts(make_run, let_pass):
     run = make_run(steps=2, usd_per_gpu_hour=3600.0)  # a dollar a second
-    train(run, AtStep(1, lambda _: time.sleep(0.3)))
-    assert 0.3 < run.points("cost/usd")[2] < 60
+    train(run, AtStep(1, lambda _: let_pass(30)))
+    assert 30 < run.points("cost/usd")[2] < 90
     again = make_run(name="again", steps=2, usd_per_gpu_hour=3600.0)
     again = replace(again, context=replace(again.context, earlier_seconds=1000.0))
     train(again)
     assert again.points("cost/usd")[2] > 1000
 
 
-def test_dollars_and_energy_of_the_whole_run_are_those_so_far_and_the_rest_at_this_pace(make_run):
+def test_dollars_and_energy_of_the_whole_run_are_those_so_far_and_the_rest_at_this_pace(make_run, let_pass):
     run = make_run(steps=4, usd_per_gpu_hour=3600.0, device_watts=3.6e6)  # a dollar and a kWh a second
 
     def compute(_):
         with run.context.events.stopwatch.spending("compute"):
-            time.sleep(0.4)
+            let_pass(40)
 
     train(run, AtStep(1, compute))
     for so_far, whole in (("cost/usd", "cost/projected_usd"), ("energy/kwh", "energy/projected_kwh")):
         half, end = run.points(so_far)[2], run.points(so_far)[4]
-        assert run.points(whole)[2] > half + 0.3, "two of four steps are left, and two took 0.4 s and more"
+        assert run.points(whole)[2] > half + 30, "two of four steps are left, and two took 40 s and more"
         assert run.points(whole)[4] == pytest.approx(end), "nothing is left"
 
 

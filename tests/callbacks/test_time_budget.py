@@ -1,4 +1,3 @@
-import time
 from dataclasses import replace
 
 import pytest
@@ -8,12 +7,20 @@ from lmtrain.callbacks.time_budget import TimeBudget
 from lmtrain.callbacks.token_budget import TokenBudget
 from tests.callbacks.tiny_run import AtStep, TinyModel
 
-STEP_SECONDS = 0.05
+STEP_SECONDS = 5.0
+
+
+@pytest.fixture(autouse=True)
+def steps_that_take_long(let_pass, monkeypatch):
+    monkeypatch.setattr(Slow, "let_pass", staticmethod(let_pass))
 
 
 class Slow(TinyModel):
+    def let_pass(self, seconds):
+        raise NotImplementedError
+
     def features(self, tokens, documents=None):
-        time.sleep(STEP_SECONDS)
+        self.let_pass(STEP_SECONDS)
         return super().features(tokens, documents)
 
 
@@ -33,11 +40,11 @@ def train(run, *callbacks, **settings):
 
 
 def test_a_run_stops_at_the_first_step_past_its_time(make_run):
-    run = timed(make_run, 1.0)
+    run = timed(make_run, 100.0)
     ended = []
     trainer, module = train(run, AtEveryStep(lambda: ended.append(run.context.spent_seconds())))
-    assert ended[-1] >= 1.0
-    assert ended[-2] < 1.0
+    assert ended[-1] >= 100.0
+    assert ended[-2] < 100.0
     assert module.total_steps == trainer.global_step == run.context.last_step.steps
 
 
@@ -50,7 +57,7 @@ class AtEveryStep(AtStep):
 
 
 def test_the_schedule_is_laid_over_what_the_time_allows(make_run):
-    run = timed(make_run, 1.5)
+    run = timed(make_run, 150.0)
     lrs = []
     module = run.module(Slow())
     watch = AtEveryStep(lambda: lrs.append(module.optimizers().param_groups[0]["lr"]))
@@ -60,12 +67,12 @@ def test_the_schedule_is_laid_over_what_the_time_allows(make_run):
 
 
 def test_time_of_earlier_attempts_counts(make_run):
-    trainer, _ = train(timed(make_run, 100.0, earlier_seconds=99.6))
-    assert trainer.global_step <= 0.4 / STEP_SECONDS + 1
+    trainer, _ = train(timed(make_run, 10_000.0, earlier_seconds=9_960.0))
+    assert trainer.global_step <= 40 / STEP_SECONDS + 1
 
 
 def test_another_budget_ends_the_run_sooner(make_run):
-    trainer, _ = train(timed(make_run, 100.0, most_steps=4))
+    trainer, _ = train(timed(make_run, 10_000.0, most_steps=4))
     assert trainer.global_step == 4
 
 

@@ -96,9 +96,9 @@ def test_rank_slices_partition_any_step_of_any_corpus(num_windows, step, num_ran
 
 
 def test_two_billion_windows_start_at_once():
-    started = time.perf_counter()
+    started = time.process_time()
     order(TWO_BILLION + 1)(np.arange(8))
-    assert time.perf_counter() - started < 0.05
+    assert time.process_time() - started < 0.05
 
 
 def test_the_order_is_what_it_always_was():

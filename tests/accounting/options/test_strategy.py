@@ -19,7 +19,7 @@ def test_gradients_in_two_bytes_are_half_as_many() -> None:
 @pytest.mark.parametrize(("size", "num_ranks", "nearest"), [(8, 12, 6), (8, 1, 1), (0, 4, 1), (16, 8, 8)])
 def test_shards_that_do_not_divide_the_ranks_are_refused_with_the_nearest_that_do(size, num_ranks, nearest):
     with pytest.raises(ConfigurationError, match=rf"strategy.shard_size={size} does not.* nearest valid: {nearest}\."):
-        ModelSpread(shards_over=size).require_ranks(num_ranks)
+        ModelSpread(shards_over=size, word_of_shards="shard_size").require_ranks(num_ranks)
     ModelSpread(shards_over=nearest).require_ranks(num_ranks)
 
 
@@ -54,7 +54,7 @@ def test_a_part_of_a_matrix_is_sharded_and_copied_over_the_ranks_that_hold_it() 
 def test_a_tensor_group_must_divide_the_ranks_and_its_groups_the_shards() -> None:
     with pytest.raises(ConfigurationError, match=r"strategy.tensor_size=3 does not divide 8 ranks .* valid: 2\."):
         ModelSpread(tensor_ranks=3).require_ranks(8)
-    with pytest.raises(ConfigurationError, match=r"strategy.shard_size=3 does not divide 4 ranks .* valid: 2\."):
+    with pytest.raises(ConfigurationError, match=r"number of shards=3 does not divide 4 ranks .* valid: 2\."):
         ModelSpread(tensor_ranks=2, shards_over=3).require_ranks(8)
 
 

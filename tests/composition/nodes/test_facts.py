@@ -144,14 +144,16 @@ assert "torch" not in sys.modules
 
 
 def test_weights_kept_after_the_forward_pass_are_gathered_half_as_often() -> None:
-    freed, kept = (
-        planned("strategy=fsdp", f"strategy.reshard_after_forward={value}").plan.communication
-        for value in ("true", "false")
-    )
+    plans = [planned("strategy=fsdp", f"strategy.reshard_after_forward={value}").plan for value in ("true", "false")]
+    freed, kept = (plan.communication for plan in plans)
     assert freed is not None
     assert kept is not None
     assert kept.gathered_bytes == freed.gathered_bytes / 2
     assert kept.reduced_bytes == freed.reduced_bytes
+    memory = [plan.memory for plan in plans]
+    assert memory[0] is not None
+    assert memory[1] is not None
+    assert memory[1].gathered == sum(plans[1].components.values()) * 2 > 2 * memory[0].gathered
 
 
 def test_shards_within_a_node_are_planned_from_what_the_strategy_says(elsewhere: str) -> None:
