@@ -64,6 +64,13 @@ def test_what_is_no_setting_of_a_plan_is_not_asked(word):
         read_words([word])
 
 
+def test_a_cluster_s_word_sets_the_page_s_device_and_network():
+    network = "cluster.network_bytes_per_second=200GB"
+    assert read_words(["cluster=a100_8x"]) == (None, ["cluster.device=NVIDIA A100-SXM4-80GB", network])
+    with pytest.raises(ConfigurationError, match=r"cluster=a100_4x is no cluster.*a100_8x"):
+        read_words(["cluster=a100_4x"])
+
+
 def test_menus_offer_what_the_command_line_takes():
     found = choices(["model=nano"])
     assert "llama_3_8b" in found["options"]["model"]

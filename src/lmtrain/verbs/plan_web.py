@@ -20,10 +20,11 @@ from typing_extensions import override
 from lmtrain.accounting.machine.hardware import DEVICES
 from lmtrain.accounting.quantities import parse_quantity
 from lmtrain.accounting.training_plan.charts_of_plan import charts, trade_offs
+from lmtrain.composition.command_line.group_options import file_values
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.planning.plan import planned_runs
 from lmtrain.composition.rules.optimizer import optimizer_states
-from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError
+from lmtrain.errors import EXIT_INTERRUPTED, LMTRAIN_ERRORS, ConfigurationError, suggest
 from lmtrain.verbs.fleet import fleet_of
 from lmtrain.verbs.fleet_terms import PREFIX as FLEET
 from lmtrain.verbs.fleet_terms import is_fleet, read_terms
@@ -82,7 +83,26 @@ def read_words(words: list[str]) -> tuple[int | None, list[str]]:
             port = int(value)
     for word in start:
         require_known(word)
-    return port, start
+    return port, [one for word in start for one in _settings_of(word)]
+
+
+def _settings_of(word: str) -> list[str]:
+    """Return a cluster's settings with a place on the page; any other word is one.
+
+    Raises:
+        ConfigurationError: There is no such cluster, or it names no device.
+    """
+    group, _, name = word.partition("=")
+    if group != "cluster":
+        return [word]
+    known = sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
+    device, network = (
+        file_values(word).get(key) if name in known else None for key in ("device", "network_bytes_per_second")
+    )
+    if device is None:
+        problem = "has no device of the table" if name in known else "is no cluster"
+        raise ConfigurationError(f"{word} {problem}.{suggest(name, known)}")
+    return [f"cluster.device={device}", *([f"cluster.network_bytes_per_second={network}"] if network else [])]
 
 
 def require_known(word: str) -> None:
