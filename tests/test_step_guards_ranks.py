@@ -34,6 +34,10 @@ COMBINATIONS = [
 BY_STRATEGY = {
     "ddp": COMBINATIONS,
     "fsdp": [[word for word in words if not word.startswith("logger=")] for words in COMBINATIONS],
+    # Reductions are another's matter here: between pairs for every product, or every so many steps.
+    "tensor": [["precision=bf16_mixed", "model.num_heads=2", "gradient_clip_norm=1.0", "spikes=skip"]],
+    "hsdp": [["precision=bf16_mixed", "strategy.shard_size=1", "gradient_clip_norm=1.0"]],
+    "diloco": [["precision=fp32", "strategy.every_steps=2", "strategy.delta=int8"]],
 }
 
 
@@ -62,6 +66,7 @@ def test_no_rank_asks_its_device_for_a_value_between_log_points(ranks):
 
 
 @pytest.mark.distributed
+@pytest.mark.parametrize("ranks", ["ddp", "fsdp"], indirect=True)
 def test_every_step_reduces_its_gradients_once_on_every_rank(ranks):
     """Two micro-steps a step; all steps but the first, after which DDP may part its buckets anew."""
     for found in ranks:
