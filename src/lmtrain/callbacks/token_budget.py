@@ -1,10 +1,11 @@
-"""End a run at the first step at or past its budget."""
+"""End a run at the first step at or past its budget, whose steps all have the planned number of micro-batches."""
 
 from typing import Any
 
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.errors import ConfigurationError
 from lmtrain.training.context import RunContext
 
 
@@ -17,6 +18,7 @@ class TokenBudget(pl.Callback):
     def __init__(self, *, context: RunContext) -> None:
         super().__init__()
         self._last_step = context.last_step
+        self._micro_steps = context.plan.batch.accumulation_micro_steps
 
     @override
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -26,6 +28,11 @@ class TokenBudget(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if trainer.accumulate_grad_batches != self._micro_steps:
+            raise ConfigurationError(
+                f"A callback set accumulate_grad_batches={trainer.accumulate_grad_batches}, and a step of this run is "
+                f"planned and counted with {self._micro_steps}; leave it out, and set batch.tokens_per_step instead."
+            )
         self._stop_if_spent(trainer)
 
     def _stop_if_spent(self, trainer: pl.Trainer) -> None:
