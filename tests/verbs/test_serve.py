@@ -44,7 +44,7 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
 
 def test_sigterm_before_anything_is_served_has_its_exit_code(monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(verb, "require_free", lambda *_: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(verb, "require_model", lambda *_: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(SystemExit) as stopped:
         verb.serve(["runs/x"])
     assert stopped.value.code == EXIT_TERMINATED

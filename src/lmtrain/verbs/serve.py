@@ -14,7 +14,7 @@ from typing import final
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import EXIT_DONE, EXIT_TERMINATED, ConfigurationError, EnvironmentProblem
 from lmtrain.tracking.loopback import in_web_address, is_loopback
-from lmtrain.verbs.model_flags import add_model, read_model
+from lmtrain.verbs.model_flags import add_model, read_model, require_model
 
 PORTS_TRIED = 100
 MAX_PORT = 65_535
@@ -35,6 +35,7 @@ def serve(words: list[str], *, program: str = "lmtrain serve") -> int:
 
 def _serve(arguments: argparse.Namespace) -> int:
     key = read_key(arguments.api_key_file, host=arguments.host)
+    require_model(arguments)
     require_free(arguments.host, arguments.port)
     loaded = read_model(arguments)
     from lmtrain.inference.engine import EngineLimits

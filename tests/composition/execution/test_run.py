@@ -113,10 +113,11 @@ def breaking_off(
         name="cat",
         root=str(tmp_path),
     )
-    plan = SimpleNamespace(batch=SimpleNamespace(tokens_per_step=64))
     run = SimpleNamespace(
         trainer=SimpleNamespace(global_step=7),
-        context=SimpleNamespace(log=RunLog(job.folder), plan=plan, dataset=SimpleNamespace(folder=tmp_path)),
+        context=SimpleNamespace(
+            log=RunLog(job.folder), tokens_at=lambda step: 64 * step, dataset=SimpleNamespace(folder=tmp_path)
+        ),
     )
     monkeypatch.setattr(run_module, "fit", fail)
     monkeypatch.setattr(run_module, "remember_folder", lambda config, folder: None)
