@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from lmtrain.accounting.quantities import (
     format_at_most,
     format_count,
+    format_kwh,
     format_quantity,
     parse_quantity,
     parse_whole,
@@ -164,3 +165,8 @@ def test_one_thing_has_no_s():
     assert [format_count(number, "device") for number in (0, 1, 2048)] == ["0 devices", "1 device", "2,048 devices"]
     assert format_count(1, "process", "processes") == "1 process"
     assert format_count(3, "process", "processes") == "3 processes"
+
+
+@pytest.mark.parametrize(("number", "said"), [(0.2411, "0.24 kWh"), (24.1, "24 kWh"), (24_100.4, "24,100 kWh")])
+def test_a_short_plan_takes_more_than_no_energy(number, said):
+    assert format_kwh(number) == said

@@ -143,3 +143,8 @@ def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summar
     assert "$0.01, 1,204 steps skipped as spikes\n" in text
     assert "  after training, weights averaged   1.300\n" in text
     assert "skipped" not in summary(FACTS)
+
+
+def test_twice_the_budget_is_twice_of_each_of_several(summary):
+    facts = replace(FACTS, budget_key="budget.steps", budget=20, other_budgets={"budget.tokens": 41_000.0})
+    assert "budget.steps=40 budget.tokens=82.0K" in " ".join(summary(facts).split())

@@ -86,6 +86,11 @@ def format_count(number: float, noun: str, plural: str | None = None) -> str:
     return f"{number:,.0f} {noun if number == 1 else plural or noun + 's'}"
 
 
+def format_kwh(number: float) -> str:
+    """Write energy: whole kilowatt-hours from 100 on, fewer in two digits."""
+    return f"{number:,.0f} kWh" if number >= 100 else f"{number:.2g} kWh"
+
+
 def format_flops(number: float) -> str:
     """Write FLOPs in three digits: 8.36e9, 2e21."""
     mantissa, _, power = f"{number:.2e}".partition("e")

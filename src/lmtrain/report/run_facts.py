@@ -3,13 +3,15 @@
 import contextlib
 import shlex
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, VALIDATION_BYTES
 from lmtrain.accounting.observed.time_accounts import TimeBalance, balance
+from lmtrain.accounting.quantities import parse_quantity
+from lmtrain.errors import ConfigurationError
 from lmtrain.report.run_ledger import read_attempts
 from lmtrain.storage import foreign_json
 from lmtrain.tracking.atomic_files import read_json
@@ -75,6 +77,7 @@ class RunFacts:
     budget: float
     lr: float | None
     overrides: tuple[str, ...]
+    other_budgets: Mapping[str, float] = field(default_factory=dict[str, float])
     time: TimeBalance = field(default_factory=TimeBalance)
     skipped_steps: int = 0
     program: str = "python train.py"
@@ -111,6 +114,7 @@ def read_run(folder: Path) -> RunFacts:
         budget=budget,
         lr=_lr_to_type(job.get("config", {})),
         overrides=tuple(job.get("overrides", ())),
+        other_budgets=_other_budgets(job.get("config", {}), budget_key),
         time=balance(attempts),
         skipped_steps=int(newest(points, "train/skipped_steps") or 0),
         program=str(job.get("program", RunFacts.program)),
@@ -227,6 +231,18 @@ def _budget(plan: dict[str, Any]) -> tuple[str, float]:
         price = float(plan["cost"]["usd_per_gpu_hour"] or 0) * plan["batch"]["num_ranks"]
         return f"budget.{key}", hours if key == "hours" else hours * price
     return f"budget.{key}", float(horizon.get(key, 0))
+
+
+def _other_budgets(config: dict[str, Any], ended_by: str) -> dict[str, float]:
+    """Return the amounts of a run's other budgets by key: the least of all ends a run."""
+    budget = config.get("budget")  # anybody's file
+    found: dict[str, float] = {}
+    for name, amount in budget.items() if isinstance(budget, dict) else ():
+        key = f"budget.{name}"
+        if key != ended_by and not str(name).startswith("_") and amount is not None:
+            with contextlib.suppress(ConfigurationError):
+                found[key] = float(parse_quantity(amount, key))
+    return found
 
 
 def _newest_job(folder: Path) -> dict[str, Any]:

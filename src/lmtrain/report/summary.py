@@ -126,11 +126,10 @@ def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
 
 
 def _next_commands(facts: RunFacts) -> list[Text]:
-    amount = 2 * facts.budget
-    is_no_count = facts.budget_key in ("budget.hours", "budget.usd", "budget.epochs")
-    doubled = f"{facts.budget_key}={f'{amount:.4g}' if is_no_count else format_quantity(amount)}"
+    budgets = {facts.budget_key: facts.budget} | facts.other_budgets
+    doubled = [_twice(key, amount) for key, amount in budgets.items()]
     anew = ("run.name=", "resume=")
-    commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", doubled))]
+    commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", *doubled))]
     if facts.lr is not None:
         sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
         commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))
@@ -140,6 +139,11 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     words = ["lmtrain", "ui" if facts.mlflow_run_id else "ls", *([facts.root] if facts.root != RunFacts.root else [])]
     commands.append(("see all runs", shlex.join(words)))
     return [line for what, words in commands for line in (Text(f"  # {what}", style="dim"), Text(f"  {words}"))]
+
+
+def _twice(key: str, amount: float) -> str:
+    is_no_count = key in ("budget.hours", "budget.usd", "budget.epochs")
+    return f"{key}={f'{2 * amount:.4g}' if is_no_count else format_quantity(2 * amount)}"
 
 
 def _heading(text: str) -> Text:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lmtrain.accounting.fleets.fleet import FleetRun
 from lmtrain.accounting.fleets.fleet_plan import FleetPlan
-from lmtrain.accounting.quantities import format_at_most, format_count, format_quantity
+from lmtrain.accounting.quantities import format_at_most, format_count, format_kwh, format_quantity
 from lmtrain.report.show import plain_text, show
 
 Rows = list[tuple[str, str, str]]
@@ -140,5 +140,5 @@ def _consequences(plan: FleetPlan) -> Rows:
         most = f"; these hold up to {format_at_most(plan.most_parameters)} parameters" if plan.most_parameters else ""
         rows.append(("", f"at least {format_count(plan.fewest_devices, 'device')}{most}", ""))
     if plan.kwh is not None:
-        rows.append(("energy", f"at most {plan.kwh:,.0f} kWh by the devices' rated power", ""))
+        rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power", ""))
     return rows

@@ -5,7 +5,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.quantities import format_count, format_quantity
+from lmtrain.accounting.quantities import format_count, format_kwh, format_quantity
 from lmtrain.accounting.scaling_laws.compute_optimal import compute_optimum, trade_off
 from lmtrain.accounting.training_plan.checkpoint_plan import Cadence
 from lmtrain.accounting.training_plan.plan import Plan, Speed
@@ -156,7 +156,7 @@ def _time(plan: Plan) -> Rows:
     price = "set cluster.usd_per_gpu_hour" if plan.usd is None else f"${plan.usd:,.2f}"
     rows.append(("cost", price))
     if plan.kwh is not None:
-        rows.append(("energy", f"at most {plan.kwh:,.0f} kWh by the devices' rated power"))
+        rows.append(("energy", f"at most {format_kwh(plan.kwh)} by the devices' rated power"))
     if plan.checkpoints is not None:
         size, kept = plan.checkpoints.checkpoint_bytes, plan.checkpoints.kept_bytes
         rows.append(("checkpoint", f"{_gb(size)} each, {_gb(kept)} on disk"))
