@@ -148,3 +148,8 @@ def test_skipped_steps_and_averaged_weights_are_told_where_there_were_any(summar
 def test_twice_the_budget_is_twice_of_each_of_several(summary):
     facts = replace(FACTS, budget_key="budget.steps", budget=20, other_budgets={"budget.tokens": 41_000.0})
     assert "budget.steps=40 budget.tokens=82.0K" in " ".join(summary(facts).split())
+
+
+def test_a_run_with_a_checkpoint_is_one_to_talk_to(summary):
+    assert "lmtrain chat runs/cat" in summary(FACTS)
+    assert "lmtrain chat" not in summary(replace(FACTS, last=None))

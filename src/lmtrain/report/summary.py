@@ -130,6 +130,8 @@ def _next_commands(facts: RunFacts) -> list[Text]:
     doubled = [_twice(key, amount) for key, amount in budgets.items()]
     anew = ("run.name=", "resume=")
     commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", *doubled))]
+    if facts.last is not None:
+        commands.append(("talk to it", shlex.join(["lmtrain", "chat", str(facts.folder)])))
     if facts.lr is not None:
         sweep = f"optimizer.lr={facts.lr / 2:g},{facts.lr:g},{facts.lr * 2:g}"
         commands.append(("try three learning rates", command(facts, *anew, sweep, sweep=True)))
