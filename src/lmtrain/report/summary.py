@@ -126,7 +126,7 @@ def _named_checkpoints(facts: RunFacts) -> list[tuple[str, CheckpointFacts]]:
 
 
 def _next_commands(facts: RunFacts) -> list[Text]:
-    budgets = {facts.budget_key: facts.budget} | facts.other_budgets
+    budgets = {facts.budget_key: facts.budget, **facts.other_budgets}
     doubled = [_twice(key, amount) for key, amount in budgets.items()]
     anew = ("run.name=", "resume=")
     commands = [("train on, to twice the budget", command(facts, f"run.name={facts.name}", "resume=", *doubled))]
