@@ -40,6 +40,15 @@ def file_lock(path: Path, *, wait_seconds: float, note: str = "", refusal: str =
         yield
 
 
+def is_held(path: Path) -> bool:
+    """Tell whether another process holds the lock file at path, or may: it cannot be opened."""
+    try:
+        with file_lock(path, wait_seconds=0.0):
+            return False
+    except EnvironmentProblem:
+        return True
+
+
 def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

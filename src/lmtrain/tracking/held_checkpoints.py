@@ -10,9 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.durable import rename_durably
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.file_lock import is_held
 
 FOLDER: Final = "held"
 CLAIMED: Final = ".claimed"
@@ -83,13 +82,7 @@ def note_start(run: Path, *, has_begun: bool) -> None:
 
 def will_look(run: Path) -> bool:
     """Tell whether the process started last looks for waiting checkpoints after this moment: queued, or at one."""
-    if not (run / FOLDER / BEGUN).exists():
-        return True
-    try:
-        with file_lock(run / FOLDER / LOCK, wait_seconds=0.0):
-            return False
-    except EnvironmentProblem:
-        return True
+    return not (run / FOLDER / BEGUN).exists() or is_held(run / FOLDER / LOCK)
 
 
 def _claim_file(place: Path) -> Path:

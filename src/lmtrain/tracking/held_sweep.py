@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from lmtrain.errors import ConfigurationError, EnvironmentProblem
+from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.atomic_files import storage_problem
-from lmtrain.tracking.file_lock import file_lock
+from lmtrain.tracking.file_lock import file_lock, is_held
 from lmtrain.tracking.stop_request import forget_stop
 
 LOCK: Final = ".lock"
@@ -42,10 +42,4 @@ def held_sweep(folder: Path) -> Generator[None]:
 
 def is_under_way(folder: Path) -> bool:
     """Tell whether a process holds a sweep's folder."""
-    if not (folder / LOCK).exists():
-        return False
-    try:
-        with file_lock(folder / LOCK, wait_seconds=0.0):
-            return False
-    except EnvironmentProblem:
-        return True
+    return (folder / LOCK).exists() and is_held(folder / LOCK)
