@@ -29,8 +29,8 @@ def uses_of(tree: ast.Module, own: set[str]) -> Iterator[str]:
             yield node.arg
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from in_string(node.value)
-        elif isinstance(node, ast.Call | ast.Tuple):
-            yield from named_by_string(node)
+        elif isinstance(node, ast.Call | ast.Tuple | ast.Subscript):
+            yield from named_by_string(node, own)
 
 
 def imported(node: ast.AST) -> list[str]:
@@ -53,9 +53,14 @@ def is_override(node: ast.FunctionDef) -> bool:
     return any(isinstance(each, ast.Name) and each.id == "override" for each in node.decorator_list)
 
 
-def named_by_string(node: ast.Call | ast.Tuple) -> Iterator[str]:
-    """Yield the name in `getattr(x, "_name")` and in `("torch.module", "_name")`."""
-    if isinstance(node, ast.Call):
+def named_by_string(node: ast.Call | ast.Tuple | ast.Subscript, own: set[str]) -> Iterator[str]:
+    """Yield the name in `getattr(x, "_name")`, `vars(x)["_name"]` (not of `own`) and `("torch.module", "_name")`."""
+    if isinstance(node, ast.Subscript):
+        called = node.value.func if isinstance(node.value, ast.Call) else None
+        is_state = isinstance(called, ast.Name) and called.id == "vars"
+        is_own = isinstance(node.slice, ast.Constant) and node.slice.value in own
+        strings = [node.slice] if is_state and not is_own else []
+    elif isinstance(node, ast.Call):
         is_asked = isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr", "setattr")
         strings = node.args[1:2] if is_asked else []
     else:

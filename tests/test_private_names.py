@@ -31,6 +31,7 @@ def test_every_row_says_what_it_buys():
         ("import omegaconf._utils as utils", {"_utils"}),
         ("trainer._signal_connector.received", {"_signal_connector"}),
         ("getattr(optimizer, '_step_supports', False)", {"_step_supports"}),
+        ("vars(module)['_current_fx_name'] = None", {"_current_fx_name"}),
         ("NAME = 'torch._inductor.config'", {"_inductor"}),
         ("f(_internal=True)", {"_internal"}),
         ("class A(B):\n def _own(self): super()._own()", {"_own"}),

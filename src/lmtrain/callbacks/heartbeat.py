@@ -22,6 +22,7 @@ ACTIVITY_OF_KIND: Final[dict[Kind, str]] = {
     "checkpoint": "checkpoint",
     "evaluation": "evaluation",
 }
+PAUSES: Final = frozenset({"checkpoint", "evaluation"})
 GRACE_SECONDS: Final = 4.0  # for ranks on other hosts to tell of a lost connection; a shared disk shows it after three
 LOOK_SECONDS: Final = 0.5
 
@@ -118,8 +119,7 @@ class Heartbeat(pl.Callback):
             sys.stderr.write(f"rank {beat.rank} on {beat.host} is silent: {beat.told(now=unix_seconds())}\n")
 
     def _follow(self, kind: Kind) -> None:
-        pauses = ("checkpoint", "evaluation")
-        is_pausing = self._file is not None and self._file.beat.activity in pauses
+        is_pausing = self._file is not None and self._file.doing in PAUSES
         if name := ACTIVITY_OF_KIND.get(kind, "between steps" if is_pausing else None):
             self._act(name)
 

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from lmtrain.errors import ConfigurationError
 from lmtrain.training.checkpointing.checkpoint_io import AtomicCheckpointIO
+from lmtrain.training.loop.absent_gpu import answer_that_none_is_there
 from lmtrain.training.loop.determinism import be_deterministic
 from lmtrain.training.loop.heap import keep_freed_memory
 from lmtrain.training.loop.precision_plugin import PrecisionPlugin
@@ -85,6 +86,7 @@ def make_trainer(
     use_step_loop(trainer)
     if isinstance(trainer.accelerator, CPUAccelerator):
         keep_freed_memory()
+        answer_that_none_is_there()
     return trainer
 
 

@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ ACTIVITIES: Final = (
     "connection lost",
 )
 CONNECTION_LOST: Final = ACTIVITIES[-1]
+_CODES: Final = {name: code for code, name in enumerate(ACTIVITIES)}
 _RECORD: Final = struct.Struct("<4QB2d64s")
 _NO_STEP: Final = 0
 
@@ -55,7 +56,7 @@ class Beat:
 class BeatFile:
     """Write a rank's beats; `activity` at each change, `alive` now and then.
 
-    `first_step` is the first one of this process, 0 before it.
+    `first_step` is the first one of this process, 0 before it; `doing` the newest activity.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -64,23 +65,32 @@ class BeatFile:
         with path.open("w+b") as file:
             file.truncate(_RECORD.size)
             self._memory = mmap.mmap(file.fileno(), _RECORD.size)
-        now, self.first_step = unix_seconds(), _NO_STEP
-        self.beat = Beat(
-            rank=rank, process=os.getpid(), step=_NO_STEP, micro_steps=0, activity=ACTIVITIES[0], since=now,
-            beat_at=now, host=socket.gethostname(),
-        )  # fmt: skip
+        self._rank, self._host = rank, socket.gethostname()
+        self._constants, self._host_bytes = (rank, os.getpid()), self._host.encode()[:64]
+        self.doing, self._code, self._step, self._micro_steps = ACTIVITIES[0], 0, _NO_STEP, 0
+        self._since = self._beat_at = unix_seconds()
+        self.first_step = _NO_STEP
         self._write()
 
+    @property
+    def beat(self) -> Beat:
+        """Return the newest beat."""
+        return Beat(
+            rank=self._rank, process=self._constants[1], step=self._step, micro_steps=self._micro_steps,
+            activity=self.doing, since=self._since, beat_at=self._beat_at, host=self._host,
+        )  # fmt: skip
+
     def activity(self, name: str, *, step: int, begins_micro_step: bool = False) -> None:
-        """Begin an activity of a step."""
+        """Begin an activity of a step; five times a step, so that a beat is put together for its readers alone."""
         self.first_step = self.first_step or step
-        now, micro_steps = unix_seconds(), self.beat.micro_steps + begins_micro_step
-        self.beat = replace(self.beat, activity=name, step=step, micro_steps=micro_steps, since=now, beat_at=now)
+        self.doing, self._code, self._step = name, _CODES[name], step
+        self._micro_steps += begins_micro_step
+        self._since = self._beat_at = unix_seconds()
         self._write()
 
     def alive(self, *, at: float) -> None:
         """Say that the process lives `at` unix seconds; hand the file to the disk, for readers on other nodes."""
-        self.beat = replace(self.beat, beat_at=at)
+        self._beat_at = at
         self._write()
         self._memory.flush()
 
@@ -89,10 +99,8 @@ class BeatFile:
         self._memory.close()
 
     def _write(self) -> None:
-        beat = self.beat
-        code = ACTIVITIES.index(beat.activity)
-        numbers = (beat.rank, beat.process, beat.step, beat.micro_steps, code, beat.since, beat.beat_at)
-        _RECORD.pack_into(self._memory, 0, *numbers, beat.host.encode()[:64])
+        numbers = (self._step, self._micro_steps, self._code, self._since, self._beat_at)
+        _RECORD.pack_into(self._memory, 0, *self._constants, *numbers, self._host_bytes)
 
 
 def beat_path(folder: Path, rank: int) -> Path:

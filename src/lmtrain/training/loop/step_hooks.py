@@ -46,8 +46,9 @@ class StepHooks:
         of_callbacks, of_module = self._of_callbacks[name], self._of_module[name]
         if not of_callbacks and of_module is None:
             return None
+        # `self.log` wants to know the hook; a module sets attributes slowly, a dict does not.
         module = self._module
-        outer, module._current_fx_name = module._current_fx_name, name  # `self.log` wants to know
+        outer, vars(module)["_current_fx_name"] = module._current_fx_name, name
         if of_callbacks and name in self._labels:
             with self._profiler.profile(self._labels[name]):
                 for hook in of_callbacks:
@@ -56,7 +57,7 @@ class StepHooks:
             for hook in of_callbacks:
                 hook(self._trainer, module, *arguments)
         result = None if of_module is None else of_module(*arguments)
-        module._current_fx_name = outer
+        vars(module)["_current_fx_name"] = outer
         return result
 
 

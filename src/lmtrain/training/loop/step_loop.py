@@ -157,9 +157,9 @@ class StepOptimization(_AutomaticOptimization):
 
     def _forward_backward(self, optimizer: Optimizer, batch: Any, batch_idx: int) -> Tensor:
         module, strategy = self._module, self._strategy
-        outer, module._current_fx_name = module._current_fx_name, "training_step"
+        outer, vars(module)["_current_fx_name"] = module._current_fx_name, "training_step"  # as in the hooks
         loss: Tensor = strategy.training_step(batch, batch_idx)  # pyright: ignore[reportAssignmentType]
-        module._current_fx_name = outer
+        vars(module)["_current_fx_name"] = outer
         if self._window > 1:
             loss = loss / self._window
         if batch_idx % self._window == 0:
