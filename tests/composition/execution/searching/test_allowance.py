@@ -46,6 +46,9 @@ def test_an_unknown_speed_is_said() -> None:
 def test_hours_are_of_the_clock_and_dollars_of_all_runs() -> None:
     two = Allowance(settings=SearchSettings(max_hours=1.0, parallel=2), planned_seconds=None, usd_per_hour=None)
     assert two.is_spent(run_seconds=3600.0, clock_seconds=3600.0)  # one run alone, all the hour
+    assert (
+        two.spent_line(run_seconds=3500.0, clock_seconds=3600.0) == "sweep.max_hours=1 is spent (1h00min of the clock)"
+    )
     assert not two.is_spent(run_seconds=7000.0, clock_seconds=3500.0)
     dollars = Allowance(settings=SearchSettings(max_usd=1.0), planned_seconds=None, usd_per_hour=2.0)
     assert dollars.is_spent(run_seconds=1800.0, clock_seconds=0.0)

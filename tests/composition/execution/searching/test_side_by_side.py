@@ -29,12 +29,15 @@ class FakeTrial:
 class FakeRunner:
     """Starts nothing; remembers slots and the number of runs at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, signal_at: str = "") -> None:
+        self.signal_at = signal_at
         self.slots: list[int] = []
         self.trials: list[FakeTrial] = []
 
     def start(self, job: Job, job_path: Path, *, slot: int) -> FakeTrial:
         assert job_path.exists()
+        if job.name == self.signal_at:
+            os.kill(os.getpid(), signal.SIGTERM)
         self.slots.append(slot)
         self.trials.append(FakeTrial(3 if job.name == "b" else 0))
         return self.trials[-1]
@@ -67,3 +70,9 @@ def test_a_signal_or_a_wish_stops_those_that_run_and_starts_no_more(tmp_path: Pa
     assert rest in ([("b", 3)], [("b", EXIT_TERMINATED)])
     assert len(runner.trials) == 2
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_during_a_start_stops_that_run_too(tmp_path: Path) -> None:
+    runner = FakeRunner(signal_at="b")
+    ends = TrialsSideBySide(runner, parallel=1, folder=tmp_path / "sweep-1").ends(jobs(tmp_path))
+    assert [(job.name, code) for job, code in ends] == [("a", 0), ("b", EXIT_TERMINATED)]

@@ -10,6 +10,7 @@ from typing import Any
 from lmtrain.composition.execution.searching.allowance import Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
 from lmtrain.composition.execution.searching.search import Search
+from lmtrain.composition.execution.searching.search_limits import SearchLimits
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.stored_runs.job import Job
@@ -122,7 +123,12 @@ def searching(
         ),
         make_job=make_job,
         runner=runner,
-        allowance=Allowance(settings=asked, planned_seconds=60.0, usd_per_hour=None),
+        limits=SearchLimits(
+            allowance=Allowance(settings=asked, planned_seconds=60.0, usd_per_hour=None),
+            sweep=sweep,
+            num_trials=num_trials,
+            progress=progress,
+        ),
         progress=progress,
     )
 

@@ -45,9 +45,12 @@ class Allowance:
 
     def is_spent(self, *, run_seconds: float, clock_seconds: float) -> bool:
         """Tell whether a limit is reached: the dollars by all runs' seconds, the hours by the sweep's clock too."""
-        most, hours = self.most_seconds, self.settings.max_hours
-        of_clock = hours is not None and clock_seconds >= hours * SECONDS_PER_HOUR
-        return most is not None and (run_seconds >= most or of_clock)
+        most = self.most_seconds
+        return most is not None and (run_seconds >= most or self._is_late(clock_seconds))
+
+    def _is_late(self, clock_seconds: float) -> bool:
+        hours = self.settings.max_hours
+        return hours is not None and clock_seconds >= hours * SECONDS_PER_HOUR
 
     def measured(self, run_seconds: float, *, source: str) -> "Allowance":
         """Return the allowance with a run's seconds by its own first steps."""
@@ -75,8 +78,10 @@ class Allowance:
             f"{self._amount(self.trial_seconds(sweep) or 0.0)}: {self._amount(spent)} are spent"
         )
 
-    def spent_line(self, run_seconds: float) -> str:
-        """Describe a limit reached by trials under way."""
+    def spent_line(self, *, run_seconds: float, clock_seconds: float) -> str:
+        """Describe a limit reached by trials under way: the hours by the clock, the dollars by the runs."""
+        if self._is_late(clock_seconds):
+            return f"{self.limits()} is spent ({format_quantity(round(clock_seconds, 1), 'seconds')} of the clock)"
         return f"{self.limits()} is spent ({self._amount(run_seconds)})"
 
     def line(self, num_trials: int) -> str:

@@ -13,6 +13,7 @@ from lmtrain.composition.execution.searching.allowance import SECONDS_PER_HOUR, 
 from lmtrain.composition.execution.searching.book import TrialBook
 from lmtrain.composition.execution.searching.local_runner import LocalRunner, Runner
 from lmtrain.composition.execution.searching.search import Search
+from lmtrain.composition.execution.searching.search_limits import SearchLimits
 from lmtrain.composition.execution.searching.search_metric import require_metric
 from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner
 from lmtrain.composition.execution.searching.sweep_folder import (
@@ -90,7 +91,7 @@ class PreparedSearch:
             ),
             make_job=self._job,
             runner=self.runner,
-            allowance=allowance,
+            limits=SearchLimits(allowance=allowance, sweep=sweep, num_trials=num_trials, progress=progress),
             progress=progress,
         )
         code = 1

@@ -15,11 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from lmtrain.composition.execution.searching.allowance import BY_PLAN, Allowance
 from lmtrain.composition.execution.searching.book import TrialBook
 from lmtrain.composition.execution.searching.local_runner import Runner, RunningTrial
+from lmtrain.composition.execution.searching.search_limits import SearchLimits
 from lmtrain.composition.execution.searching.sweep_folder import SweepFolder
-from lmtrain.composition.execution.searching.trial_clock import TrialClock, TrialTime, clock_of
+from lmtrain.composition.execution.searching.trial_clock import TrialClock, clock_of
 from lmtrain.composition.execution.searching.trial_lines import TrialLines
 from lmtrain.composition.execution.searching.trial_process import refusal_path
 from lmtrain.composition.execution.trial_outcome import Outcome, outcome_of, seconds_of
@@ -32,8 +32,6 @@ from lmtrain.tracking.stop_request import ask_to_stop, forget_stop, is_asked_to_
 from lmtrain.tracking.sweep_file import ENDED, SweepRun, SweepTrial
 
 POLL_SECONDS: Final = 0.2
-SURE_SHARE: Final = 0.1
-LOOK_SECONDS: Final = 1.0  # between two looks at the runs' clocks, under a limit
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -60,17 +58,12 @@ class Search:
     book: TrialBook
     make_job: Callable[[Sequence[str]], Job]
     runner: Runner
-    allowance: Allowance
+    limits: SearchLimits
     progress: TrialLines
     _queue: deque[tuple[SweepTrial, SweepRun]] = field(default_factory=deque, init=False)
     _running: list[Running] = field(default_factory=list, init=False)
     _signal: int | None = field(default=None, init=False)
     _refusal: ConfigurationError | None = field(default=None, init=False)
-    _limit: str | None = field(default=None, init=False)  # the words of one that is reached
-    _no_room: str | None = field(default=None, init=False)
-    _began: float = field(default_factory=time.monotonic, init=False)
-    _before_seconds: float = field(default=0.0, init=False)  # of the sweep's clock, in earlier processes
-    _looked_at: float = field(default=0.0, init=False)
 
     def run(self) -> int:
         """Train until the trials or the allowance are spent; return the exit code.
@@ -86,7 +79,7 @@ class Search:
                 for run in trial.runs:
                     run.seconds = seconds_of(self._path(run))  # a killed process could not note them
                 self._queue_runs(trial)
-            self._before_seconds = self._run_seconds() / self.settings.parallel
+            self.limits.begin()
             while self._fill() or self._running:
                 time.sleep(POLL_SECONDS)
                 self._poll()
@@ -108,7 +101,7 @@ class Search:
         sweep.state = "KILLED" if is_stopped else "FAILED" if self._refusal else "FINISHED"
         stopped = "it was stopped" if is_stopped else None
         ended = f"all {len(sweep.trials)} trials have ended"
-        sweep.reason = str(self._refusal or stopped or self._limit or self._no_room or ended)
+        sweep.reason = str(self._refusal or stopped or self.limits.reached or self.limits.no_room or ended)
         self.book.save()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -128,7 +121,7 @@ class Search:
 
     @property
     def _is_ending(self) -> bool:
-        return bool(self._signal or self._refusal or self._limit)
+        return bool(self._signal or self._refusal or self.limits.reached)
 
     def _queue_runs(self, trial: SweepTrial) -> None:
         self._queue.extend((trial, run) for run in self.book.runs_to_train(trial))
@@ -140,7 +133,8 @@ class Search:
             if not (self._queue or self._draw() or self._close_round()):
                 break
             if self._queue:
-                if self._has_spent():
+                self._look_at_limits()
+                if self._is_ending:
                     break
                 trial, run = self._queue.popleft()
                 started = (trial.state not in ENDED and self._start(trial, run)) or started
@@ -151,9 +145,7 @@ class Search:
         has_closed = any(trial.rounds > 0 and trial.state != "paused" for trial in self.book.sweep.trials)
         if has_closed or len(self.book.sweep.trials) >= self.num_trials:
             return False
-        if not self.allowance.has_room(self.book.sweep, num_running=len(self._running)):
-            self._no_room = f"{self.allowance.limits()} has no room for another trial"
-            self.progress.tell_once(self.allowance.room_line(self.book.sweep))
+        if not self.limits.have_room(num_running=len(self._running)):
             return False
         self._queue_runs(self.book.draw())
         return True
@@ -184,6 +176,8 @@ class Search:
         clock = clock_of(self._path(run))
         process = self.runner.start(job, path, slot=slot)
         self._running.append(Running(trial=trial, run=run, process=process, slot=slot, clock=clock))
+        if self._signal:  # it came while the run was composed and started, which takes a second
+            process.stop(self._signal)
         self.book.save()
         self.progress.started(trial, run, num_rounds=len(self.book.rounds))
         return True
@@ -192,7 +186,8 @@ class Search:
         if is_asked_to_stop(self.folder.path):  # lmtrain stop
             forget_stop(self.folder.path)
             self._stop(signal.SIGTERM, None)
-        self._watch_limits()
+        if self.limits.are_due and not self._is_ending:
+            self._look_at_limits()
         for each in [*self._running]:
             if self.settings.pruner == "median" and each.run is each.trial.runs[0]:
                 self._report(each)
@@ -201,54 +196,14 @@ class Search:
                 self._running.remove(each)
                 self._close(each, code)
 
-    def _watch_limits(self) -> None:
-        """Plan all trials by the first steps of the first one, and stop the runs where a limit is reached."""
-        now = time.monotonic()
-        if self.allowance.most_seconds is None or self._is_ending or now - self._looked_at < LOOK_SECONDS:
-            return
-        self._looked_at = now
-        if not self._has_spent():
-            self._plan_anew()
-
-    def _has_spent(self) -> bool:
-        """Tell whether a limit is reached; then all runs are stopped."""
-        if self.allowance.most_seconds is None:
-            return False
-        run_seconds = self._run_seconds()
-        clock_seconds = self._before_seconds + time.monotonic() - self._began
-        if not self.allowance.is_spent(run_seconds=run_seconds, clock_seconds=clock_seconds):
-            return False
-        self._limit = self.allowance.spent_line(run_seconds)
-        under_way = "; trials under way stop, each with a checkpoint" if self._running else ""
-        self.progress.tell_once(f"{self._limit}{under_way}; with a higher limit the same command goes on")
-        self._stop_runs()
-        return True
-
-    def _plan_anew(self) -> None:
-        """Plan by a run's first steps, once, before any trial has finished; refuse limits below a single one."""
-        if self.allowance.source != BY_PLAN or any(trial.state == "finished" for trial in self.book.sweep.trials):
-            return
-        for each in self._running:
-            found = each.clock.look()
-            if found.whole_seconds is not None and self._is_sure(found):
-                source = f"by {found.steps} steps of trial {each.trial.number}" if found.steps else "by their budget"
-                self.allowance = self.allowance.measured(found.whole_seconds, source=source)
-                try:
-                    self.progress.tell_once(self.allowance.line(self.num_trials))
-                except ConfigurationError as refusal:
-                    self._refuse(ConfigurationError(f"{refusal} The trained steps are kept for a higher limit."))
-                return
-
-    def _is_sure(self, found: TrialTime) -> bool:
-        """Tell whether the first steps' pace decides: below a whole trial only once a tenth of the limit is spent."""
-        most = self.allowance.most_seconds or 0.0
-        fits = (found.whole_seconds or 0.0) * self.settings.seeds <= most
-        return fits or found.spent_seconds >= SURE_SHARE * most
-
-    def _run_seconds(self) -> float:
-        """Return the seconds of all runs so far."""
-        now = {id(each.run): each.clock.look().spent_seconds for each in self._running}
-        return sum(now.get(id(run), run.seconds) for trial in self.book.sweep.trials for run in trial.runs)
+    def _look_at_limits(self) -> None:
+        """Stop the runs where a limit is reached, or below the time of a single trial."""
+        try:
+            self.limits.look(self._running)
+        except ConfigurationError as refusal:
+            self._refuse(refusal)
+        if self.limits.reached:
+            self._stop_runs()
 
     def _close(self, each: Running, code: int) -> None:
         refusal = refusal_path(self.folder.job_path(each.run.folder))
@@ -273,7 +228,7 @@ class Search:
     def _wait(self, each: Running, *, seconds: float) -> None:
         """Leave a run to the next start of the same command."""
         each.run.state = each.trial.state = "waiting"
-        each.run.seconds, each.trial.reason = seconds, self._limit
+        each.run.seconds, each.trial.reason = seconds, self.limits.reached
         self.book.save()
 
     def _report(self, each: Running) -> None:

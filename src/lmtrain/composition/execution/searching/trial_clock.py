@@ -23,17 +23,17 @@ class TrialTime:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialClock:
-    """The clock of a run's folder since a start; `num_before` attempts were there already."""
+    """The clock of a run's folder since a start; `num_before` attempts of `seconds_before` were there already."""
 
     folder: Path
     num_before: int
+    seconds_before: float
 
     def look(self) -> TrialTime:
         """Read the run's attempts, its newest points and its plan."""
-        attempts = read_attempts(self.folder)
-        if len(attempts) <= self.num_before:
-            return TrialTime(spent_seconds=sum(each.wall_seconds for each in attempts))
         attempts = read_attempts(self.folder, is_running=True)
+        if len(attempts) <= self.num_before:
+            return TrialTime(spent_seconds=self.seconds_before)
         spent = sum(each.wall_seconds for each in attempts)
         horizon: Any = read_json(self.folder / "plan.json").get("horizon", {})
         if horizon.get("seconds"):  # a budget of time
@@ -52,4 +52,6 @@ class TrialClock:
 
 def clock_of(folder: Path) -> TrialClock:
     """Return the clock of a run about to start."""
-    return TrialClock(folder=folder, num_before=len(read_attempts(folder)))
+    attempts = read_attempts(folder)
+    seconds = sum(each.wall_seconds for each in attempts)
+    return TrialClock(folder=folder, num_before=len(attempts), seconds_before=seconds)
