@@ -1,14 +1,55 @@
 """Held against submitit's executor for this machine: the same calls, with processes in the place of SLURM's jobs."""
 
+import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner
+from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner, SlurmTrial
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import DataError
+from lmtrain.errors import EXIT_TERMINATED, DataError
+from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 from tests.configs import default_config
+
+
+def test_a_stop_cancels_a_waiting_job_and_asks_a_running_one_until_its_run_has_begun(tmp_path: Path) -> None:
+    def submitted(name: str, state: str) -> tuple[SlurmTrial, list[str]]:
+        cancelled: list[str] = []
+        paths = SimpleNamespace(result_pickle=tmp_path / "result.pkl")
+        job = SimpleNamespace(paths=paths, job_id="7", cancel=lambda: cancelled.append(name))
+        return SlurmTrial(job, tmp_path / name, lambda job_id: state), cancelled
+
+    waiting, cancelled = submitted("waiting", "PENDING")
+    waiting.stop(15)
+    assert (cancelled, waiting.exit_code()) == (["waiting"], EXIT_TERMINATED)
+    running, cancelled = submitted("running", "RUNNING")
+    running.stop(15)  # on its node Python still starts
+    assert (cancelled, running.exit_code()) == ([], None)
+    for _ in range(2):  # its folder is made, and forgets a wish at the attempt's start
+        running.folder.mkdir(exist_ok=True)
+        forget_stop(running.folder)
+        assert running.exit_code() is None
+        assert is_asked_to_stop(running.folder)
+
+
+@pytest.mark.parametrize(
+    ("told", "code", "state"),
+    [
+        ("echo PENDING", 0, "PENDING"),
+        ("echo slurm_load_jobs error: Invalid job id specified >&2", 1, ""),
+        ("echo slurm_load_jobs error: Unable to contact slurm controller >&2", 1, "RUNNING"),
+    ],
+)
+def test_a_queue_without_an_answer_has_ended_no_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, code: int, state: str
+) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text(f"#!/bin/sh\n{told}\nexit {code}\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert SlurmRunner(folder=tmp_path, parameters={}, num_devices=1, uses_gpus=False).state("7") == state
 
 
 @pytest.mark.slow

@@ -13,39 +13,48 @@ from typing import Any, Final
 
 from lmtrain.composition.execution.searching.trial_process import run_trial
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import EnvironmentProblem
+from lmtrain.errors import EXIT_TERMINATED, EnvironmentProblem
 from lmtrain.tracking.atomic_files import read_json, write_json
-from lmtrain.tracking.stop_request import ask_to_stop
+from lmtrain.tracking.stop_request import ask_to_stop, is_asked_to_stop
 
 LOGS: Final = "%j"
 ASK_SECONDS: Final = 15.0  # between two questions to SLURM
+PENDING: Final = "PENDING"
+RUNNING: Final = "RUNNING"
+UNKNOWN_JOB: Final = "Invalid job id"  # squeue's words for one that ended a while ago
 
 
 @dataclass
 class SlurmTrial:
-    """A submitted run, and its folder for the wish to stop it; `is_queued` asks for the job in SLURM's queue."""
+    """A submitted run, and its folder for the wish to stop it; `state` is a job's in SLURM's queue, empty once gone."""
 
     job: Any
     folder: Path
-    is_queued: Callable[[str], bool]
+    state: Callable[[str], str]
     _asked_at: float = field(default_factory=time.monotonic)
+    _is_stopping: bool = False
+    _is_cancelled: bool = False
 
     def exit_code(self) -> int | None:
         """Return its exit code, None while it waits or runs; 1 where SLURM ended it without a result."""
         if self.job.paths.result_pickle.exists():
             return 1 if self.job.exception() is not None else int(self.job.result())
+        if self._is_cancelled:
+            return EXIT_TERMINATED
+        if self._is_stopping and self.folder.exists() and not is_asked_to_stop(self.folder):
+            ask_to_stop(self.folder)  # a run that begins forgets an earlier wish
         if time.monotonic() - self._asked_at < ASK_SECONDS:
             return None
         self._asked_at = time.monotonic()
-        return None if self.is_queued(self.job.job_id) else 1
+        return None if self.state(self.job.job_id) else 1
 
     def stop(self, number: int) -> None:
         """Cancel it while it waits; else it ends after its step."""
         del number
-        if self.job.state in ("PENDING", "UNKNOWN"):
+        self._is_stopping = True
+        if self.state(self.job.job_id) == PENDING:
             self.job.cancel()
-        elif self.folder.exists():
-            ask_to_stop(self.folder)
+            self._is_cancelled = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +76,7 @@ class SlurmRunner:
         if submitted is None:
             submitted = self._submit(job, job_path)
             write_json(note, {"job_id": submitted.job_id})
-        return SlurmTrial(submitted, job.folder, self.is_queued)
+        return SlurmTrial(submitted, job.folder, self.state)
 
     def _submit(self, job: Job, job_path: Path) -> Any:
         executor = self._submitit().AutoExecutor(folder=self.folder / LOGS, cluster=self.cluster)
@@ -83,15 +92,17 @@ class SlurmRunner:
         submitit = self._submitit()
         kind = submitit.SlurmJob if self.cluster == "slurm" else submitit.LocalJob
         found = kind(folder=self.folder / LOGS, job_id=job_id)
-        has_ended = found.paths.result_pickle.exists() or not self.is_queued(job_id)
+        has_ended = found.paths.result_pickle.exists() or not self.state(job_id)
         return None if has_ended else found
 
-    def is_queued(self, job_id: str) -> bool:
-        """Tell whether SLURM still has a job, waiting or running: `squeue`, since not every cluster keeps accounts."""
+    def state(self, job_id: str) -> str:
+        """Return a job's state in SLURM's queue, empty without it: `squeue`, since not every cluster keeps accounts."""
         if self.cluster != "slurm":
-            return True  # only a result ends it
-        asked = subprocess.run(["squeue", "--noheader", "--jobs", job_id], capture_output=True, text=True, check=False)
-        return bool(asked.stdout.strip())
+            return RUNNING  # only a result ends it
+        words = ["squeue", "--noheader", "--format=%T", "--jobs", job_id]
+        asked = subprocess.run(words, capture_output=True, text=True, check=False)
+        does_answer = asked.returncode == 0 or UNKNOWN_JOB in asked.stderr
+        return asked.stdout.strip() if does_answer else RUNNING  # a controller that is down has ended no job
 
     @staticmethod
     def _submitit() -> Any:
