@@ -8,12 +8,14 @@ def test_the_page_shows_means_noise_and_what_it_took(tmp_path):
     text = text_of(compare(sweep(tmp_path)))
     assert "validation/bits_per_byte, 900 held-out bytes of a book" in text
     assert "deviation  difference ± 95%" in text
-    assert [line.split() for line in text.splitlines() if line.startswith("optimizer.lr")] == [
+    assert [line.split() for line in text.splitlines() if line.startswith("optimizer.lr") and " is " not in line] == [
         ["optimizer.lr=0.1", "2", "2.1000", "0.1414", "baseline", "200"],
         ["optimizer.lr=0.2", "2", "3.1000", "0.2121", "+1.0000", "±", "0.6353", "200"],
         ["optimizer.lr=0.1", "100", "100%", "1e+03", "2s"],
         ["optimizer.lr=0.2", "200", "200%", "2e+03", "4s"],
     ]
+    verdict = "optimizer.lr=0.1 is 1.0000 better than optimizer.lr=0.2, 14.1 deviations, 2 seeds: more than noise"
+    assert verdict in " ".join(text.split())
 
 
 def test_a_difference_within_its_noise_says_so_and_a_target_may_never_be_reached(tmp_path):
@@ -21,11 +23,12 @@ def test_a_difference_within_its_noise_says_so_and_a_target_may_never_be_reached
     runs = [write(tmp_path / f"{lr}-{seed}", lr=lr, seed=seed, values=(8.0, last)) for lr, seed, last in rows]
     text = text_of(compare(runs, target=1.0))
     assert "(noise)" in text
+    assert "is 0.0500 better than optimizer.lr=0.2, 0.7 deviations, 2 seeds: within noise" in " ".join(text.split())
     assert "never" in text
 
 
 def test_what_is_left_out_and_what_is_not_known_is_said(tmp_path):
     runs = [write(tmp_path / "a"), write(tmp_path / "b", lr=0.2), write(tmp_path / "c", lr=0.3, status="KILLED")]
     text = text_of(compare(runs))
-    assert "noise unknown" in text
+    assert "optimizer.lr=0.1 is 0.0000 better than optimizer.lr=0.2: noise unknown" in text
     assert "c: killed, exit code 3 at step 2 of 2" in text

@@ -40,6 +40,9 @@ def test_welchs_interval_is_that_of_its_definition():
     assert found.mean == pytest.approx(2.25)
     assert found.plus_minus == pytest.approx(student_quantile(0.95, freedom=freedom) * math.sqrt(sum(errors)))
     assert 7 < freedom < 16
+    assert found.deviation == pytest.approx(
+        math.hypot(statistics.stdev(one.values()), statistics.stdev(other.values()))
+    )
     assert not found.is_paired
 
 
@@ -85,4 +88,5 @@ def test_one_value_has_no_deviation_and_its_difference_no_noise():
 
 def test_equal_repeats_leave_no_noise():
     found = difference(by_seed(2.0, 2.0), by_seed(1.0, 1.0, first=5))
-    assert found.to_json() == {"mean": 1.0, "plus_minus": 0.0, "is_paired": False, "is_noise": False}
+    known = {"mean": 1.0, "plus_minus": 0.0, "is_paired": False, "is_noise": False}
+    assert found.to_json() == {**known, "deviation": 0.0, "num_seeds": 2}

@@ -25,6 +25,7 @@ def test_the_page_sets_choices_side_by_side_and_leads_to_every_trial(trials):
         "5 trials: 4 finished, 1 ",
         "2.100bits per byte of the best: optimizer.lr=0.1",
         "+1.0000 ± 0.6353",
+        "optimizer.lr=0.1 is 1.0000 better than optimizer.lr=0.2, 14.1 deviations, 2 seeds: more than noise.",
         "To reach 3.1000, by the mean curve",
         "Left outtrialwhygoing",
         "The words of all of them",

@@ -7,9 +7,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from lmtrain.accounting.quantities import format_quantity
+from lmtrain.accounting.quantities import format_count, format_quantity
 from lmtrain.report.comparing.choices import Choice
 from lmtrain.report.comparing.comparison import Comparison, Reach
+from lmtrain.report.comparing.spread import difference
 from lmtrain.report.show import plain_text, show
 
 DIFFERENCE: Final = "difference ± 95%"
@@ -28,6 +29,7 @@ def text_of(comparison: Comparison) -> str:
 def page(comparison: Comparison) -> RenderableType:
     """Lay out the comparison."""
     parts: list[RenderableType] = [Rule(Text(_title(comparison), style="bold"), style="dim cyan"), _finals(comparison)]
+    parts += [Text(f"\n{verdict}", style="bold") for verdict in [verdict_words(comparison)] if verdict]
     parts += [Text(f"\n{target_words(comparison)}", style="bold"), _reaches(comparison)]
     parts += [Text(f"\n{note}", style="dim") for note in comparison.notes]
     if comparison.left_out:
@@ -81,6 +83,21 @@ def difference_words(comparison: Comparison, choice: Choice) -> str:
     if found.plus_minus is None:
         return f"{found.mean:+.4f}, noise unknown"
     return f"{found.mean:+.4f} ± {found.plus_minus:.4f}{' (noise)' if found.is_noise else ''}"
+
+
+def verdict_words(comparison: Comparison) -> str | None:
+    """Tell the best choice's lead over the next, or over a named baseline, and whether it is noise; None of one."""
+    best, *others = comparison.choices
+    if not others:
+        return None
+    other = others[0] if comparison.baseline is best else comparison.baseline
+    found = difference(other.by_seed, best.by_seed)  # over shared seeds, whose best may be another one's
+    better = f"{abs(found.mean):.4f} {'better' if found.mean >= 0 else 'worse'} than {other.label}"
+    if found.plus_minus is None:
+        return f"{best.label} is {better}: noise unknown"
+    deviations = f", {abs(found.mean) / found.deviation:.1f} deviations" if found.deviation else ""
+    seeds = format_count(found.num_seeds, "seed")
+    return f"{best.label} is {better}{deviations}, {seeds}: {'within' if found.is_noise else 'more than'} noise"
 
 
 def target_words(comparison: Comparison) -> str:

@@ -32,11 +32,16 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A difference of two means with half the width of its 95% interval; None where the noise is not known."""
+    """A difference of two means with half the width of its 95% interval; None where the noise is not known.
+
+    `deviation` is that of one seed's difference, `num_seeds` are those of the choice with fewer.
+    """
 
     mean: float
     plus_minus: float | None
     is_paired: bool
+    deviation: float | None = None
+    num_seeds: int = 1
 
     @property
     def is_noise(self) -> bool | None:
@@ -67,7 +72,9 @@ def _paired(differences: Sequence[float]) -> Difference:
     if found.squared_error is None:
         return Difference(mean=found.mean, plus_minus=None, is_paired=True)
     width = student_quantile(CONFIDENCE, freedom=found.num - 1) * math.sqrt(found.squared_error)
-    return Difference(mean=found.mean, plus_minus=width, is_paired=True)
+    return Difference(
+        mean=found.mean, plus_minus=width, is_paired=True, deviation=found.standard_deviation, num_seeds=found.num
+    )
 
 
 def _welch(of: Spread, against: Spread) -> Difference:
@@ -75,12 +82,13 @@ def _welch(of: Spread, against: Spread) -> Difference:
     errors = (of.squared_error, against.squared_error)
     if errors[0] is None or errors[1] is None:
         return Difference(mean=mean, plus_minus=None, is_paired=False)
-    total = errors[0] + errors[1]
+    total, num_seeds = errors[0] + errors[1], min(of.num, against.num)
     if total == 0.0:
-        return Difference(mean=mean, plus_minus=0.0, is_paired=False)
+        return Difference(mean=mean, plus_minus=0.0, is_paired=False, deviation=0.0, num_seeds=num_seeds)
     freedom = total**2 / (errors[0] ** 2 / (of.num - 1) + errors[1] ** 2 / (against.num - 1))
     width = student_quantile(CONFIDENCE, freedom=freedom) * math.sqrt(total)
-    return Difference(mean=mean, plus_minus=width, is_paired=False)
+    deviation = math.sqrt(errors[0] * of.num + errors[1] * against.num)
+    return Difference(mean=mean, plus_minus=width, is_paired=False, deviation=deviation, num_seeds=num_seeds)
 
 
 def student_quantile(confidence: float, *, freedom: float) -> float:

@@ -11,7 +11,13 @@ from lmtrain.report.charts import HEIGHT, Line, plot, square
 from lmtrain.report.comparing.comparison import Comparison, compare
 from lmtrain.report.comparing.comparison_axes import band, comparison_axes
 from lmtrain.report.comparing.comparison_chart import ink_of
-from lmtrain.report.comparing.comparison_page import DIFFERENCE, difference_words, reach_words, target_words
+from lmtrain.report.comparing.comparison_page import (
+    DIFFERENCE,
+    difference_words,
+    reach_words,
+    target_words,
+    verdict_words,
+)
 from lmtrain.report.find_runs import find_runs
 from lmtrain.report.markup import Markup, joined, table, tag
 from lmtrain.report.run_facts import REPORT_FILE, RunFacts, read_run
@@ -117,7 +123,8 @@ def _finals(found: Comparison) -> Markup:
         for index, choice in enumerate(found.choices)
     ]
     head = ("choice", "seeds", "mean", "deviation", DIFFERENCE, "tokens")
-    return section("Choices, the best first", table(rows, head=head, numeric=True))
+    verdict = [tag("p", f"{words}.") for words in [verdict_words(found)] if words]
+    return section("Choices, the best first", table(rows, head=head, numeric=True), *verdict)
 
 
 def _reaches(found: Comparison) -> Markup:
