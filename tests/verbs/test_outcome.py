@@ -25,7 +25,7 @@ def test_the_flags_are_taken_out_of_the_command_line() -> None:
     assert outcome_line(["seed=1"], is_first_rank=True) == (None, ["seed=1"])
     asked, words = outcome_line(["seed=1", "--json", "--against", "runs/a", "-m"], is_first_rank=False)
     assert asked is not None
-    assert (asked.against, asked.speaks, words) == (Path("runs/a"), False, ["seed=1", "-m"])
+    assert (asked.against, asked.is_sweep, asked.speaks, words) == (Path("runs/a"), True, False, ["seed=1", "-m"])
 
 
 def test_a_run_ends_with_its_score_budget_and_dollars(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +56,9 @@ def test_a_failure_and_a_refusal_have_a_line_too(tmp_path: Path, capsys: pytest.
     assert last_line(capsys)["run"] is None
     with pytest.raises(ConfigurationError):  # before anything is trained
         OutcomeLine(against=tmp_path / "none").told(lambda: pytest.fail("it trained"))
+    assert "holds no run" in last_line(capsys)["exit_reason"]
+    with pytest.raises(ConfigurationError, match="judges one run, and -m trains several"):
+        OutcomeLine(against=tmp_path / "run", is_sweep=True).told(lambda: pytest.fail("it trained"))
 
 
 def test_a_sweep_ends_with_its_best_trial(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,15 @@ from typing import Any, Final
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE
 from lmtrain.composition.command_line.flag_parser import FlagParser
-from lmtrain.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REQUEUE, EXIT_TERMINATED, LMTRAIN_ERRORS
+from lmtrain.composition.command_line.flags import MULTIRUN
+from lmtrain.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_REQUEUE,
+    EXIT_TERMINATED,
+    LMTRAIN_ERRORS,
+    ConfigurationError,
+)
 from lmtrain.tracking.atomic_files import read_json
 from lmtrain.tracking.redacting.redaction import redact_text
 from lmtrain.tracking.sweep_file import read_sweep
@@ -23,6 +31,7 @@ class OutcomeLine:
     """What was asked for beside a training; `folder` is of its run or sweep, None before it is known."""
 
     against: Path | None = None
+    is_sweep: bool = False
     speaks: bool = True
     folder: Path | None = None
     _message: str | None = field(default=None, init=False)
@@ -31,11 +40,11 @@ class OutcomeLine:
         """Train, and print the line whatever the end; return the exit code.
 
         Raises:
-            ConfigurationError: There is no baseline; nothing was started.
+            ConfigurationError: There is no baseline, or one for several runs; nothing was started.
         """
-        baseline = self._baseline()
-        code = 1
+        baseline, code = list[Any](), 1
         try:
+            baseline = self._baseline()
             code = train()
         except LMTRAIN_ERRORS as error:
             code, self._message = error.exit_code, redact_text(str(error))
@@ -48,6 +57,11 @@ class OutcomeLine:
     def _baseline(self) -> list[Any]:
         if self.against is None:
             return []
+        if self.is_sweep:
+            raise ConfigurationError(
+                f"--against {self.against} judges one run, and -m trains several; leave it out, and add it to the "
+                "printed command of the best one."
+            )
         from lmtrain.report.comparing.against import baseline_runs
 
         return [*baseline_runs(self.against.absolute())]
@@ -114,4 +128,5 @@ def outcome_line(words: Sequence[str], *, is_first_rank: bool) -> tuple[OutcomeL
     if not any(word.partition("=")[0] in FLAGS for word in words):
         return None, [*words]
     asked, others = parser.parse_known_args([*words])
-    return OutcomeLine(against=asked.against, speaks=is_first_rank), others
+    is_sweep = not MULTIRUN.isdisjoint(others)
+    return OutcomeLine(against=asked.against, is_sweep=is_sweep, speaks=is_first_rank), others

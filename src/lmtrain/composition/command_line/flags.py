@@ -11,6 +11,7 @@ from typing import Any, Final
 from lmtrain.composition.command_line.flag_parser import FlagParser
 from lmtrain.errors import ConfigurationError
 
+MULTIRUN: Final = frozenset({"-m", "--multirun"})
 # Flags whose next word is theirs, and no override.
 TAKE_A_WORD: Final = frozenset(
     {"--cfg", "-c", "--package", "-p", "--info", "-i", "--experimental-rerun"}

@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Overrid
 
 from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.compose import sweep_nodes
-from lmtrain.composition.command_line.flags import parse_flags
+from lmtrain.composition.command_line.flags import MULTIRUN, parse_flags
 from lmtrain.composition.command_line.trials import single
 from lmtrain.composition.nodes.node import Node
 from lmtrain.errors import ConfigurationError
@@ -18,7 +18,6 @@ from lmtrain.search.space import Dimension, Interval, ListedValues, Space, inter
 
 OF_THE_SEARCH: Final = ("sweep.", "hydra/", "hydra.")  # words of no trial
 OF_A_GRID: Final = ("sweep.parallel", "sweep.launcher", "sweep.slurm")
-MULTIRUN: Final = frozenset({"-m", "--multirun"})
 
 
 @dataclass(frozen=True, kw_only=True)
