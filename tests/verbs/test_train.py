@@ -132,7 +132,12 @@ def test_a_run_does_not_begin_in_a_sweep_s_folder(jobs: list[Job]) -> None:
     Path("runs/cat/sweep.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder; give the run another run\.name"):
         train(["run.name=cat"])
+    with pytest.raises(ConfigurationError, match=r"cat is a sweep's folder"):
+        train(["run.name=cat/mine"])
     assert not jobs
+    Path("runs/cat/trial").mkdir()
+    Path("runs/cat/trial/status.json").write_text("{}")
+    assert train(["run.name=cat/trial"]) == 0  # one of its own goes on
 
 
 def test_a_key_of_execution_that_is_swept_gives_each_trial_a_run(jobs: list[Job]) -> None:

@@ -185,7 +185,7 @@ def _refuse_late(job: Job, outer: OuterLauncher | None) -> None:
     from lmtrain.composition.execution.rehearsal import rehearse
     from lmtrain.composition.stored_runs.resume import require_no_sweep
 
-    require_no_sweep(job.folder)
+    require_no_sweep(job.folder, root=Path(job.root))
     rehearse(job, is_alone=outer is None and job.config.trainer.devices == 1)
 
 

@@ -116,14 +116,16 @@ def require_begun(run_folder: Path) -> None:
         raise no_run_to_go_on(run_folder)
 
 
-def require_no_sweep(run_folder: Path) -> None:
-    """Refuse a run in the folder of a sweep: the sweep could not go on.
+def require_no_sweep(run_folder: Path, *, root: Path) -> None:
+    """Refuse a run that would begin in a sweep's folder: the sweep could not go on, or would count it among its own.
 
     Raises:
-        ConfigurationError: It is one.
+        ConfigurationError: It would. A sweep's own run may go on by its name.
     """
-    if (run_folder / SWEEP_FILE).exists():
-        raise ConfigurationError(f"{run_folder} is a sweep's folder; give the run another run.name.")
+    above = [] if (run_folder / "status.json").exists() else [each for each in run_folder.parents if each != root]
+    for folder in (run_folder, *above):
+        if folder.is_relative_to(root) and (folder / SWEEP_FILE).exists():
+            raise ConfigurationError(f"{folder} is a sweep's folder; give the run another run.name.")
 
 
 def no_run_to_go_on(run_folder: Path) -> ConfigurationError:
