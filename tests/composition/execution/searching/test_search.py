@@ -68,7 +68,7 @@ def test_a_killed_search_goes_on_without_a_trial_run_twice(tmp_path: Path) -> No
     with pytest.raises(Killed):
         searching(tmp_path, killed).run()
     assert [name for name, _ in killed.started] == ["trial-0000", "trial-0001", "trial-0002"]
-    assert recorded(tmp_path).state == "KILLED"
+    assert (recorded(tmp_path).state, recorded(tmp_path).trials[-1].state) == ("KILLED", "waiting")
     resumed = WritingRunner(flat(lambda values: _under_way(tmp_path) or float(values["x"])))
     assert searching(tmp_path, resumed).run() == 0
     assert [name for name, _ in resumed.started] == ["trial-0002", "trial-0003"]

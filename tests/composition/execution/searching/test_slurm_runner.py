@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner, SlurmTrial
+from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner, SlurmTrial, require_slurm
 from lmtrain.composition.stored_runs.job import Job
-from lmtrain.errors import EXIT_TERMINATED, DataError
+from lmtrain.errors import EXIT_TERMINATED, DataError, EnvironmentProblem
 from lmtrain.tracking.stop_request import forget_stop, is_asked_to_stop
 from tests.configs import default_config
 
@@ -50,6 +50,20 @@ def test_a_queue_without_an_answer_has_ended_no_job(
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert SlurmRunner(folder=tmp_path, parameters={}, num_devices=1, uses_gpus=False).state("7") == state
+
+
+@pytest.mark.parametrize(
+    ("told", "why"), [("", "there is no sinfo"), ("echo fatal: no controller >&2; exit 1", "no c")]
+)
+def test_a_machine_of_no_cluster_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, why: str
+) -> None:
+    if told:
+        (tmp_path / "sinfo").write_text(f"#!/bin/sh\n{told}\n")
+        (tmp_path / "sinfo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match=rf"SLURM does not answer on this machine \(.*{why}"):
+        require_slurm()
 
 
 @pytest.mark.slow

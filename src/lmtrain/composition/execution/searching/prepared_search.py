@@ -15,7 +15,7 @@ from lmtrain.composition.execution.searching.local_runner import LocalRunner, Ru
 from lmtrain.composition.execution.searching.search import Search
 from lmtrain.composition.execution.searching.search_limits import SearchLimits
 from lmtrain.composition.execution.searching.search_metric import require_metric
-from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner
+from lmtrain.composition.execution.searching.slurm_runner import SlurmRunner, require_slurm
 from lmtrain.composition.execution.searching.sweep_folder import (
     SweepFolder,
     fingerprint_under,
@@ -219,6 +219,7 @@ def runner_of(config: RunConfig, settings: SearchSettings, folder: Path) -> Runn
     """Return the place of a sweep's runs, on this machine or in SLURM's queue."""
     uses_gpus = device_type(config.trainer.accelerator) != "cpu"
     if settings.launcher == "slurm":
+        require_slurm()
         return SlurmRunner(
             folder=folder / "slurm",
             parameters=settings.slurm or {},

@@ -172,9 +172,9 @@ class Search:
         path = self.folder.job_path(run.folder)
         job.save(path)
         slot = next(each for each in range(self.settings.parallel) if each not in {one.slot for one in self._running})
-        trial.state, run.state, trial.reason = "running", "running", None
         clock = clock_of(self._path(run))
         process = self.runner.start(job, path, slot=slot)
+        trial.state, run.state, trial.reason = "running", "running", None
         self._running.append(Running(trial=trial, run=run, process=process, slot=slot, clock=clock))
         if self._signal:  # it came while the run was composed and started, which takes a second
             process.stop(self._signal)

@@ -79,17 +79,17 @@ class SlurmRunner:
         return SlurmTrial(submitted, job.folder, self.state)
 
     def _submit(self, job: Job, job_path: Path) -> Any:
-        executor = self._submitit().AutoExecutor(folder=self.folder / LOGS, cluster=self.cluster)
+        executor = _submitit().AutoExecutor(folder=self.folder / LOGS, cluster=self.cluster)
         gpus = {"gpus_per_node": self.num_devices} if self.uses_gpus else {}
         executor.update_parameters(name=job_path.stem, tasks_per_node=1, nodes=1, **{**gpus, **self.parameters})
         try:
             return executor.submit(run_trial, job_path)
         except Exception as problem:
-            raise EnvironmentProblem(f"{job.name} was not submitted: {problem}") from problem
+            raise EnvironmentProblem(f"{job.name} was not submitted: {_last_line(str(problem))}") from problem
 
     def _find(self, job_id: str) -> Any:
         """Return an unfinished job, None where it has ended: its run then goes on in a new one."""
-        submitit = self._submitit()
+        submitit = _submitit()
         kind = submitit.SlurmJob if self.cluster == "slurm" else submitit.LocalJob
         found = kind(folder=self.folder / LOGS, job_id=job_id)
         has_ended = found.paths.result_pickle.exists() or not self.state(job_id)
@@ -104,12 +104,35 @@ class SlurmRunner:
         does_answer = asked.returncode == 0 or UNKNOWN_JOB in asked.stderr
         return asked.stdout.strip() if does_answer else RUNNING  # a controller that is down has ended no job
 
-    @staticmethod
-    def _submitit() -> Any:
-        try:
-            import submitit
-        except ImportError as missing:
-            raise EnvironmentProblem(
-                "sweep.launcher=slurm needs the package submitit: pip install 'lmtrain[sweep]'."
-            ) from missing
-        return submitit
+
+def require_slurm() -> None:
+    """Refuse a sweep in the queue of a cluster that does not answer, before any work.
+
+    Raises:
+        EnvironmentProblem: submitit is not installed, or this machine is of no cluster.
+    """
+    _submitit()
+    try:
+        asked = subprocess.run(["sinfo", "--noheader"], capture_output=True, text=True, check=False)
+        problem = _last_line(asked.stderr) if asked.returncode else None
+    except FileNotFoundError:
+        problem = "there is no sinfo"
+    if problem:
+        raise EnvironmentProblem(
+            f"sweep.launcher=slurm: SLURM does not answer on this machine ({problem}); start the sweep on a node of a "
+            "cluster, or leave sweep.launcher out."
+        )
+
+
+def _last_line(words: str) -> str:
+    return (words.strip().splitlines() or ["no reason told"])[-1]
+
+
+def _submitit() -> Any:
+    try:
+        import submitit
+    except ImportError as missing:
+        raise EnvironmentProblem(
+            "sweep.launcher=slurm needs the package submitit: pip install 'lmtrain[sweep]'."
+        ) from missing
+    return submitit
