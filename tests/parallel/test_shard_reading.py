@@ -1,10 +1,14 @@
 import pickle
 import subprocess
+import zipfile
+from functools import partial
+from io import BytesIO
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed.checkpoint as sharded_checkpoint
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.parallel.shard_reading import METADATA, read_metadata, read_shards
@@ -65,3 +69,74 @@ def test_damage_is_told(tmp_path, content):
     (tmp_path / METADATA).write_bytes(content)
     with pytest.raises(EnvironmentProblem, match=r"cannot be read safely|holds a dict, no metadata"):
         read_metadata(tmp_path)
+
+
+def _word(text: str) -> bytes:
+    return b"\x8c" + bytes([len(text)]) + text.encode()
+
+
+def _setting(module: str, name: str, attribute: str, value: bytes) -> bytes:
+    """Return a pickle that sets an attribute of a class or function: BUILD with a state of two."""
+    return b"\x80\x04" + _word(module) + _word(name) + b"\x93N}" + _word(attribute) + value + b"s\x86b."
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "attribute", "value"),
+    [
+        ("pathlib", "PosixPath", "name", _word("authorized_keys")),
+        ("pathlib", "PosixPath", "__truediv__", _word("pathlib") + _word("PosixPath") + b"\x93"),
+        ("torch.serialization", "_get_layout", "__defaults__", _word("x") + b"\x85"),
+        ("torch.distributed.checkpoint.metadata", "Metadata", "__init__", b"N"),
+    ],
+)
+def test_no_pickle_changes_a_class_for_the_rest_of_the_process(tmp_path, module, name, attribute, value):
+    (tmp_path / METADATA).write_bytes(_setting(module, name, attribute, value))
+    with pytest.raises(EnvironmentProblem, match="it changes a class or a constant that it names"):
+        read_metadata(tmp_path)
+    assert (tmp_path / "a").name == "a"
+    assert Metadata(state_dict_metadata={}).storage_data is None
+    assert torch.serialization._get_layout.__defaults__ is None
+
+
+def test_no_pickle_changes_a_constant(tmp_path):
+    constant = _word("torch.distributed.checkpoint.metadata") + _word("_MEM_FORMAT_ENCODING") + b"\x93K\x00\x85R"
+    (tmp_path / METADATA).write_bytes(b"\x80\x04" + constant + b"}" + _word("_value_") + b"K\x09sb.")
+    with pytest.raises(EnvironmentProblem, match="it changes a class or a constant that it names"):
+        read_metadata(tmp_path)
+    assert _MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT.value == 0
+
+
+def _packed(folder, place, *, compression=zipfile.ZIP_DEFLATED, pickled=None):
+    """Write a piece again, compressed or with another pickle."""
+    piece = (folder / place.relative_path).read_bytes()[place.offset :][: place.length]
+    with zipfile.ZipFile(BytesIO(piece)) as old, zipfile.ZipFile(folder / "x.distcp", "w", compression) as new:
+        for name in old.namelist():
+            new.writestr(name, pickled if pickled and name.endswith("data.pkl") else old.read(name))
+    place.relative_path, place.offset = "x.distcp", 0
+    place.length = (folder / "x.distcp").stat().st_size
+
+
+ASKS_2_GIB = b"\x80\x02cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R."
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("value", ["w", "step"])
+@pytest.mark.parametrize(
+    ("attack", "part"),
+    [
+        (_packed, r"x\.distcp cannot be read: its entry .* is compressed"),
+        (partial(_packed, compression=zipfile.ZIP_STORED, pickled=ASKS_2_GIB), "names builtins.bytearray"),
+        (lambda _, place: setattr(place, "relative_path", "/dev/zero"), "has the place '/dev/zero' of a shard"),
+        (lambda _, place: setattr(place, "relative_path", "../state.pt"), r"has the place '\.\./state\.pt' of a shard"),
+        (lambda _, place: setattr(place, "relative_path", "gone.distcp"), "gone.distcp is missing"),
+        (lambda _, place: setattr(place, "length", -1), "of a shard; use another"),
+        (lambda _, place: setattr(place, "transform_descriptors", ["stream.zstd"]), "wants __0_0.distcp unpacked"),
+    ],
+)
+def test_a_piece_of_a_shard_is_a_plain_file_of_the_folder(tmp_path, value, attack, part):
+    sharded_checkpoint.save({"w": torch.zeros(4), "step": 3}, checkpoint_id=tmp_path, no_dist=True)
+    metadata = pickle.loads((tmp_path / METADATA).read_bytes())
+    attack(tmp_path, next(place for index, place in metadata.storage_data.items() if index.fqn == value))
+    (tmp_path / METADATA).write_bytes(pickle.dumps(metadata))
+    with pytest.raises(EnvironmentProblem, match=part):
+        read_shards({"w": torch.zeros(4), "step": 0}, tmp_path, alone=True)

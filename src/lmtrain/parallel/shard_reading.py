@@ -2,14 +2,21 @@
 
 torch writes the `.metadata`, and every value other than a tensor, as a pickle. A pickle can name any function to call,
 and torch loads both kinds without a guard (2.13). Here the first may name only the parts of torch's own metadata, the
-second only the types of `torch.load(weights_only=True)`.
+second only the types of `torch.load(weights_only=True)`. Each piece of a shard is a file of torch's by itself.
 """
 
+import os
 import pickle
+import sys
 import warnings
-from io import BytesIO
+import zipfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import Enum, EnumType
+from io import BytesIO, RawIOBase
 from pathlib import Path
-from typing import Any, Final
+from types import FunctionType
+from typing import IO, Any, Final, cast
 
 import torch
 import torch.distributed.checkpoint as sharded_checkpoint
@@ -21,7 +28,7 @@ from typing_extensions import override
 
 from lmtrain.errors import EnvironmentProblem
 from lmtrain.storage.bounded_pickle import require_bounded
-from lmtrain.storage.plain_values import not_plain
+from lmtrain.storage.plain_values import not_plain, require_plain_zip
 
 METADATA: Final = ".metadata"
 # Exact pairs: a module's name alone lets through all of the module's imports, and a dotted name everything beyond.
@@ -44,16 +51,20 @@ NAMES: Final = frozenset(
         ("torch.serialization", "_get_layout"),  # of torch's strings for layouts
     }
 )
+OF_ITSELF: Final = ("__bases__", "__name__", "__qualname__", "__code__", "__defaults__", "__kwdefaults__")
 
 
 def unpickle(content: bytes) -> Any:
     """Return the content of a pickle of nothing but the names on the list.
 
+    A pickle may also set attributes, those of a listed class too: pathlib's own name of a path, say. They are put back.
+
     Raises:
-        UnpicklingError: It names something else; Python's own errors on damage pass through too.
+        UnpicklingError: It names something else, or changes what it names; Python's own errors on damage pass through.
     """
     require_bounded(content)
-    return _NamesOnTheList(BytesIO(content), fix_imports=False).load()
+    with _unchanged():
+        return _NamesOnTheList(BytesIO(content), fix_imports=False).load()
 
 
 def read_metadata(sharded: Path) -> Metadata:
@@ -87,6 +98,8 @@ def read_shards(state: dict[str, Any], sharded: Path, *, alone: bool = False) ->
             for problem, _ in failure.failures.values():
                 if isinstance(problem, pickle.UnpicklingError):
                     raise not_plain(sharded, problem) from failure
+                if isinstance(problem, EnvironmentProblem):
+                    raise problem from failure
             raise
 
 
@@ -98,16 +111,119 @@ class _NamesOnTheList(pickle.Unpickler):
         return super().find_class(module_name, global_name)
 
 
+def _found(name: tuple[str, str]) -> Any:
+    """Return a name's class or function where its module is loaded."""
+    return getattr(sys.modules.get(name[0]), name[1], None)
+
+
+@contextmanager
+def _unchanged() -> Generator[None]:
+    """Put the attributes of all on the list back; raises UnpicklingError where one had changed."""
+    named = [*map(_found, sorted(NAMES))]
+    named += [constant for one in named if isinstance(one, EnumType) for constant in one]
+    before = [(one, _attributes(one)) for one in named if isinstance(one, (type, FunctionType, Enum))]
+    try:
+        yield
+    finally:
+        changed = [one for one, kept in before if _put_back(one, kept)]
+    if changed:
+        raise pickle.UnpicklingError("it changes a class or a constant that it names")
+
+
+def _attributes(one: Any) -> dict[str, Any]:
+    return {**vars(one), **{name: getattr(one, name) for name in OF_ITSELF if hasattr(one, name)}}
+
+
+def _put_back(one: Any, kept: dict[str, Any]) -> bool:
+    """Give a class, a function or a constant its attributes again; tell whether any had changed."""
+    now = _attributes(one)
+    for name in now.keys() - kept.keys():
+        delattr(one, name)
+    others = [name for name in kept if name not in now or not _is_same(name, now[name], kept[name])]
+    for name in others:
+        setattr(one, name, kept[name])
+    return bool(others) or now.keys() != kept.keys()
+
+
+def _is_same(name: str, one: Any, other: Any) -> bool:
+    is_made_anew = name in OF_ITSELF and type(one) is type(other)  # a name of a class in C
+    return one is other or (is_made_anew and one == other)
+
+
 class _Reader(FileSystemReader):
-    """A reader of the one metadata; torch's own also unpickles a rank's `__0.metadata` beside an empty one."""
+    """A reader of the one metadata, and of pieces that are plain files of torch's in the folder itself.
+
+    torch's own also unpickles a rank's `__0.metadata` beside an empty one, goes to any path, and unpacks any entry.
+    """
 
     def __init__(self, sharded: Path) -> None:
         super().__init__(sharded)
         self._metadata = read_metadata(sharded)
+        for name in sorted({_file_of(one) for one in (self._metadata.storage_data or {}).values()}):
+            if not (sharded / name).is_file():
+                raise EnvironmentProblem(f"{sharded / name} is missing; use another checkpoint.")
+
+    @override
+    def _slice_file(self, file: Any, sinfo: Any) -> IO[bytes]:
+        piece = super()._slice_file(file, sinfo)
+        try:
+            require_plain_zip(cast("IO[bytes]", _Piece(file, start=sinfo.offset, num_bytes=sinfo.length)))
+        except (ValueError, zipfile.BadZipFile) as problem:
+            place = f"{self.path}/{sinfo.relative_path}"
+            raise EnvironmentProblem(f"{place} cannot be read: {problem}; use another checkpoint.") from problem
+        piece.seek(0)
+        return piece
 
     @override
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         return self._metadata
+
+
+class _Piece(RawIOBase):
+    """A part of a file as a file; torch's own view of one seeks from its end in the wrong direction (2.13)."""
+
+    def __init__(self, file: IO[bytes], *, start: int, num_bytes: int) -> None:
+        super().__init__()
+        self._file, self._start, self._num_bytes, self._at = file, start, num_bytes, 0
+
+    @override
+    def seekable(self) -> bool:
+        return True
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._num_bytes}[whence]
+        self._at = max(0, base + offset)
+        return self._at
+
+    @override
+    def readinto(self, buffer: Any, /) -> int:
+        wanted = max(0, min(len(buffer), self._num_bytes - self._at))
+        self._file.seek(self._start + self._at)
+        content = self._file.read(wanted)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+def _file_of(place: Any) -> str:
+    """Return the name of a piece's file.
+
+    Raises:
+        EnvironmentProblem: It is a path, no place in a file, or wants its bytes transformed.
+    """
+    name = getattr(place, "relative_path", None)
+    numbers = (getattr(place, "offset", None), getattr(place, "length", None))
+    is_place = all(isinstance(number, int) and number >= 0 for number in numbers)
+    if not isinstance(name, str) or name in ("", "..") or Path(name).name != name or not is_place:
+        raise EnvironmentProblem(f"{METADATA} has the place {str(name)[:100]!r} of a shard; use another checkpoint.")
+    if getattr(place, "transform_descriptors", None):
+        raise EnvironmentProblem(f"{METADATA} wants {name} unpacked, as no checkpoint of ours does; use another one.")
+    return name
 
 
 class _PlainValues(DefaultLoadPlanner):

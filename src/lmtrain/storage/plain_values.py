@@ -8,7 +8,7 @@ import re
 import zipfile
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -25,7 +25,7 @@ def load_plain(path: Path, **options: Any) -> Any:
         OSError: It cannot be read.
     """
     try:
-        _require_plain_zip(path)
+        require_plain_zip(path)
         content = torch.load(path, weights_only=True, **options)
         require_shallow(content)
     except UnpicklingError as problem:
@@ -38,17 +38,17 @@ def load_plain(path: Path, **options: Any) -> Any:
     return content
 
 
-def _require_plain_zip(path: Path) -> None:
+def require_plain_zip(file: Path | IO[bytes]) -> None:
     """Refuse an entry that is compressed, or a pickle with a buffer of its own.
 
     Raises:
         ValueError or UnpicklingError: There is one, or the file is no zip.
     """
-    with zipfile.ZipFile(path) as file:
-        for entry in file.infolist():
+    with zipfile.ZipFile(file) as opened:
+        for entry in opened.infolist():
             if entry.compress_type != zipfile.ZIP_STORED:
                 raise ValueError(f"its entry {entry.filename} is compressed")
-            if entry.filename.endswith(".pkl") and b"bytearray" in file.read(entry):
+            if entry.filename.endswith(".pkl") and b"bytearray" in opened.read(entry):
                 raise UnpicklingError("it names builtins.bytearray")
 
 
