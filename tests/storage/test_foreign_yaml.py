@@ -13,7 +13,8 @@ LAUGHS = "a: &a [x]\n" + "\n".join(f"{to}: &{to} [{', '.join([f'*{of}'] * 9)}]" 
     [
         ("[" * 1500, "nested more than 100 deep"),
         ("a: &a [*a]", "nested more than 100 deep"),
-        (LAUGHS, "more than 100,000 lists"),
+        (LAUGHS, "more than 100,000 values"),
+        (f"a: &a [{','.join('x' * 1000)}]\nb: [{','.join(['*a'] * 200)}]", "more than 100,000 values"),
         ("!!python/object/apply:os.system [ls]", "could not determine a constructor"),
         ("a: [", "expected"),
         ("\x00", "special characters"),

@@ -67,21 +67,23 @@ def read_bytes(path: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def require_shallow(content: Any, *, max_items: int | None = None) -> None:
-    """Refuse lists, tuples and mappings nested deeper than MAX_DEPTH, or with more than `max_items` of them in a depth.
+    """Refuse lists, tuples and mappings nested deeper than MAX_DEPTH, or with more than `max_items` values.
 
     Raises:
         TooMuch: They are.
     """
     level = [content] if isinstance(content, HOLDERS) else []
+    num_items = 0
     for _ in range(MAX_DEPTH):
+        num_items += sum(map(len, level))
+        if max_items is not None and num_items > max_items:
+            raise TooMuch(f"it has more than {max_items:,} values")
         level = [
             below
             for each in level
             for below in (each.values() if isinstance(each, dict) else each)
             if isinstance(below, HOLDERS)
         ]
-        if max_items is not None and len(level) > max_items:
-            raise TooMuch(f"it has more than {max_items:,} lists and mappings")
     if level:
         raise TooMuch(_too_deep())
 

@@ -8,7 +8,7 @@ import yaml
 from lmtrain.storage.foreign_json import MAX_DEPTH, TooMuch, read_bytes, require_shallow
 
 MAX_BYTES: Final = 1 << 22
-MAX_ITEMS: Final = 100_000  # of lists and mappings, each alias counted in full: ten lines can stand for billions
+MAX_ITEMS: Final = 100_000  # values, each alias counted in full: ten lines can stand for billions
 
 
 def parse(text: str | bytes) -> Any:
