@@ -133,15 +133,15 @@ def test_a_pipelines_file_runs_no_shell_and_no_models_code(
     folder.mkdir(parents=True)
     (folder / "mine.yaml").write_text(f"stages:\n  a:\n    verb: train\n    words: [{word}]\n")
     assert serve("pipeline", ["--config-dir", "conf", "pipeline=mine"], program="lmtrain") == EXIT_CONFIGURATION
-    assert "runs code or a line of shell, which no file decides" in capsys.readouterr().err
+    assert "runs code or a line of shell, or sends things, which no file decides" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("node", "part"),
     [
-        ("{partition: p, setup: touch touched}", "engine.setup is a line of shell"),
+        ("{partition: p, setup: touch touched}", "engine.setup=touch touched is not decided by --config-dir"),
         ('{partition: "p\\ntouch touched"}', "has several lines"),
-        ('{partition: p, sbatch: {comment: "x\\ntouch touched"}}', "has several lines"),
+        ('{partition: p, sbatch: {comment: "x\\ntouch touched"}}', "engine.sbatch.comment="),
     ],
 )
 def test_a_file_writes_no_line_of_shell(

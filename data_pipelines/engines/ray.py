@@ -17,6 +17,7 @@ from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.stage import Item, PipelineJob, Stage
+from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import EnvironmentProblem
 
 DRIVER = """\
@@ -42,7 +43,7 @@ class RayEngine:
     def __init__(
         self,
         *,
-        address: str = "auto",
+        address: TypedAlone[str] = "auto",
         num_tasks: int = 100,
         max_running_tasks: int | None = None,
         cpus_per_task: int = 1,

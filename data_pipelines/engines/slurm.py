@@ -19,6 +19,7 @@ from data_pipelines.extras import require_extra, silence_datatrove
 from data_pipelines.progress import tell
 from data_pipelines.sources.base import Source
 from data_pipelines.stages.stage import Item, PipelineJob, Stage
+from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError, EnvironmentProblem
 
 SCRIPT = "launch_script.slurm"  # datatrove's name of a submitted script
@@ -39,8 +40,8 @@ class SlurmEngine:
         cpus_per_task: int = 1,
         memory_gib_per_cpu: int = 4,
         qos: str = "normal",
-        setup: str | None = None,
-        sbatch: Mapping[str, str] | None = None,
+        setup: TypedAlone[str | None] = None,
+        sbatch: TypedAlone[Mapping[str, str] | None] = None,
         poll_seconds: float = 10.0,
         dry_run: bool = False,
     ) -> None:

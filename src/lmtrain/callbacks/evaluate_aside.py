@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 from typing_extensions import override
 
 from lmtrain.accounting.options.parts import CallbackFacts
+from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.held_checkpoints import (
     FOLDER,
@@ -49,11 +50,11 @@ class EvaluateAside(pl.Callback):
     def __init__(
         self,
         *,
-        words: Sequence[str] = (),
+        words: TypedAlone[Sequence[str]] = (),
         device: str = "cpu",
         most_waiting: int = 2,
         launcher: Literal["process", "slurm"] = "process",
-        slurm: Sequence[str] = (),
+        slurm: TypedAlone[Sequence[str]] = (),
         every_steps: int,
         context: RunContext,
     ) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import lightning.pytorch as pl
 from typing_extensions import override
 
+from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.process_aside import start_process_aside
 from lmtrain.training.context import RunContext
@@ -28,7 +29,12 @@ class Push(pl.Callback):
     """
 
     def __init__(
-        self, *, repository: str, every_minutes: float, what: Literal["bundle", "archive"], context: RunContext
+        self,
+        *,
+        repository: TypedAlone[str],
+        every_minutes: float,
+        what: Literal["bundle", "archive"],
+        context: RunContext,
     ) -> None:
         super().__init__()
         if repository.count("/") != 1 or not all(repository.split("/")):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError
 
 
@@ -14,7 +15,7 @@ class RunSettings:
 
     name: str | None = None
     root: str = "runs"
-    cache: str = ".cache"
+    cache: TypedAlone[str] = ".cache"
     log_every_steps: int = 10
     allow_changes: tuple[str, ...] = ()
 

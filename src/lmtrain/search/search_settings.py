@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from lmtrain.accounting.observed.metric_names import BITS_PER_BYTE, TRAIN_LOSS, VALIDATION_LOSS
+from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError, suggest
 
 KNOWN_METRICS: Final = (
@@ -36,7 +37,7 @@ class SearchSettings:
     warmup_trials: int = 5
     parallel: int = 1
     launcher: Literal["local", "slurm"] = "local"
-    slurm: Mapping[str, Any] | None = None
+    slurm: TypedAlone[Mapping[str, Any] | None] = None
     max_hours: float | None = None
     max_usd: float | None = None
     seed: int = 1

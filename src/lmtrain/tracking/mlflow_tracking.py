@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
+from lmtrain.accounting.options.typed_alone import TypedAlone
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.mlflow.client import check_uri, default_uri
 from lmtrain.tracking.mlflow.known_servers import remember_server
@@ -28,7 +29,7 @@ class MlflowTracking:
     """Track runs in MLflow; tracking_uri None is an SQLite file beside the runs, without a server."""
 
     def __init__(
-        self, *, tracking_uri: str | None = None, experiment: str = "lmtrain", drain_seconds: float = 10.0
+        self, *, tracking_uri: TypedAlone[str | None] = None, experiment: str = "lmtrain", drain_seconds: float = 10.0
     ) -> None:
         check_uri(tracking_uri)
         if drain_seconds < 0:

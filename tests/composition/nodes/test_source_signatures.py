@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from lmtrain.accounting.cluster import Cluster
-from lmtrain.composition.nodes.source_signatures import default_settings, setting_names, setting_types
+from lmtrain.composition.nodes.source_signatures import default_settings, setting_names, setting_types, typed_alone
 from lmtrain.models.llama import Llama
 from lmtrain.models.nano import nano
 
@@ -57,3 +57,17 @@ def test_types_that_are_plain_are_those_of_the_signature(target):
 
 def test_words_and_none_are_plain_too():
     assert setting_types("lmtrain.accounting.batches.Batch")["micro_batch_sequences"] == int | Literal["auto"] | None
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("lmtrain.callbacks.evaluate_aside.EvaluateAside", {"words", "slurm"}),
+        ("lmtrain.composition.settings.RunSettings", {"cache"}),
+        ("lmtrain.composition.run_config.RunSettings", {"cache"}),  # imported there
+        ("lmtrain.models.llama.Llama", set()),
+        ("torch.optim.AdamW", set()),
+    ],
+)
+def test_the_settings_that_no_file_decides_are_marked(target, names):
+    assert typed_alone(target) == names

@@ -26,9 +26,9 @@ from lmtrain.composition.command_line.arguments import Arguments
 from lmtrain.composition.command_line.flags import Flags, parse_flags
 from lmtrain.composition.command_line.lean_compose import lean_composing
 from lmtrain.composition.command_line.paths import conf_folder, group_folders
-from lmtrain.composition.command_line.shell_lines import refuse_untyped_shell
 from lmtrain.composition.command_line.show_config import show
 from lmtrain.composition.command_line.trials import single, trials_of
+from lmtrain.composition.command_line.typed_alone import refuse_untyped
 from lmtrain.composition.command_line.unknown_words import is_setting, number_as_option, unknown_key, unknown_option
 from lmtrain.errors import ConfigurationError
 from lmtrain.tracking.redacting.secret_values import remember_secrets
@@ -70,7 +70,7 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str) -> No
                 _require_every_group(choices.overrides)
             found.append((_plain(composed), choices))
             if flags.config_dir is not None:
-                refuse_untyped_shell(found[-1][0], arguments.overrides)
+                refuse_untyped(found[-1][0], arguments.overrides)
     for config, choices in found:
         task(_scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices)
 
@@ -158,6 +158,8 @@ def sweep_nodes(arguments: Arguments) -> SweepNodes:
         is_search = SEARCH in composed.hydra.sweeper
         settings: Any = OmegaConf.to_container(composed[SETTINGS], resolve=True)
         params: Any = OmegaConf.to_container(composed.hydra.sweeper, resolve=False)
+        if flags.config_dir is not None:
+            refuse_untyped({SETTINGS: settings}, arguments.overrides)
     return SweepNodes(settings, (params.get("params") or {}) if is_search else None)
 
 

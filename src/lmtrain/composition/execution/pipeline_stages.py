@@ -13,7 +13,7 @@ from typing import Any, Final
 from lmtrain.composition.command_line.arguments import ALLOW_TARGET, parse_arguments
 from lmtrain.composition.command_line.compose import for_each_config
 from lmtrain.composition.command_line.paths import conf_folder, is_key_of_training
-from lmtrain.composition.command_line.shell_lines import SHELL
+from lmtrain.composition.command_line.typed_alone import IN_A_WORD
 from lmtrain.errors import ConfigurationError, did_you_mean, suggest
 from lmtrain.tracking.run_folder import run_path
 
@@ -22,8 +22,6 @@ FLAGS: Final = ("--plan", "--json")
 OWN: Final = ("pipeline", "run", "hydra")  # keys of the pipeline itself
 EACH: Final = "each"
 SHORTEST_FLAG: Final = 4  # letters: argparse takes --al for --allow-target
-RUNS_CODE: Final = re.compile(r"--r")  # --run-code, as short as argparse takes it
-SHELL_WORD: Final = re.compile(rf"\b{SHELL.rpartition('.')[2]}\b")
 STAGE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")  # no path
 KEYS: Final = ("verb", "of", "words", "preflight")
 PREFLIGHT: Final = "preflight"
@@ -255,8 +253,8 @@ def _words(key: str, words: Any) -> tuple[str, ...]:
             f"{key}: no file allows a target, or a task's code; type it: lmtrain pipeline {ALLOW_TARGET} PREFIX."
         )
     for word in map(str, words):
-        if RUNS_CODE.match(word) or SHELL_WORD.search(word):
+        if IN_A_WORD.search(word):
             raise ConfigurationError(
-                f"{key}: {word} runs code or a line of shell, which no file decides; type it instead."
+                f"{key}: {word} runs code or a line of shell, or sends things, which no file decides; type it instead."
             )
     return tuple(str(word) for word in words)

@@ -43,6 +43,22 @@ def setting_types(target: str) -> dict[str, Any]:
     return {name: kind for name, kind in types.items() if kind is not None}
 
 
+def typed_alone(target: str) -> frozenset[str]:
+    """Return the settings that no file decides, as their annotations say."""
+    definition = _definition(target)
+    constructor = _constructor(definition) if isinstance(definition, ast.ClassDef) else definition
+    annotated: list[ast.arg] | list[ast.AnnAssign] = []
+    if constructor is not None:
+        annotated = [*constructor.args.args, *constructor.args.kwonlyargs]
+    elif isinstance(definition, ast.ClassDef):
+        annotated = [each for each in definition.body if isinstance(each, ast.AnnAssign)]
+    return frozenset(
+        each.arg if isinstance(each, ast.arg) else ast.unparse(each.target)
+        for each in annotated
+        if each.annotation is not None and ast.unparse(each.annotation).startswith("TypedAlone[")
+    )
+
+
 def _type_of(annotation: ast.expr | None) -> Any:
     """Return the type of an annotation, None for one made of other names."""
     match annotation:
@@ -53,6 +69,8 @@ def _type_of(annotation: ast.expr | None) -> Any:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             first, second = _type_of(left), _type_of(right)
             return None if first is None or second is None else first | second
+        case ast.Subscript(value=ast.Name(id="TypedAlone"), slice=kind):
+            return _type_of(kind)
         case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
             return Literal[ast.literal_eval(words)]
         case _:
@@ -81,12 +99,18 @@ def statements_of(module: str) -> list[ast.stmt]:
 
 @cache
 def _definition(target: str) -> Definition | None:
-    """Find a target in the source of its module."""
+    """Find a target in the source of its module, or of the one that it is imported from."""
     module, _, name = target.rpartition(".")
     if not target.startswith(OURS):
         return None
-    found = (each for each in statements_of(module) if isinstance(each, Definition) and each.name == name)
-    return next(found, None)
+    for each in statements_of(module):
+        if isinstance(each, Definition) and each.name == name:
+            return each
+        if isinstance(each, ast.ImportFrom) and not each.level:
+            for alias in each.names:
+                if (alias.asname or alias.name) == name:
+                    return _definition(f"{each.module}.{alias.name}")
+    return None
 
 
 def _of_function(function: ast.FunctionDef) -> frozenset[str]:

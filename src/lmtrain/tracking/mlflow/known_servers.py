@@ -47,9 +47,13 @@ def is_known(address: str, *, resolved: str, root: Path) -> bool:
         return address == default_uri(root) or database_file(address).is_file()
     if REFERENCE.fullmatch(address) or address.startswith("databricks"):  # the environment says where to
         return True
+    return server_of(address) == server_of(resolved) and is_typed_server(address)
+
+
+def is_typed_server(address: str) -> bool:
+    """Tell whether somebody typed an address's server here before, or the environment names it."""
     server = server_of(address)
-    typed = {*_noted(), server_of(os.environ.get(VARIABLE, ""))}
-    return server is not None and server == server_of(resolved) and server in typed
+    return server is not None and server in {*_noted(), server_of(os.environ.get(VARIABLE, ""))}
 
 
 def _file() -> Path:
