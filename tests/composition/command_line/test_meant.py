@@ -1,9 +1,6 @@
 import pytest
 
 from lmtrain.composition.command_line.arguments import parse_arguments
-from lmtrain.composition.command_line.compose import compose_config
-from lmtrain.composition.command_line.meant import OUR_KEY
-from lmtrain.composition.command_line.unknown_words import leaf_keys
 from lmtrain.errors import ConfigurationError
 
 
@@ -20,7 +17,45 @@ from lmtrain.errors import ConfigurationError
             ["batch.context_tokens=64", "batch_size=2"],
             "batch.tokens_per_step=128 (2 sequences of batch.context_tokens=64).",
         ),
-        (["batch_size=auto"], "batch.tokens_per_step=TOKENS, which is sequences times batch.context_tokens."),
+        (["batch_size=auto"], "batch.tokens_per_step=TOKENS (sequences times batch.context_tokens)."),
+        (["gradient_accumulation_steps=4"], "batch.micro_batch_sequences=2 (4 passes make a step's 8 sequences)."),
+        (
+            ["gradient_accumulation_steps=3", "batch.tokens_per_step=16K"],
+            "batch.micro_batch_sequences=SEQUENCES (those of a step, 62 here, over 3 passes).",
+        ),
+        (
+            ["batch_size=12", "gradient_accumulation_steps=40", "block_size=1024"],  # nanoGPT
+            "batch.tokens_per_step=491520 batch.micro_batch_sequences=12 batch.context_tokens=1024 "
+            "(12 sequences x 40 passes x 1024 tokens).",
+        ),
+        (
+            ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "4", "trainer.devices=2"],
+            "batch.tokens_per_step=16384 batch.micro_batch_sequences=8 "
+            "(8 sequences x 4 passes x 2 devices x 256 tokens).",
+        ),
+        (["training.local_batch_size=4"], "batch.micro_batch_sequences=4 (of one pass of one device)."),
+        (
+            ["--learning_rate=2e-4", "--num_train_epochs=3", "--bf16", "--output_dir", "out/first", "--do_train"],
+            "optimizer.lr=2e-4 budget.epochs=3 precision=bf16_mixed run.root=out run.name=first "
+            "(--do_train: `lmtrain train` trains and validates; leave it out).",
+        ),
+        (["dtype=bfloat16"], "precision=bf16_mixed."),
+        (["lr_scheduler_type=cosine"], "schedule=warmup_cosine."),
+        (["optim=adamw_torch"], "optimizer=adamw."),
+        (["gradient_checkpointing=True"], "recompute=every_block."),
+        (["report_to=none"], "logger=none."),
+        (["wandb_project=mine"], "logger=wandb logger.project=mine."),
+        (["lora_r=8", "lora_alpha=16"], "adapter=lora adapter.rank=8 adapter.alpha=16."),
+        (["model.n_layer=6"], "model.num_layers=6."),
+        (["training.seq_len=2048"], "batch.context_tokens=2048."),
+        (["callbacks.checkpoint.save_steps=50"], "callbacks.checkpoint.every_steps=50."),
+        (["dataset=no/such"], "source=hf_dataset source.name=no/such."),
+        (["train_file=my notes.txt"], "source=files 'source.paths=[my notes.txt]'."),
+        (["model_name_or_path=gpt2_124m"], "model=gpt2_124m."),
+        (["base_model=no/such"], "init_from=OUT (after `lmtrain import hf FOLDER OUT`)."),
+        (["tokenizer_name=no/such"], "tokenizer=huggingface tokenizer.name=no/such."),
+        (["resume_from_checkpoint=true"], "resume=must."),
+        (["device=cuda"], "trainer.accelerator=gpu."),
         (["--lr", "1e-3"], "optimizer.lr=1e-3."),
         (["--lr=1e-3"], "optimizer.lr=1e-3."),
         (["--learning-rate", "1e-3"], "optimizer.lr=1e-3."),
@@ -45,6 +80,13 @@ def test_a_word_of_other_programs_gets_the_word_that_was_meant(words: list[str],
     assert str(refused.value).endswith(f"; write {meant}")
 
 
+def test_a_setting_of_other_programs_without_an_equivalent_is_told_why() -> None:
+    with pytest.raises(ConfigurationError, match=r"^dropout=0\.1: a model has no dropout here .*; leave it out\.$"):
+        parse_arguments(["dropout=0.1"])
+    with pytest.raises(ConfigurationError, match="by --config-dir FOLDER experiment=NAME"):
+        parse_arguments(["config/train_gpt2.py"])
+
+
 @pytest.mark.parametrize(
     "words", [["notes"], ["seed=1", "-m", "notes"], ["optimizer", "seed=1"], ["optimizer", "adamv"]]
 )
@@ -64,9 +106,3 @@ def test_a_word_without_a_value_is_refused(words: list[str]) -> None:
 )
 def test_what_may_be_meant_as_typed_is_kept(words: list[str]) -> None:
     assert set(words) <= {*parse_arguments(words).hydra}
-
-
-def test_every_word_to_type_instead_is_a_key_and_none_that_is_refused_is() -> None:
-    keys = {*leaf_keys(compose_config([]))}
-    assert {*OUR_KEY.values()} <= keys
-    assert not {*OUR_KEY} & keys

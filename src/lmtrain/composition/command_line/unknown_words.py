@@ -9,44 +9,18 @@ from typing import Any, Final
 
 from omegaconf import DictConfig, OmegaConf
 
+from lmtrain.composition.command_line.called_elsewhere import CALLED_OPTIONS
 from lmtrain.composition.command_line.paths import group_folders
 from lmtrain.composition.nodes.source_signatures import setting_names
 from lmtrain.errors import did_you_mean, suggest
 from lmtrain.search.search_settings import SearchSettings
 
-CALLED: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    ("precision", "half"): ("bf16_mixed", "fp16_mixed"),
-    ("precision", "mixed"): ("bf16_mixed", "fp16_mixed"),
-    ("precision", "bfloat16"): ("bf16_mixed", "bf16_true"),
-    ("precision", "float16"): ("fp16_mixed",),
-    ("precision", "16"): ("fp16_mixed",),
-    ("precision", "32"): ("fp32",),
-    ("precision", "float32"): ("fp32",),
-    ("precision", "full"): ("fp32",),
-    ("precision", "float8"): ("fp8",),
-    ("schedule", "wsd"): ("trapezoid",),
-    ("schedule", "warmup_stable_decay"): ("trapezoid",),
-    ("schedule", "none"): ("constant",),
-    ("schedule", "decay"): ("cooldown",),
-    ("strategy", "zero"): ("fsdp",),
-    ("strategy", "deepspeed"): ("fsdp",),
-    ("strategy", "none"): ("single",),
-    ("attention", "math"): ("eager",),
-    ("recompute", "full"): ("every_block",),
-    ("recompute", "gradient_checkpointing"): ("every_block",),
-    ("compile", "true"): ("auto",),
-    ("compile", "false"): ("none",),
-    ("model", "gpt2"): ("gpt2_124m",),
-    ("model", "gpt2_medium"): ("gpt2_355m",),
-    ("model", "gpt2_large"): ("gpt2_774m",),
-    ("model", "gpt2_xl"): ("gpt2_1558m",),
-    ("model", "llama"): ("llama_tiny",),
-    ("model", "gpt"): ("gpt2_124m",),
-    ("logger", "tb"): ("tensorboard",),
-    ("logger", "wb"): ("wandb",),
-}  # other programs' names of options, too unlike ours for a comparison of letters
 AMOUNT: Final = re.compile(r"(?P<dollars>\$)?[\d.]+(?:[KMBGT]|(?P<time>s|min|h|d))?")
-OFF: Final = ("false", "null", "none", "0")
+HUB: Final = {
+    "tokenizer": "; Hugging Face's are tokenizer=huggingface tokenizer.name={}",
+    "source": "; data sets of Hugging Face are source=hf_dataset source.name=OWNER/NAME",
+}
+OFF: Final = ("false", "null", "none", "0", "off", "no")
 
 
 def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
@@ -54,14 +28,17 @@ def unknown_option(group: str, option: str, options: Iterable[str]) -> str:
     known = sorted(options)
     word = re.sub(r"\W", "_", option.rpartition("/")[2].lower())
     made_of_it = [name for name in known if word in name.split("_")]
-    called_so = [name for name in CALLED.get((group, word), ()) if name in known]
+    called_so = [name for name in CALLED_OPTIONS.get(group, {}).get(word, ()) if name in known]
+    if word in OFF and not called_so:
+        called_so = [name for name in ("none",) if name in known]
     near = did_you_mean([word] if word in known else called_so or made_of_it) or suggest(word, known)
     no_option = _not_an_option(group, option)
     if no_option:
         return f"{group}={option}: {no_option}.{near if group == 'model' else ''}"
     if near:
         return f"{group}={option}: there is no such option.{near} `--help {group}` lists all {len(known)}."
-    return f"{group}={option}: there is no such option; {group} has {', '.join(known)}."
+    of_the_hub = HUB.get(group, "").format(option)
+    return f"{group}={option}: there is no such option; {group} has {', '.join(known)}{of_the_hub}."
 
 
 def number_as_option(problem: str, overrides: Iterable[str], conf: Path) -> str | None:
@@ -158,15 +135,15 @@ def options_that_take(key: str, *, conf: Path) -> list[str]:
     """Return the options of a key's group whose constructor takes it, named in their file or not."""
     group, _, name = key.partition(".")
     files = sorted((conf / group).glob("*.yaml"))
-    return [file.stem for file in files if name in setting_names(_target(file))]
+    return [file.stem for file in files if name in setting_names(target_of(file))]
 
 
-def _target(file: Path) -> str:
+def target_of(file: Path) -> str:
     """Return an option's target, its own or its base option's; "" without one."""
     option = OmegaConf.load(file)
     assert isinstance(option, DictConfig)
     extended = [file.with_name(f"{each}.yaml") for each in option.get("defaults", []) if isinstance(each, str)]
-    inherited = next((_target(each) for each in extended if each.is_file()), "")
+    inherited = next((target_of(each) for each in extended if each.is_file()), "")
     return str(option.get("_target_", inherited))
 
 
