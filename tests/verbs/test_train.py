@@ -53,6 +53,16 @@ def test_a_wrong_value_is_refused_before_anything_is_made() -> None:
         named("model.width=x")
 
 
+def test_a_config_is_printed_and_then_held_against_what_training_refuses(
+    jobs: list[Job], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(["--cfg", "job", "-p", "optimizer.lr"]) == 0
+    with pytest.raises(ConfigurationError, match=r"^optimizer\.lr=abc is not a number"):
+        train(["--cfg", "job", "-p", "optimizer.lr", "optimizer.lr=abc"])
+    assert capsys.readouterr().out.endswith("abc\n")
+    assert jobs == []
+
+
 def test_trials_of_one_sweep_share_its_name() -> None:
     arguments = parse_arguments(["-m", "seed=3,4"])
     config = compose_config([])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmtrain.composition.command_line.arguments import Arguments, parse_arguments
+from lmtrain.composition.command_line.flags import parse_flags
 from lmtrain.composition.command_line.help import HELP_FLAGS, help_page
 from lmtrain.composition.command_line.paths import conf_folder
 from lmtrain.composition.execution.caches import keep_caches_in
@@ -65,15 +66,12 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
 
     if (searched := search_of(arguments)) is not None:
         return _search(searched, outer, program=program, tell=tell)
-    from lmtrain.composition.command_line.compose import Choices, for_each_config
-
     settings, arguments = grid_settings(arguments)
-    composed: list[tuple[dict[str, Any], Choices]] = []
-    for_each_config(lambda *one: composed.append(one), arguments, config_name="train")
-    if not composed:  # a flag asked for the config alone
-        return 0
+    composed = _composed(arguments)
     typed = [[word for word in choices.overrides if word not in arguments.not_typed] for _, choices in composed]
     _refuse_early(composed, typed, arguments, outer)
+    if parse_flags(arguments.flags).show:
+        return 0
     from lmtrain.composition.execution.start import start
 
     (config, choices), words = composed[0], typed[0]
@@ -87,6 +85,19 @@ def _train(words: list[str], *, program: str, tell: Callable[[Path], None] = lam
 
     tell(grid_folder(jobs[0]))
     return _grid(jobs, settings, outer)
+
+
+def _composed(arguments: Arguments) -> "list[tuple[dict[str, Any], Choices]]":
+    """Compose the config of a command line, or each of a grid's trials; --cfg prints it first."""
+    from lmtrain.composition.command_line.compose import for_each_config
+
+    found: list[tuple[dict[str, Any], Choices]] = []
+
+    def keep(config: dict[str, Any], choices: "Choices") -> None:
+        found.append((config, choices))
+
+    for_each_config(keep, arguments, config_name="train", shown=keep)
+    return found
 
 
 def _grid(jobs: Sequence[Job], settings: "SearchSettings", outer: OuterLauncher | None) -> int:
@@ -145,10 +156,7 @@ def one_job(arguments: Arguments) -> Job:
     Raises:
         ConfigurationError: It cannot be.
     """
-    from lmtrain.composition.command_line.compose import Choices, for_each_config
-
-    composed: list[tuple[dict[str, Any], Choices]] = []
-    for_each_config(lambda *one: composed.append(one), arguments, config_name="train")
+    composed = _composed(arguments)
     ((config, choices),) = composed
     typed = [word for word in choices.overrides if word not in arguments.not_typed]
     _refuse_early(composed, [typed], arguments, None)

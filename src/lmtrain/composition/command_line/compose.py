@@ -50,8 +50,10 @@ class Choices:
         self.is_trial = is_trial
 
 
-def for_each_config(task: Task, arguments: Arguments, *, config_name: str) -> None:
-    """Compose and call `task(config, choices)` once, or once a trial under -m; `--cfg` prints the config instead.
+def for_each_config(task: Task, arguments: Arguments, *, config_name: str, shown: Task | None = None) -> None:
+    """Compose and call `task(config, choices)` once, or once a trial under -m.
+
+    `--cfg` prints the config instead, and calls `shown(config, choices)`.
 
     Raises:
         ConfigurationError: The command line does not compose.
@@ -63,7 +65,8 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str) -> No
         for composed, is_trial in every:
             if flags.show:
                 show(composed, flags)
-                continue
+                if shown is None:
+                    continue
             _refuse_search(composed)
             choices = Choices(composed.hydra, is_trial=is_trial)
             if config_name == "train":
@@ -72,7 +75,9 @@ def for_each_config(task: Task, arguments: Arguments, *, config_name: str) -> No
             if flags.config_dir is not None:
                 refuse_untyped(found[-1][0], arguments.overrides)
     for config, choices in found:
-        task(_scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices)
+        (shown if shown and flags.show else task)(
+            _scaled(config, choices.overrides, allowed=arguments.allowed_targets), choices
+        )
 
 
 @contextmanager

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lmtrain.composition.command_line.unknown_words import leaf_keys, node_at
 from lmtrain.composition.execution.typed_places import refuse_places
 from lmtrain.composition.nodes.check import REPEATS, check_node, refuse_foreign
+from lmtrain.composition.rules.given import require_given
 from lmtrain.composition.rules.passes import require_passes
 from lmtrain.composition.rules.tokenizer_size import require_size_for_model
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import KEYS, SCALARS, RunConfig, read_config
-from lmtrain.errors import ConfigurationError
 from lmtrain.training.lean_import import import_lightning
 
 
@@ -30,18 +29,10 @@ def refuse_early(values: Mapping[str, Any], *, allowed: Sequence[str], typed: Se
 
     require_conversations(config)
     require_trained_weights(config)
-    _require_given(values)
+    require_given(values)
     refuse_typed(config, typed)
     refuse_places(values, typed)
     return config
-
-
-def _require_given(values: Mapping[str, Any]) -> None:
-    """Refuse the first setting without a value."""
-    for name in sorted({*KEYS} - {*SCALARS, REPEATS}):
-        missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == "???"]
-        if missing:
-            raise ConfigurationError(f"{missing[0]} has no value; set it on the command line: {missing[0]}=...")
 
 
 def check_config(values: Mapping[str, Any], *, allowed: Sequence[str]) -> RunConfig:

@@ -1,0 +1,23 @@
+"""Settings of a run's parts that have no value of their own: each is typed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmtrain.composition.command_line.unknown_words import leaf_keys, node_at
+from lmtrain.composition.nodes.check import REPEATS
+from lmtrain.composition.run_config import KEYS, SCALARS
+from lmtrain.errors import ConfigurationError
+
+MISSING = "???"
+
+
+def require_given(values: Mapping[str, Any]) -> None:
+    """Refuse the first setting without a value.
+
+    Raises:
+        ConfigurationError: There is one.
+    """
+    for name in sorted({*KEYS} - {*SCALARS, REPEATS}):
+        missing = [key for key in leaf_keys(values[name], f"{name}.") if node_at(values, key) == MISSING]
+        if missing:
+            raise ConfigurationError(f"{missing[0]} has no value; set it on the command line: {missing[0]}=...")

@@ -1,0 +1,17 @@
+import pytest
+
+from lmtrain.composition.command_line.compose import compose_config
+from lmtrain.composition.planning.plan import planned_runs
+from lmtrain.composition.rules.given import require_given
+from lmtrain.errors import ConfigurationError
+
+
+def test_a_setting_without_a_value_is_named() -> None:
+    require_given(compose_config([]))
+    with pytest.raises(ConfigurationError, match=r"^source\.paths has no value; set it on the command line"):
+        require_given(compose_config(["source=files"]))
+
+
+def test_a_plan_asks_for_it_as_training_does() -> None:
+    with pytest.raises(ConfigurationError, match=r"source\.paths has no value"):
+        planned_runs(["source=files"])
