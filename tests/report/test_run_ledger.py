@@ -50,19 +50,6 @@ def test_every_second_beyond_the_plan_has_a_reason(tmp_path):
     assert sum(found["reasons"].values()) == pytest.approx(found["difference_seconds"])
 
 
-def test_bytes_of_workers_stand_beside_the_planned_ones(tmp_path):
-    groups = [{"group": "copies", "num_ranks": 2, "every_steps": 10}]
-    run = write(tmp_path / "a", plan=PLAN | {"communication": {"bytes_per_step": 1e5, "groups": groups}})
-    assert read_ledger(run).sent is None, "nothing was counted"
-    points = [
-        {"time": 1.0, "step": at, "tokens": 0, "metrics": {"communication/sent_bytes": at * 1.1e5}} for at in (10, 20)
-    ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
-    ledger = read_ledger(run)
-    assert ledger.to_json()["sent_bytes"] == {"counted": 2.2e6, "planned": 2e6}
-    assert "2.20 MB of deltas by the first worker, 2.00 planned" in text_of(ledger)
-
-
 def test_padding_is_taken_off_the_tokens_and_so_off_speed_and_utilization(tmp_path):
     counted = [row(0, start=1005.0, tokens=0), row(20, start=1045.0, tokens=18_000, compute=40.0)]
     ledger = read_ledger(write(tmp_path / "a", rows=[ROWS[0], *counted]))

@@ -99,7 +99,7 @@ def _time(folder: Path, ledger: RunLedger) -> Markup:
     ]
     rows.append(("total", format_quantity(ledger.time.wall_seconds, "seconds"), "100.0%"))
     said = [f"{ledger.time.num_attempts} attempts, one bar each, the oldest first."]
-    lever = [tag("p", f"Biggest lever: {ledger.time.biggest_lever}")] if ledger.time.biggest_lever else []
+    lever = [tag("p", f"Biggest lever: {ledger.biggest_lever}")] if ledger.biggest_lever else []
     bars = time_bars(by_attempt, kinds=kinds)
     shown = tag("div", *([tag("p", *said)] if len(by_attempt) > 1 else []), bars, class_="bars")
     return section("Where the time went", shown, table(rows, numeric=True), *lever)

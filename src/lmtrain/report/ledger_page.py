@@ -37,8 +37,8 @@ def _body(ledger: RunLedger) -> list[RenderableType]:
         parts += [Text(""), *_plan_beside_fact(ledger.beside_plan)]
     if ledger.by_rank is not None:
         parts += [Text(""), *_ranks(ledger.by_rank)]
-    if ledger.time.biggest_lever:
-        parts += [Text(""), Text.assemble(("biggest lever: ", "bold"), ledger.time.biggest_lever)]
+    if ledger.biggest_lever:
+        parts += [Text(""), Text.assemble(("biggest lever: ", "bold"), ledger.biggest_lever)]
     return parts
 
 

@@ -17,25 +17,17 @@ from lmtrain.accounting.observed.time_accounts import (
 )
 from lmtrain.accounting.training_plan.utilization import kwh, usd
 from lmtrain.errors import ConfigurationError, suggest
+from lmtrain.report.biggest_lever import biggest_lever
 from lmtrain.report.event_rows import event_rows
 from lmtrain.report.save_pauses import SavePauses, save_pauses
+from lmtrain.report.sent_bytes import SentBytes, sent_bytes
 from lmtrain.report.slow_ranks import SlowRanks, rank_of, slow_ranks
 from lmtrain.tracking.atomic_files import read_json
-from lmtrain.tracking.run_log import read_points
 from lmtrain.tracking.settled_status import settled_status
 from lmtrain.tracking.timekeeping.events import ACCOUNTS
 from lmtrain.tracking.timekeeping.stopwatch import KINDS
 
 READING: Final = "ledger"
-SENT: Final = "communication/sent_bytes"
-
-
-@dataclass(frozen=True, kw_only=True)
-class SentBytes:
-    """Bytes of deltas that left the first worker by the last count, and those planned for the same steps."""
-
-    counted: float
-    planned: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +53,7 @@ class RunLedger:
     by_rank: SlowRanks | None = None
     saves: SavePauses | None = None
     single_device_tokens_per_second: float | None = None
+    is_compiled: bool | None = None
 
     @property
     def tokens_per_second(self) -> dict[str, float | None]:
@@ -122,6 +115,17 @@ class RunLedger:
         left = self.time.seconds_left(steps_done=self.step, steps_left=self.num_steps - self.step)
         return None if left is None else self.time.wall_seconds + left
 
+    @property
+    def biggest_lever(self) -> str | None:
+        """Name the change that saves most of its time; None where none is known."""
+        return biggest_lever(
+            self.time,
+            by_rank=self.by_rank,
+            steps_done=self.step,
+            num_steps=self.num_steps,
+            is_compiled=self.is_compiled,
+        )
+
     def _usd(self, seconds: float | None) -> float | None:
         if self.usd_per_gpu_hour is None or seconds is None:
             return None
@@ -158,7 +162,7 @@ class RunLedger:
             "sent_bytes": None if self.sent is None else asdict(self.sent),
             "saves": None if self.saves is None else asdict(self.saves),
             "ranks": None if self.by_rank is None else self.by_rank.to_json(),
-            "biggest_lever": self.time.biggest_lever,
+            "biggest_lever": self.biggest_lever,
         }
 
     def _plan_and_fact(self, found: PlanAndFact) -> dict[str, Any]:
@@ -186,7 +190,7 @@ def read_ledger(folder: Path) -> RunLedger:
     if not any(row["name"] in (ACCOUNTS, READING) for row in event_rows(folder / "events" / "rank0.jsonl")):
         raise ConfigurationError(f"{folder} has no accounts: the run had no callbacks.ledger, or did not start.")
     ledger = _ledger(folder.name, status.shown, plan, attempts)
-    return replace(ledger, sent=_sent(folder, plan), by_rank=_by_rank(folder), saves=save_pauses(folder))
+    return replace(ledger, sent=sent_bytes(folder, plan), by_rank=_by_rank(folder), saves=save_pauses(folder))
 
 
 def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt]) -> RunLedger:
@@ -210,6 +214,7 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
         measured_flops=plan.get("peak", {}).get("measured_flops"),
         single_device_tokens_per_second=plan.get("peak", {}).get("single_device_tokens_per_second"),
         device_watts=plan.get("energy", {}).get("device_watts"),
+        is_compiled=plan.get("compiled"),
         beside_plan=_beside_plan(
             plan.get("time"), spent, step=step, num_steps=plan.get("horizon", {}).get("steps", step)
         ),
@@ -219,18 +224,6 @@ def _ledger(name: str, status: str, plan: dict[str, Any], attempts: list[Attempt
 def _by_rank(folder: Path) -> SlowRanks | None:
     paths = sorted((folder / "events").glob("rank*.jsonl"), key=rank_of)
     return slow_ranks((rank_of(path), list(event_rows(path))) for path in paths) if len(paths) > 1 else None
-
-
-def _sent(folder: Path, plan: dict[str, Any]) -> SentBytes | None:
-    """Return the counted bytes of a run whose ranks meet now and then; the others count none."""
-    planned: dict[str, Any] = plan.get("communication") or {}
-    path, groups = folder / "metrics.jsonl", planned.get("groups", [])
-    if not path.exists() or all(group.get("every_steps", 1) == 1 for group in groups):
-        return None
-    counts = [point for point in read_points(path) if SENT in point.metrics]
-    if not counts:
-        return None
-    return SentBytes(counted=counts[-1].metrics[SENT], planned=counts[-1].step * planned["bytes_per_step"])
 
 
 def _beside_plan(

@@ -84,13 +84,6 @@ def test_the_balance_is_the_clock_whatever_happened(lives, data):
     assert whole.num_attempts == len(lives)
 
 
-def test_the_biggest_lever_is_the_largest_kind_but_computing():
-    lever = balance([attempt(reading(9, compute=50.0, data_wait=11.0, setup=5.0), seconds=66.0)]).biggest_lever
-    assert lever is not None
-    assert lever.startswith("data wait 17%: raise data.num_workers")
-    assert balance([attempt(reading(9, compute=50.0), seconds=50.0)]).biggest_lever is None
-
-
 def test_every_kind_of_time_has_a_lever():
     from lmtrain.tracking.timekeeping.stopwatch import KINDS
 

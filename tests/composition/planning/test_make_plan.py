@@ -30,6 +30,7 @@ def facts(config, **changes):
         peak=PEAK,
         peak_source="not known",
         device_watts=None,
+        is_compiled=True,
         trusts_assumed_speed=True,
     )
     return replace(plain, **changes)

@@ -90,12 +90,6 @@ class TimeBalance:
         """Return how long the rest of the run takes at its pace so far; None before its first step."""
         return seconds_left(self.seconds, steps_done=steps_done, steps_left=steps_left)
 
-    @property
-    def biggest_lever(self) -> str | None:
-        """Name the largest kind beside computing, its share, and its remedy."""
-        kind = max(LEVERS, key=lambda kind: self.seconds.get(kind, 0.0))
-        return f"{kind.replace('_', ' ')} {self.share(kind):.0%}: {LEVERS[kind]}" if self.share(kind) else None
-
 
 def seconds_left(spent: Mapping[str, float], *, steps_done: int, steps_left: int) -> float | None:
     """Return the seconds of more steps at the pace of those done, with all the parts of steps; None: none done."""

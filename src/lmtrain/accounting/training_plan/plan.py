@@ -74,6 +74,7 @@ class Plan:
     generation: GenerationPlan | None = None
     checkpoints: CheckpointPlan | None = None
     scaling: Scaling | None = None
+    is_compiled: bool | None = None
 
     @property
     def epochs(self) -> float | None:
@@ -150,6 +151,7 @@ class Plan:
                 "single_device_tokens_per_second": self.single_device_tokens_per_second,
             },
             "cost": {"usd": self.usd, "usd_per_gpu_hour": self.usd_per_gpu_hour},
+            "compiled": self.is_compiled,
         }
         if self.components:
             report["parameters"]["components"] = dict(self.components)

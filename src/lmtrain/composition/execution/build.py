@@ -15,7 +15,7 @@ from lmtrain.composition.nodes.node import Node
 from lmtrain.composition.nodes.source_signatures import gives_nothing
 from lmtrain.composition.parts.adapters import adapting, planned_model
 from lmtrain.composition.parts.cuda_graphs import graphs_of
-from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss
+from lmtrain.composition.parts.kernels import device_type, fit_attention, fit_loss, is_compiled
 from lmtrain.composition.parts.objective import attention_for, before_training, objective_of
 from lmtrain.composition.parts.optimizers import build_optimizer
 from lmtrain.composition.parts.precision import build_precision, tell_of_precision
@@ -266,6 +266,7 @@ def plan_of_run(config: RunConfig, *, batch: BatchPlan, datamodule: TokenDataMod
         peak_source="unknown device: set cluster.peak_flops",
         device_watts=device_watts(cluster, accelerator=trainer.accelerator),
         measured_flops=measured_flops(config, precision.matmul),
+        is_compiled=is_compiled(config),
         trusts_assumed_speed=False,  # before the first step
     )
     return make_plan(config, facts)

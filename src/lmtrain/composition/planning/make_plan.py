@@ -49,6 +49,7 @@ class PlanFacts:
     peak_source: str
     device_watts: float | None
     measured_flops: float | None = None
+    is_compiled: bool
     trusts_assumed_speed: bool
 
 
@@ -101,9 +102,10 @@ def make_plan(config: RunConfig, facts: PlanFacts) -> Plan:
 
 
 def _with_more(plan: Plan, config: RunConfig, facts: PlanFacts, *, offload: OffloadPlan | None) -> Plan:
-    """Add a device's speed by itself, optimizer state in host memory, scaling, writing of answers, and evaluation."""
+    """Add parts that a plan may be without: optimizer state in host memory, scaling, writing of answers, evaluation."""
     plan = replace(
         plan,
+        is_compiled=facts.is_compiled,
         single_device_tokens_per_second=single_device_speed(config, plan.batch),
         offload=offload,
         scaling=config.scaling,

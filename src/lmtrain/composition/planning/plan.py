@@ -34,6 +34,7 @@ from lmtrain.composition.planning.prepared_tokens import (
 from lmtrain.composition.planning.setting import PlannedSetting, planned_setting
 from lmtrain.composition.planning.tried_words import with_words, words_of_devices
 from lmtrain.composition.rules.cpu_offload import KEY
+from lmtrain.composition.rules.given import require_given
 from lmtrain.composition.rules.optimizer import rate_line, require_settings
 from lmtrain.composition.rules.typed_values import refuse_typed
 from lmtrain.composition.run_config import RunConfig, read_config
@@ -70,6 +71,7 @@ def planned_runs(words: list[str]) -> list[PlannedRun]:
     def task(composed: dict[str, Any], choices: Choices) -> None:
         refuse_foreign(composed, allowed=arguments.allowed_targets)
         config = read_config(composed, allowed=arguments.allowed_targets)
+        require_given(composed)
         refuse_typed(config, choices.overrides)
         require_settings(config)
         config, *chosen = with_strategy(config)
@@ -116,6 +118,7 @@ def plan_on_paper(config: RunConfig, setting: PlannedSetting, facts: ModelFacts)
             peak=setting.peak() or peak_here(config, setting),
             peak_source="unknown: set cluster.device, cluster.peak_flops, or run lmtrain doctor",
             device_watts=device.power_watts if device else None,
+            is_compiled=setting.is_compiled,
             trusts_assumed_speed=True,
         ),
     )
